@@ -56,9 +56,9 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     if logs:
         seen = check_paths(logs, options)
         report.own.extend([] if seen.runs else seen.own)
-        for results in _results(seen, description):
-            found = rules_of(SetRule, results.round, results.division, options.profile)
-            together = tuple(rule for rule in found if isinstance(rule, WITH_LOGS))
+        for results in _make_results(seen, description):
+            applicable = rules_of(SetRule, results.round, results.division, options.profile)
+            together = tuple(rule for rule in applicable if isinstance(rule, WITH_LOGS))
             findings += apply_rules(together, results, report, options)
         silent = (run.path for run in seen.runs if run.benchmark is None)
         findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
@@ -66,7 +66,7 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     return report
 
 
-def _results(seen: Report, description: SystemDescription) -> list[ResultSet]:
+def _make_results(seen: Report, description: SystemDescription) -> list[ResultSet]:
     """Return the logs as results of the described system, by benchmark and scaling; skip logs without a benchmark."""
     scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
     groups: dict[tuple[str, str, str], list[JudgedRun]] = defaultdict(list)

@@ -45,14 +45,14 @@ def add_waivers_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     parser.add_argument(
         "--waivers",
         default={},
-        type=_waivers,
+        type=_parse_waivers,
         metavar="FILE",
         help="results whose failed convergence test the committee waives (YAML: lines "
         "round/organisation/system/scaling/benchmark: reason)",
     )
 
 
-def _waivers(path: str) -> dict[str, Waiver]:
+def _parse_waivers(path: str) -> dict[str, Waiver]:
     try:
         return read_waivers(path)
     except UsageError as error:

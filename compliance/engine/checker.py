@@ -64,7 +64,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     for number, package in enumerate(report.packages):
         rules = rules_of(PackageRule, package.round, None, options.profile)
         report.packages[number] = replace(package, findings=apply_rules(rules, package, report, options))
-    between = [found for found in copies if found.first is not found.second]
+    between = [pairs for pairs in copies if pairs.first is not pairs.second]
     submissions = Submissions(report.packages, report.sets, options.profile, inputs.waivers, between)
     rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
     report.own.extend(apply_rules(rules, submissions, report, options))
@@ -76,7 +76,7 @@ def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:
     results, counted, pruned = opened
     runs = [next(judged) for _ in (*counted, *pruned)]
     runs = _report_once(runs)
-    return _complete(replace(results, runs=runs[: len(counted)], pruned=runs[len(counted) :]))
+    return _complete_results(replace(results, runs=runs[: len(counted)], pruned=runs[len(counted) :]))
 
 
 def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
@@ -116,9 +116,9 @@ def _find_copies(report: Report, sets: list[ResultSet], inputs: Inputs, options:
 
     others = []
     for tree in options.against:
-        found = read_others(tree, options, inputs.tasks)
-        others += found
-        report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in found)))
+        in_tree = read_others(tree, options, inputs.tasks)
+        others += in_tree
+        report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in in_tree)))
     in_sets = {id(run) for results in sets for run in (*results.runs, *results.pruned)}
     alone = [alone_in_its_result(run) for run in report.runs if id(run) not in in_sets]
     return find_copies([*sets, *alone], others)
@@ -129,18 +129,18 @@ def _judge_results(results: ResultSet, copies: list[Copies], report: Report, opt
     if results.unchecked:
         reason = "the official tool does not look into this folder"
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
-    inside = [found for found in copies if found.first is found.second is results]
+    inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))
     rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
     findings = apply_rules(rules, results, report, options)
-    return replace(results, findings=findings, score=_score(results))
+    return replace(results, findings=findings, score=_score_results(results))
 
 
 def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
     """Return what the rules find, without the ignored findings, which the report notes."""
     path = getattr(subject, "folder", getattr(subject, "root", ""))
-    found = [finding for findings in apply_each(rules, path, subject) for finding in findings]
-    kept, ignored = options.filter(found)
+    every = [finding for findings in apply_each(rules, path, subject) for finding in findings]
+    kept, ignored = options.filter(every)
     report.ignored.extend(ignored)
     return kept
 
@@ -153,20 +153,20 @@ def _is_one_result(results: ResultSet, report: Report) -> bool:
     return len(results.runs) > 1 and len({(run.benchmark, run.variant, run.division) for run in results.runs}) == 1
 
 
-def _complete(results: ResultSet) -> ResultSet:
+def _complete_results(results: ResultSet) -> ResultSet:
     """Return a result with what only its logs state: the variant; benchmark and division of a loose folder."""
     case = results.case
-    variant = _majority(run.variant for run in results.runs) or FULL
+    variant = _find_majority(run.variant for run in results.runs) or FULL
     benchmark, division = case.benchmark, case.division
     if benchmark is None and results.loose:
-        benchmark = _majority(run.benchmark for run in results.runs)
+        benchmark = _find_majority(run.benchmark for run in results.runs)
     if division is None:
-        division = _majority(run.division for run in results.runs)
+        division = _find_majority(run.division for run in results.runs)
     case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
     return replace(results, case=case, variant=variant)
 
 
-def _majority(words: Iterable[str | None]) -> str | None:
+def _find_majority(words: Iterable[str | None]) -> str | None:
     common = Counter(word for word in words if word).most_common(1)
     return common[0][0] if common else None
 
@@ -216,7 +216,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     return judge.judge(points, first.batch_size, epochs, reference.runs, "official")
 
 
-def _score(results: ResultSet) -> TimeToTrain | Throughput | None:
+def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
     if results.reference is None or not results.runs:
         return None
     verdict = results.judged_convergence

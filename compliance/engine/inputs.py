@@ -96,60 +96,60 @@ def _choose_round(path: str, options: Options, flat: bool) -> tuple[str, str]:
 
 
 def _open_package(
-    place: PackagePlace, case: Case, options: Options, waivers: dict[str, Waiver]
+    layout: PackagePlace, case: Case, options: Options, waivers: dict[str, Waiver]
 ) -> tuple[Package, list[OpenedSet]]:
-    contents = contents_of(place.root)
+    contents = contents_of(layout.root)
     # The official tool does not see hidden files.
-    systems = [path for path in place.systems if case.strict or not os.path.basename(path).startswith(".")]
-    descriptions = [read_description(path, place.tree) for path in systems]
-    files = read_parameters(place.root, contents, place.tree)
+    systems = [path for path in layout.systems if case.strict or not os.path.basename(path).startswith(".")]
+    descriptions = [read_description(path, layout.tree) for path in systems]
+    files = read_parameters(layout.root, contents, layout.tree)
     package = Package(
-        place.root,
-        place.organisation,
+        layout.root,
+        layout.organisation,
         case.round,
         case.profile,
-        place.flat,
+        layout.flat,
         descriptions={description.name: description for description in descriptions},
-        unexpected=place.unexpected,
-        missing=place.missing,
+        unexpected=layout.unexpected,
+        missing=layout.missing,
         contents=contents,
         bypasses=[bypass for file in files for bypass in file.asked],
         crashes=list(
-            unreadable(place.root, place.tree) if case.strict else crashes(place.root, case.round, place.tree)
+            unreadable(layout.root, layout.tree) if case.strict else crashes(layout.root, case.round, layout.tree)
         ),
-        tree=place.tree,
+        tree=layout.tree,
     )
     code = SuiteCode(contents)
     opened = []
-    for found in place.sets:
-        made_by_suite = code.made(found.benchmark, found.system)
-        results = _open_set(found, package, replace(case, suite_code=made_by_suite), files)
-        opened.append(_with_logs(results, found, options, waivers))
+    for folder in layout.sets:
+        made_by_suite = code.made(folder.benchmark, folder.system)
+        results = _open_set(folder, package, replace(case, suite_code=made_by_suite), files)
+        opened.append(_with_logs(results, folder, options, waivers))
     return package, opened
 
 
-def _open_set(place: SetPlace, package: Package, case: Case, files: list[ParameterFile]) -> ResultSet:
+def _open_set(layout: SetPlace, package: Package, case: Case, files: list[ParameterFile]) -> ResultSet:
     """Return the result in a folder. case: of the package. files: parameter files of the official tool."""
-    description = package.descriptions.get(place.system)
-    name = place.benchmark.lower() if case.strict else place.benchmark
+    description = package.descriptions.get(layout.system)
+    name = layout.benchmark.lower() if case.strict else layout.benchmark
     benchmark = case.benchmark or (name if name in benchmarks_of(case.round) else None)
     division = case.division
     if description is not None and division is None:
         official = "closed" if description.official_closed else "open"
         division = description.division if case.strict else official
-    folder = os.path.relpath(place.folder, package.root).replace(os.sep, "/")
+    folder = os.path.relpath(layout.folder, package.root).replace(os.sep, "/")
     return ResultSet(
-        place.folder,
+        layout.folder,
         replace(case, benchmark=benchmark, division=division),
-        place.scaling,
+        layout.scaling,
         package.organisation,
-        place.system,
-        place.benchmark,
-        other_files=place.others,
+        layout.system,
+        layout.benchmark,
+        other_files=layout.others,
         description=description,
         unchecked=not case.strict and (benchmark is None or (package.flat and case.round != ROUNDS[0])),
-        power=place.power,
-        scaling_file=read_scaling(place.scaling_file, case.strict, place.tree),
+        power=layout.power,
+        scaling_file=read_scaling(layout.scaling_file, case.strict, layout.tree),
         bypasses=[bypass for bypass in package.bypasses if bypass.about_convergence and bypass.covers(folder)],
         officially_bypassed=frozenset() if case.strict else _officially_bypassed(folder, files),
     )
@@ -161,17 +161,17 @@ def _officially_bypassed(folder: str, files: list[ParameterFile]) -> frozenset[s
     return frozenset().union(*(file.obeyed for file in files if file.exact and file.folder in read))
 
 
-def _open_folder(place: SetPlace, case: Case, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:
-    results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
-    return _with_logs(results, place, options, waivers)
+def _open_folder(layout: SetPlace, case: Case, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:
+    results = ResultSet(layout.folder, case, folder_benchmark=layout.benchmark, power=layout.power, loose=True)
+    return _with_logs(results, layout, options, waivers)
 
 
-def _with_logs(results: ResultSet, place: SetPlace, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:
+def _with_logs(results: ResultSet, layout: SetPlace, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:
     power = results.power or {}
-    task = LogTask("", results.case, options, tree=place.tree)
+    task = LogTask("", results.case, options, tree=layout.tree)
     waiver = waivers.get(waiver_name(results))
     return (
         replace(results, waiver=waiver.reason if waiver else ""),
-        [replace(task, path=path, power=power.get(result_name(path))) for path in place.logs],
-        [replace(task, path=path) for path in place.pruned],
+        [replace(task, path=path, power=power.get(result_name(path))) for path in layout.logs],
+        [replace(task, path=path) for path in layout.pruned],
     )

@@ -65,9 +65,9 @@ def judge_log(log: Log, task: LogTask) -> JudgedRun:
     if reason:
         rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))
     started = not case.strict or any(log[key] for key in STARTED)
-    for found in apply_each(rules, task.path, log, case):
-        found = found if started else _missing_as_one(found, log)
-        findings += found if len(found) <= FINDINGS_KEPT else _limited(found)
+    for of_rule in apply_each(rules, task.path, log, case):
+        of_rule = of_rule if started else _missing_as_one(of_rule, log)
+        findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
     run = extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
@@ -90,29 +90,29 @@ def _add_judgement(
     )
 
 
-def _missing_as_one(found: list[Finding], log: Log) -> list[Finding]:
+def _missing_as_one(findings: list[Finding], log: Log) -> list[Finding]:
     """Return the findings of a rule on a run that ended before it started, with the errors on missing records as one.
 
     A key that may be misspelled keeps its own.
     """
-    missing = [one for one in found if _is_missing(one)]
+    missing = [finding for finding in findings if _is_missing(finding)]
     if not missing:
-        return found
-    keys = listed([one.key for one in missing])
+        return findings
+    keys = listed([finding.key for finding in missing])
     message = f"the log ends in line {log.line_count}, before run_start, without {keys}"
     together = missing[0]._replace(message=message, expected="a record of each key")
-    return [together, *(one for one in found if not _is_missing(one))]
+    return [together, *(finding for finding in findings if not _is_missing(finding))]
 
 
 def _is_missing(finding: Finding) -> bool:
     return not finding.line and bool(finding.key) and finding.severity == ERROR and not finding.message.endswith("?)")
 
 
-def _limited(found: list[Finding]) -> Iterator[Finding]:
+def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:
     """Yield the findings of a rule: per severity and key the first hundred, and a count of the others."""
     counts: Counter[tuple[str, str]] = Counter()
     others: dict[tuple[str, str], Finding] = {}
-    for finding in found:
+    for finding in findings:
         kind = (finding.severity, finding.key)
         counts[kind] += 1
         if counts[kind] <= FINDINGS_KEPT:
@@ -139,10 +139,10 @@ def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
 def complete_case(log: Log, task: LogTask) -> Case:
     """Return what the log is judged by: what it says itself, then what the user and the folder say."""
     variant = variant_of(log) if task.case.strict else FULL
-    return replace(task.case, division=_division(log, task), benchmark=_benchmark(log, task), variant=variant)
+    return replace(task.case, division=_find_division(log, task), benchmark=_find_benchmark(log, task), variant=variant)
 
 
-def _division(log: Log, task: LogTask) -> str | None:
+def _find_division(log: Log, task: LogTask) -> str | None:
     if task.options.division:
         return task.options.division
     stated = log.value("submission_division")
@@ -152,7 +152,7 @@ def _division(log: Log, task: LogTask) -> str | None:
     return word if word in ("closed", "open") else task.case.division or "closed"
 
 
-def _benchmark(log: Log, task: LogTask) -> str | None:
+def _find_benchmark(log: Log, task: LogTask) -> str | None:
     benchmarks, forced = benchmarks_of(task.case.round), task.options.benchmark
     if forced:
         return forced if forced in benchmarks else None

@@ -28,19 +28,19 @@ def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list
         raise UsageError(f"--against {tree}: no logs below it; expected a submission, a repository or a folder of logs")
     mine = {os.path.realpath(task.path) for task in checked}
     runs = examine_all([replace(task, judged=False) for task in inputs.tasks], options, "comparing with")
-    opened = [*(found for _, sets in inputs.packages for found in sets), *inputs.folders]
+    opened = [*(result for _, sets in inputs.packages for result in sets), *inputs.folders]
     results = [
         replace(
-            found,
-            runs=_others([next(runs) for _ in counted], mine),
-            pruned=_others([next(runs) for _ in pruned], mine),
+            result,
+            runs=_without_checked([next(runs) for _ in counted], mine),
+            pruned=_without_checked([next(runs) for _ in pruned], mine),
         )
-        for found, counted, pruned in opened
+        for result, counted, pruned in opened
     ]
-    return [*results, *map(alone_in_its_result, _others(list(runs), mine))]
+    return [*results, *map(alone_in_its_result, _without_checked(list(runs), mine))]
 
 
-def _others(runs: list[JudgedRun], mine: set[str]) -> list[JudgedRun]:
+def _without_checked(runs: list[JudgedRun], mine: set[str]) -> list[JudgedRun]:
     return [run for run in runs if os.path.realpath(run.path) not in mine]
 
 

@@ -26,33 +26,33 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     doing: what the progress bar says.
     """
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
-    total = sum(map(_size, (*(task.path for task in tasks), *measured)))
+    total = sum(map(_file_size, (*(task.path for task in tasks), *measured)))
     jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
-    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _alone():
-        return _shown(map(Examine(), tasks), len(tasks), total, options, doing)
-    runs = _within_budget(_parallel(tasks, min(jobs, len(tasks))), tasks)
-    return _shown(runs, len(tasks), total, options, doing)
+    if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
+        return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
+    runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)
+    return _with_progress(runs, len(tasks), total, options, doing)
 
 
-def _parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:
+def _check_parallel(tasks: list[LogTask], jobs: int) -> Iterator[JudgedRun]:
     from common.processes import ProcessKilledError, in_processes  # only big trees pay for it
 
     examine = Examine()
     size = max(1, min(32, len(tasks) // (4 * jobs)))
     parts = [(start, tasks[start : start + size]) for start in range(0, len(tasks), size)]
-    found: dict[int, list[JudgedRun]] = {}
+    waiting: dict[int, list[JudgedRun]] = {}
     done = 0
     try:
         for (start, _), part in in_processes(examine.each, parts, jobs, fork=sys.platform == "linux"):
-            found[start] = part
-            while runs := found.pop(done, None):
+            waiting[start] = part
+            while runs := waiting.pop(done, None):
                 yield from runs
                 done += len(runs)
     except ProcessKilledError:  # for lack of memory: one process needs the least
         yield from map(examine, tasks[done:])
 
 
-def _alone() -> bool:
+def _is_single_threaded() -> bool:
     """Tell whether this process has no other thread but tqdm's, which sleeps: beside one, it may not fork."""
     if sys.platform != "linux":
         return True
@@ -68,7 +68,9 @@ def _within_budget(runs: Iterator[JudgedRun], tasks: list[LogTask]) -> Iterator[
         examine.inflated[task.tree] += run.total_inflated_bytes
 
 
-def _shown(runs: Iterator[JudgedRun], count: int, total: int, options: Options, doing: str) -> Iterator[JudgedRun]:
+def _with_progress(
+    runs: Iterator[JudgedRun], count: int, total: int, options: Options, doing: str
+) -> Iterator[JudgedRun]:
     if not options.progress or (count < 200 and total < PARALLEL_BYTES):
         return runs
     from tqdm import tqdm  # only terminals with long work pay for it
@@ -76,7 +78,7 @@ def _shown(runs: Iterator[JudgedRun], count: int, total: int, options: Options, 
     return iter(tqdm(runs, total=count, unit=" logs", desc=doing, leave=False, delay=1, file=sys.stderr))
 
 
-def _size(path: str) -> int:
+def _file_size(path: str) -> int:
     try:
         return os.path.getsize(path)
     except OSError:

@@ -147,8 +147,8 @@ def convergence_text(results: ResultSet) -> str:
         return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"
-    asked = ", bypass asked for" if results.bypasses else ""
-    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}{asked}"
+    bypass = ", bypass asked for" if results.bypasses else ""
+    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}{bypass}"
 
 
 def runs_text(results: ResultSet) -> str:

@@ -87,15 +87,15 @@ def fingerprint(log: Log) -> Fingerprint:
     """Return the fingerprint of the run that the log is about; never raises on damaged logs."""
     # Python hashes each NaN differently.
     times = [time_ms if (time_ms := record.time_ms) == time_ms else 0 for record in log.events]
-    lengths = _lengths(times)
-    periods = array("d", _lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
-    found = [key for key in RESULTS if log[key]]
-    records = log[found[0]] if len(found) == 1 else sorted((r for key in found for r in log[key]), key=FILE_ORDER)
+    lengths = _interval_lengths(times)
+    periods = array("d", _interval_lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
+    keys = [key for key in RESULTS if log[key]]
+    records = log[keys[0]] if len(keys) == 1 else sorted((r for key in keys for r in log[key]), key=FILE_ORDER)
     values = array("d", [record.value for record in records if type(record.value) is float])
     return Fingerprint(hash(tuple(times)), len(times), _drop_short(lengths[:LENGTHS_KEPT]), periods, values)
 
 
-def _lengths(times: list[float]) -> list[float]:
+def _interval_lengths(times: list[float]) -> list[float]:
     """Return the intervals between times."""
     return [length for length in map(sub, times[1:], times) if SHORTEST_MS <= length < LONGEST_MS]
 
@@ -127,40 +127,42 @@ class Likeness(Struct, frozen=True):
     periods: bool = False
 
 
-def same_times(one: Fingerprint, other: Fingerprint) -> bool:
+def same_times(first: Fingerprint, second: Fingerprint) -> bool:
     """Tell whether all structural records of two runs have the same times.
 
     Where times are whole seconds, runs that started together may have them; their results differ.
     """
-    if (one.times, one.events) != (other.times, other.events):
+    if (first.times, first.events) != (second.times, second.events):
         return False
-    return one.values == other.values or any(length % 1000 for length in one.lengths)
+    return first.values == second.values or any(length % 1000 for length in first.lengths)
 
 
 # -- the intervals -----------------------------------------------------------------------------------------
 
 
-def alike(one: Fingerprint, other: Fingerprint, moved: bool = True) -> Likeness | None:
+def alike(first: Fingerprint, second: Fingerprint, moved: bool = True) -> Likeness | None:
     """Return how the intervals of two runs agree, None if no better than those of different runs.
 
     moved: whether to look at intervals of other places, too.
     """
-    like = best_alignment(one.lengths, other.lengths, moved, LEVELS)
-    if like or (not moved and len(one.lengths) == len(other.lengths)):
+    like = best_alignment(first.lengths, second.lengths, moved, LEVELS)
+    if like or (not moved and len(first.lengths) == len(second.lengths)):
         return like
-    like = best_alignment(one.periods, other.periods, moved, LEVELS_OF_PERIODS)
+    like = best_alignment(first.periods, second.periods, moved, LEVELS_OF_PERIODS)
     return replace(like, periods=True) if like else None
 
 
 def best_alignment(first: array[float], second: array[float], moved: bool, levels: Levels) -> Likeness | None:
     """Return how the intervals agree at the best of some alignments."""
-    alignments = _alignments(first, second) if moved else _unmoved(first, second)
+    alignments = _likely_alignments(first, second) if moved else _unmoved_alignments(first, second)
     longer = first if len(first) >= len(second) else second
-    found = [_compared(*_placed(first, second, shift), scale, levels, longer) for shift, scale in alignments]
-    return max((like for like in found if like), key=lambda like: like.bits, default=None)
+    likenesses = [
+        _compare_lengths(*_align_lengths(first, second, shift), scale, levels, longer) for shift, scale in alignments
+    ]
+    return max((like for like in likenesses if like), key=lambda like: like.bits, default=None)
 
 
-def _unmoved(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
+def _unmoved_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
     yield 0, 1.0
     if len(first) == len(second) and len(first):
         scale = sum(first) / sum(second)
@@ -168,21 +170,21 @@ def _unmoved(first: array[float], second: array[float]) -> Iterator[tuple[int, f
             yield 0, scale
 
 
-def _alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
+def _likely_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
     """Yield by how many places, and by which factor, the intervals of the other run may be moved."""
-    yield from _unmoved(first, second)
+    yield from _unmoved_alignments(first, second)
     places = {pair: at for at, pair in enumerate(pairwise(first))}
     pairs = enumerate(pairwise(second))
     shifts = Counter(places[pair] - at for at, pair in pairs if pair in places)
     yield from ((shift, 1.0) for shift, _ in shifts.most_common(2))
 
 
-def _placed(first: array[float], second: array[float], shift: int) -> tuple[array[float], array[float]]:
+def _align_lengths(first: array[float], second: array[float], shift: int) -> tuple[array[float], array[float]]:
     """Return the intervals of both so that the length n + shift of the first lies beside the length n of the second."""
     return first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
 
 
-def _compared(
+def _compare_lengths(
     ours: array[float], theirs: Sequence[float], scale: float, levels: Levels, usual: array[float]
 ) -> Likeness | None:
     """Compare the lengths of one run with `scale` times those of another; usual: all lengths of a run."""
@@ -191,14 +193,14 @@ def _compared(
     if scale != 1:
         theirs = [length * scale for length in theirs]
     apart = sorted(map(abs, map(sub, ours, theirs)))
-    count, found = len(apart), []
+    count, likenesses = len(apart), []
     for tolerance, share, needed in levels if count >= 4 else ():
         if apart[int(share * count)] <= tolerance:
             equal = bisect_right(apart, tolerance)
-            bits = count * _surprise(equal / count, _chance(usual, tolerance))
+            bits = count * _bits_of_agreement(equal / count, _chance_agreement(usual, tolerance))
             if bits >= needed:
-                found.append(Likeness(equal, count, tolerance, scale, bits))
-    return max(found, key=lambda like: like.bits, default=None)
+                likenesses.append(Likeness(equal, count, tolerance, scale, bits))
+    return max(likenesses, key=lambda like: like.bits, default=None)
 
 
 def _may_agree(ours: Sequence[float], theirs: Sequence[float], scale: float, tolerance: float) -> bool:
@@ -208,20 +210,20 @@ def _may_agree(ours: Sequence[float], theirs: Sequence[float], scale: float, tol
     return 4 * sum(sample) >= len(sample)
 
 
-def _median(numbers: Sequence[float]) -> float:
+def _upper_median(numbers: Sequence[float]) -> float:
     return sorted(numbers)[len(numbers) // 2]
 
 
-def _chance(lengths: array[float], tolerance: float) -> float:
+def _chance_agreement(lengths: array[float], tolerance: float) -> float:
     """Return how often intervals at different places of a run agree."""
     least = 1 / (2 * len(lengths) + 2)
     if tolerance > EXACT_MS or sum(length % COARSE_MS == 0 for length in lengths) > len(lengths) / 10:
-        return max(least, _agreeing(lengths, tolerance))
+        return max(least, _displaced_agreement(lengths, tolerance))
     # Of few intervals none may agree to the millisecond: how many nearly agree tells more.
-    return max(_agreeing(lengths, tolerance), max(least, _agreeing(lengths, 10 * tolerance)) / 5)
+    return max(_displaced_agreement(lengths, tolerance), max(least, _displaced_agreement(lengths, 10 * tolerance)) / 5)
 
 
-def _agreeing(lengths: array[float], tolerance: float) -> float:
+def _displaced_agreement(lengths: array[float], tolerance: float) -> float:
     """Return the largest share of intervals that agree with those some places further."""
     most, count = 0.0, len(lengths)
     for places in DISPLACEMENTS:
@@ -231,7 +233,7 @@ def _agreeing(lengths: array[float], tolerance: float) -> float:
     return most
 
 
-def _surprise(share: float, chance: float) -> float:
+def _bits_of_agreement(share: float, chance: float) -> float:
     """Return bits per interval: the relative entropy of the share that agrees, given that of chance."""
     if share <= chance:
         return 0.0
@@ -247,33 +249,33 @@ def interval_keys(run: Fingerprint) -> Keys:
     if not run.events:
         return (), ()
     lengths = run.lengths
-    keys = {run.times, *_pairs(run.periods)}
+    keys = {run.times, *_pair_keys(run.periods)}
     if len(run.periods) < MANY_PERIODS:
-        keys.update(_pairs(lengths))
+        keys.update(_pair_keys(lengths))
     if not lengths:
         return list(keys), ()
-    steady = _steady(run)
-    span, shape = int(sum(steady) / SPAN_MS) * NEXT + len(steady), _shape(steady)
+    steady = _steady_intervals(run)
+    span, shape = int(sum(steady) / SPAN_MS) * NEXT + len(steady), _shape_key(steady)
     return [*keys, span, shape], (span - NEXT, span + NEXT, *map(shape.__add__, NEXT_SHAPES))
 
 
 def middle(run: Fingerprint) -> float:
     """Return the share of the first half in the sum of the intervals, which copies keep roughly."""
-    steady = _steady(run)
+    steady = _steady_intervals(run)
     return sum(steady[: len(steady) // 2]) / sum(steady) if steady else 0.0
 
 
-def _steady(run: Fingerprint) -> array[float]:
+def _steady_intervals(run: Fingerprint) -> array[float]:
     """Return the intervals of which copies keep the number: short ones may come and go."""
     return run.periods if len(run.periods) >= FEW_PERIODS else run.lengths
 
 
-def _pairs(numbers: Sequence[float]) -> list[int]:
+def _pair_keys(numbers: Sequence[float]) -> list[int]:
     """Return keys by neighbouring numbers."""
     return sorted(set(map(hash, pairwise(numbers))))[:KEPT]
 
 
-def _shape(lengths: array[float]) -> int:
+def _shape_key(lengths: array[float]) -> int:
     """Return the shares of the first quarter, half and three quarters in the sum of the lengths: scale cancels out."""
     count, sums = len(lengths), list(accumulate(lengths))
     steps = min(MOST_STEPS, STEPS * count * count) / sums[-1]
@@ -286,28 +288,28 @@ def _shape(lengths: array[float]) -> int:
 
 def value_keys(run: Fingerprint) -> Keys:
     """Return the keys of a run by its results."""
-    return _pairs([value // VALUE_STEP for value in run.values]), ()
+    return _pair_keys([value // VALUE_STEP for value in run.values]), ()
 
 
-def equal_values(one: Fingerprint, other: Fingerprint) -> int:
+def equal_values(first: Fingerprint, second: Fingerprint) -> int:
     """Return how many results of the two runs are equal, up to rounding, 0 if that may be chance."""
-    pairs = list(zip(one.values, other.values, strict=False))
+    pairs = list(zip(first.values, second.values, strict=False))
     near = [(a, b) for a, b in pairs if abs(a - b) <= SAME_VALUE * abs(a)]
-    if len(near) < max(1, SAME_VALUES[0] * min(len(one.values), len(other.values))):
+    if len(near) < max(1, SAME_VALUES[0] * min(len(first.values), len(second.values))):
         return 0
-    usual = _median([abs(a - b) for a, b in pairwise(one.values)] or [0.0])
+    usual = _upper_median([abs(a - b) for a, b in pairwise(first.values)] or [0.0])
     if len(near) < len(pairs):
-        usual = min(usual, _median([abs(a - b) for a, b in pairs if (a, b) not in near]))
-    return len(near) if sum(_bits(a, b, usual) for a, b in set(near)) >= SAME_VALUES[1] else 0
+        usual = min(usual, _upper_median([abs(a - b) for a, b in pairs if (a, b) not in near]))
+    return len(near) if sum(_bits_of_values(a, b, usual) for a, b in set(near)) >= SAME_VALUES[1] else 0
 
 
-def _bits(one: float, other: float, step: float) -> float:
+def _bits_of_values(first: float, second: float, step: float) -> float:
     """Return how much two equal results prove, where others differ by `step`: 0 if they are rounded to that."""
-    apart = max(abs(one - other), _resolution(one), _resolution(other))
+    apart = max(abs(first - second), _last_decimal(first), _last_decimal(second))
     return min(BITS_OF_A_VALUE, max(0.0, log2(step / apart) - DOUBT_BITS)) if step > 0 else 0.0
 
 
-def _resolution(value: float) -> float:
+def _last_decimal(value: float) -> float:
     """Return the last decimal that is written of a value."""
     digits = repr(value)
     return 10.0 ** (digits.find(".") + 1 - len(digits)) if "e" not in digits else 1e-20

@@ -59,10 +59,10 @@ def official_convergence(log: Log) -> float | None:
         return None
     evaluations = [r for key in METRICS for r in log[key] if r.order < stop.order]
     last = max(evaluations, key=FILE_ORDER, default=None)
-    return _rounded(last.meta("epoch_num")) if last else None
+    return _round_officially(last.meta("epoch_num")) if last else None
 
 
-def _rounded(epoch: Any) -> float | None:
+def _round_officially(epoch: Any) -> float | None:
     try:
         return float(round(epoch, 3))
     except (TypeError, ValueError, OverflowError):
@@ -71,7 +71,7 @@ def _rounded(epoch: Any) -> float | None:
 
 def _rcp_crash(log: Log) -> str:
     for record in log.in_order(*METRICS):
-        if _rounded(record.meta("epoch_num")) is None:
+        if _round_officially(record.meta("epoch_num")) is None:
             return f"line {record.line}: the epoch_num of {record.key} is not a number"
     for stop in log["run_stop"]:
         if not isinstance(stop.metadata, dict) or "status" not in stop.metadata:
@@ -103,8 +103,8 @@ def _benchmark_crash(log: Log, round_: str, division: str) -> str:
         return ""
     benchmark = str(named.value)
     if benchmark not in benchmarks_of(round_):
-        known = division == "closed" and benchmark in OPTION_FILES
-        return "" if known else f"line {named.line}: there are no rules of this benchmark"
+        has_options = division == "closed" and benchmark in OPTION_FILES
+        return "" if has_options else f"line {named.line}: there are no rules of this benchmark"
     for record in log[REFERENCES[benchmark].target.key]:
         if not isinstance(record.value, (int, float)):
             return f"line {record.line}: {record.key} is not a number"

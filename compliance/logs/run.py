@@ -223,17 +223,17 @@ def extract_run(
     benchmark: of which it is; reference: the facts of that, without which no evaluation counts. settings: those of its
     division, of which the ones that identify a result are kept. details: look for what reports and packages need, too.
     """
-    start_ms, stop_ms = map(_finite, clock(log))
+    start_ms, stop_ms = map(_finite_or_none, clock(log))
     staged_ms, staged_outside_ms = staging_ms(log, start_ms, stop_ms)
     submission = {key: record for key in SUBMISSION if (record := log.first(key))}
     identity = {setting.key: record for setting in settings if setting.identity and (record := log.first(setting.key))}
-    software = _software(log.value(PROVENANCE))
+    software = _read_software(log.value(PROVENANCE))
     evidence = submission | identity
     evidence |= {key: log[key][0] for key in ("number_of_nodes", PROVENANCE) if log[key]}
     if not software:
         evidence.pop(PROVENANCE, None)
     stop = log["run_stop"][-1] if log["run_stop"] else None
-    convergence, converged = _convergence(log, reference) if reference else (None, False)
+    convergence, converged = _read_convergence(log, reference) if reference else (None, False)
     return Run(
         log.path,
         benchmark,
@@ -260,7 +260,7 @@ def extract_run(
         software=software,
         fingerprint=fingerprint(log),
         inflated_bytes=log.inflated_bytes,
-        detailed=_details(log, reference) if details else None,
+        detailed=_extract_details(log, reference) if details else None,
     )
 
 
@@ -297,7 +297,7 @@ def names_suite(provenance: Mapping[str, Any]) -> bool:
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
-def _software(provenance: Any) -> dict[str, str]:
+def _read_software(provenance: Any) -> dict[str, str]:
     """Return the hash of the sources and the versions that a provenance of this suite states, the first of many."""
     if not isinstance(provenance, dict) or not names_suite(provenance):
         return {}
@@ -312,43 +312,45 @@ def text_of(value: Any) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
 
 
-def _finite(time_ms: float | None) -> float | None:
+def _finite_or_none(time_ms: float | None) -> float | None:
     return time_ms if is_number(time_ms) else None
 
 
-def _details(log: Log, reference: Reference | None) -> RunDetails:
+def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means = log.value(PROVENANCE), log.value("sample_means")
     return RunDetails(
-        tuple(_evaluations(log, reference.target)) if reference else (),
+        tuple(_read_evaluations(log, reference.target)) if reference else (),
         tuple(epoch_seconds(log)),
         seconds_by_part(log),
         phases(log),
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
         means if isinstance(means, dict) else {},
-        _sharing(log.value(SPATIAL_EXTENTS)),
+        _sharing_ranks(log.value(SPATIAL_EXTENTS)),
     )
 
 
-def _sharing(extents: Any) -> int:
+def _sharing_ranks(extents: Any) -> int:
     """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
     if not isinstance(extents, list) or not 0 < len(extents) <= MOST_AXES:
         return 1
-    fits = all(isinstance(one, int) and not isinstance(one, bool) and 0 < one <= MOST_EXTENT for one in extents)
+    fits = all(
+        isinstance(extent, int) and not isinstance(extent, bool) and 0 < extent <= MOST_EXTENT for extent in extents
+    )
     return prod(extents) if fits else 1
 
 
 # -- convergence -------------------------------------------------------------------------------------------
 
 
-def _evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
+def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
     for record in log.course(target.key).counted:
         if is_number(record.value) and is_number(record.time_ms):
             epoch = record.meta("epoch_num")
             yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
 
 
-def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
+def _read_convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
     counted = log.course(reference.target.key).counted
     if not counted:

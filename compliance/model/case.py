@@ -46,11 +46,11 @@ class Case(Struct, frozen=True):
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The settings that a log of this division may state; of an unknown benchmark, those that all have."""
-        return _settings(self.benchmark, self.variant, self.round, self.division)
+        return _settings_of(self.benchmark, self.variant, self.round, self.division)
 
 
 @lru_cache(maxsize=64)
-def _settings(benchmark: str | None, variant: str, round_: str, division: str | None) -> tuple[Setting, ...]:
+def _settings_of(benchmark: str | None, variant: str, round_: str, division: str | None) -> tuple[Setting, ...]:
     reference = reference_of(benchmark, variant)
     if reference is None or division is None:
         common = COMMON_SETTINGS if division == "closed" else ()

@@ -140,7 +140,7 @@ def time_to_train(
         committee_factor,
         mean([run.staging_ms / 60_000 for run in accepted]),
         mean(counts),
-        _mini(runs),
+        _any_mini(runs),
         _mean_energy(accepted, len(rejected)) if len(rejected) <= 1 else None,
         staging_clock(accepted),
         mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
@@ -160,7 +160,7 @@ def throughput(
         _minutes_of_all(accepted, lambda run: 0.0),
         tuple(rejected),
         normalization,
-        _mini(runs),
+        _any_mini(runs),
         _total_energy(accepted),
         sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
         staging_clock(accepted),
@@ -211,7 +211,7 @@ def _total_energy(runs: list[JudgedRun]) -> float | None:
     return sum(joules) if joules and len(joules) == len(runs) else None
 
 
-def _mini(runs: list[JudgedRun]) -> bool:
+def _any_mini(runs: list[JudgedRun]) -> bool:
     return any(run.mini for run in runs)
 
 

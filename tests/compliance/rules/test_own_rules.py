@@ -180,7 +180,7 @@ def test_what_is_not_a_source_of_rules_is_one_message(source, message):
     ("body", "reason"),
     [
         ("raise SystemExit(0)", "line 7: SystemExit(0)"),
-        ("yield 'hello'", "check yields 'hello'; expected self.found(…)"),
+        ("yield 'hello'", "check yields 'hello'; expected self.finding(…)"),
         ("return 1 / 0", "line 7: ZeroDivisionError("),
     ],
 )

@@ -32,12 +32,12 @@ from fuzz_inputs import log_bytes, write_package
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import Log, LogReader, parse_log
+from compliance.model.case import PROFILES, Case
 from compliance.model.finding import ERROR, PASSING, Finding
 from compliance.model.report import Report
-from compliance.rules.rule import PROFILES
 
 SLOW_SECONDS = 10
 SAVED = 5
@@ -67,11 +67,12 @@ def check_log(rng: random.Random, data: bytes) -> None:
         benchmark, division = rng.choice((None, None, *REFERENCES)), rng.choice((None, None, "closed", "open"))
         round_ = rng.choice(ROUNDS)
         hint, allow_mini = rng.choice((None, "open")), rng.random() < 0.5
-        task = LogTask("log", round_, profile, division, benchmark, hint, None, allow_mini, details=True)
-        run = digest(log, task)
+        case = Case(round_, profile, division or hint, benchmark, allow_mini=allow_mini)
+        task = LogTask("log", case, Options(division=division, benchmark=benchmark, details=True))
+        run = judge_log(log, task)
         check_findings(run.findings)
         assert (run.verdict == "FAIL") is any(finding.severity == ERROR for finding in run.findings), run.verdict
-        assert repr(digest(parse_log(data), task)) == repr(run), "another answer the second time"
+        assert repr(judge_log(parse_log(data), task)) == repr(run), "another answer the second time"
 
 
 def in_pieces(rng: random.Random, data: bytes) -> Log:

@@ -36,11 +36,11 @@ with atheris.instrument_imports(include=["common", "compliance"]):
     from common.reference import ROUNDS
     from compliance.benchmarks import REFERENCES
     from compliance.engine import Options, check_paths
-    from compliance.engine.log_checker import LogTask, digest
+    from compliance.engine.log_checker import LogTask, judge_log
     from compliance.formats import FORMATS, Style
     from compliance.logs.log import parse_log
+    from compliance.model.case import PROFILES, Case
     from compliance.model.report import Report
-    from compliance.rules.rule import PROFILES
 
 HEADER_BYTES = 2
 """Bytes in front of a log that choose how it is checked; the rest is the log."""
@@ -78,9 +78,9 @@ def log(data: bytes) -> None:
     chosen = random.Random(data[:HEADER_BYTES])
     profile, division = chosen.choice(PROFILES), chosen.choice((None, "closed", "open"))
     benchmark = chosen.choice((None, None, *REFERENCES))
-    task = LogTask("log", chosen.choice(ROUNDS), profile, division, benchmark, details=chosen.random() < 0.5)
-    report = Report(profile)
-    report.runs = [digest(parse_log(data[HEADER_BYTES:]), task)]
+    case = Case(chosen.choice(ROUNDS), profile, division, benchmark)
+    task = LogTask("log", case, Options(division=division, benchmark=benchmark, details=chosen.random() < 0.5))
+    report = Report(profile, runs=[judge_log(parse_log(data[HEADER_BYTES:]), task)])
     check_findings(report.findings)
     show(chosen, report)
 

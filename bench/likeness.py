@@ -4,7 +4,7 @@
     python bench/likeness.py -o docs/reference/likeness.md
     python bench/likeness.py --corpus FOLDER                    with published_v*.tar.xz, or logs
 
-The thresholds in compliance/model/likeness.py lie between what the two tables of the page show.
+The thresholds in compliance/logs/fingerprint.py lie between what the two tables of the page show.
 """
 
 from __future__ import annotations
@@ -17,9 +17,16 @@ from pathlib import Path
 
 from published import write_page
 
-from compliance.logs.fingerprint import Fingerprint, fingerprint
+from compliance.logs.fingerprint import (
+    LEVELS,
+    LEVELS_OF_PERIODS,
+    Fingerprint,
+    Levels,
+    alike,
+    best_alignment,
+    fingerprint,
+)
 from compliance.logs.log import Log, read_log
-from compliance.model.likeness import LEVELS, LEVELS_OF_PERIODS, Levels, alike, best_alignment
 
 RESULT = "result_*.txt"
 FEWEST = 4

@@ -21,8 +21,8 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import read_log
-from compliance.logs.rate import samples_per_second
 from compliance.logs.run import benchmark_of
+from compliance.logs.timeline import samples_per_second
 
 MARK = "\n\n\nPUBLISHED: Final"
 TABLE = ROOT / "compliance" / "published_rates.py"

@@ -17,7 +17,7 @@ PACKAGES: Final = (
 """Benchmarks that have a package at the top of the tree; the facts are in its reference.py."""
 
 
-def _facts(name: str) -> ModuleType:
+def _import_facts(name: str) -> ModuleType:
     """Return the module with the facts of a benchmark; without its package, every command ends here, in one line."""
     try:
         return import_module(f"{name}.reference")
@@ -32,7 +32,7 @@ def _facts(name: str) -> ModuleType:
     sys.exit(f"error: compliance/benchmarks.py lists {name!r}, but {fix}")
 
 
-_FACTS: Final = {name: _facts(name) for name in PACKAGES}
+_FACTS: Final = {name: _import_facts(name) for name in PACKAGES}
 
 REFERENCES: Final[dict[str, Reference]] = {
     **{name: facts.REFERENCE for name, facts in _FACTS.items()},
@@ -55,5 +55,7 @@ def benchmarks_of(round_: str) -> tuple[str, ...]:
 
 def reference_of(benchmark: str | None, variant: str) -> Reference | None:
     """Return the facts of a benchmark's variant; None if there is no such benchmark, or no mini problem of it."""
-    known = (reference for reference in (REFERENCES.get(benchmark or ""), *MINIS.get(benchmark or "", ())) if reference)
-    return next((reference for reference in known if reference.variant == variant), None)
+    candidates = (
+        reference for reference in (REFERENCES.get(benchmark or ""), *MINIS.get(benchmark or "", ())) if reference
+    )
+    return next((reference for reference in candidates if reference.variant == variant), None)

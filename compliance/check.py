@@ -43,58 +43,58 @@ exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 an error 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = _parser()
+    parser = _make_parser()
     given = parser.parse_args(arguments)
     try:
         with checked_output():
-            return _check(given)
+            return _run_check(given)
     except ValueError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
         return 130
 
 
-def _check(given: argparse.Namespace) -> int:
+def _run_check(arguments: argparse.Namespace) -> int:
     load_rules()  # of installed packages, before ids are looked up
-    if given.explain or given.list_rules:
-        return _show_rules(given)
-    if not given.paths:
+    if arguments.explain or arguments.list_rules:
+        return _show_rules(arguments)
+    if not arguments.paths:
         raise UsageError("nothing to check: give log files, folders or - for standard input")
-    missing = [path for path in given.paths if path != "-" and not given.follow and not os.path.lexists(path)]
+    missing = [path for path in arguments.paths if path != "-" and not arguments.follow and not os.path.lexists(path)]
     if missing:
         raise UsageError(f"no such file or folder: {missing[0]}")
-    options = _options(given)
-    if given.follow:
+    options = _read_options(arguments)
+    if arguments.follow:
         from compliance.engine.follow import follow  # only this mode pays for it
 
-        return follow(given.paths, options, given.follow_timeout)
-    refuse_to_overwrite(given.output, given.paths)
-    report = check_paths(given.paths, options)
-    write_text(FORMATS[given.format](report, _style(given)), given.output)
+        return follow(arguments.paths, options, arguments.follow_timeout)
+    refuse_to_overwrite(arguments.output, arguments.paths)
+    report = check_paths(arguments.paths, options)
+    write_text(FORMATS[arguments.format](report, _choose_style(arguments)), arguments.output)
     return report.exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="python -m compliance.check",
         description="Check result logs and submissions of MLPerf HPC for time to train and convergence.",
         epilog=EXAMPLES,
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
-    what = parser.add_argument_group("what to judge by (default: as folders and logs say)")
-    what.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
-    what.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
-    what.add_argument("--division", choices=("closed", "open"), help="judge by this division")
-    add_profile_option(what)
-    what.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
-    what.add_argument(
+    judging = parser.add_argument_group("what to judge by (default: as folders and logs say)")
+    judging.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
+    judging.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
+    judging.add_argument("--division", choices=("closed", "open"), help="judge by this division")
+    add_profile_option(judging)
+    judging.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    judging.add_argument(
         "--against",
         action="append",
         default=[],
         metavar="TREE",
         help="look for copies of runs of these submissions, too; may be repeated (their logs are not judged)",
     )
-    add_waivers_option(what)
+    add_waivers_option(judging)
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,...", help="only these ids or prefixes")
@@ -115,30 +115,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _options(given: argparse.Namespace) -> Options:
+def _read_options(arguments: argparse.Namespace) -> Options:
     ignore = {}
-    for text in given.ignore:
+    for text in arguments.ignore:
         id_, _, reason = text.partition("=")
         if not reason.strip():
             raise ValueError(f"--ignore {text}: a reason is required; write --ignore {id_}='why'")
         ignore[id_.strip()] = reason.strip()
-    _known(ignore)
+    _check_prefixes(ignore)
     return Options(
-        profile=given.profile,
-        round=given.round,
-        benchmark=given.benchmark,
-        division=given.division,
-        select=_selected(given),
+        profile=arguments.profile,
+        round=arguments.round,
+        benchmark=arguments.benchmark,
+        division=arguments.division,
+        select=_selected_prefixes(arguments),
         ignore=ignore,
-        allow_mini=given.allow_mini,
-        waivers=given.waivers,
-        jobs=given.jobs,
+        allow_mini=arguments.allow_mini,
+        waivers=arguments.waivers,
+        jobs=arguments.jobs,
         progress=sys.stderr.isatty(),
-        against=tuple(given.against),
+        against=tuple(arguments.against),
     )
 
 
-def _known(prefixes: Iterable[str]) -> tuple[str, ...]:
+def _check_prefixes(prefixes: Iterable[str]) -> tuple[str, ...]:
     """Return the ids and prefixes; raise ValueError if no rule has one."""
     wanted = tuple(prefixes)
     for prefix in wanted:
@@ -147,27 +147,31 @@ def _known(prefixes: Iterable[str]) -> tuple[str, ...]:
     return wanted
 
 
-def _selected(given: argparse.Namespace) -> tuple[str, ...]:
+def _selected_prefixes(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the ids and prefixes of --select."""
-    return _known(word for text in given.select for word in text.replace(",", " ").split())
+    return _check_prefixes(word for text in arguments.select for word in text.replace(",", " ").split())
 
 
-def _style(given: argparse.Namespace) -> Style:
-    terminal = sys.stdout.isatty() and not given.output and "NO_COLOR" not in os.environ
-    color = given.color == "always" or (given.color == "auto" and terminal)
+def _choose_style(arguments: argparse.Namespace) -> Style:
+    terminal = sys.stdout.isatty() and not arguments.output and "NO_COLOR" not in os.environ
+    color = arguments.color == "always" or (arguments.color == "auto" and terminal)
     width = 100
     if terminal:
         import shutil
 
         width = shutil.get_terminal_size().columns
-    return Style(color=color, width=width, verbose=given.verbose, base=os.getcwd())
+    return Style(color=color, width=width, verbose=arguments.verbose, base=os.getcwd())
 
 
-def _show_rules(given: argparse.Namespace) -> int:
+def _show_rules(arguments: argparse.Namespace) -> int:
     from compliance.explain import explain, list_rules
 
-    text = explain(given.explain) if given.explain else list_rules(given.profile, _selected(given))
-    write_text(text, given.output)
+    text = (
+        explain(arguments.explain)
+        if arguments.explain
+        else list_rules(arguments.profile, _selected_prefixes(arguments))
+    )
+    write_text(text, arguments.output)
     return 0
 
 

@@ -6,11 +6,14 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from common.tree import NAMED
 from compliance.engine.checker import apply_rules, check_paths
-from compliance.engine.inputs import choose_round
+from compliance.engine.inputs import initial_case
 from compliance.engine.options import Options
-from compliance.logs.run import Run
+from compliance.model.case import Case
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
@@ -44,42 +47,37 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     The logs themselves are neither judged nor listed: `check_paths` does that. If they belong to a submission, its own
     descriptions are ignored. Never raises; a file that cannot be read is a finding.
     """
-    report = Report(options.profile)
-    round_, why = choose_round(path, False, options)
-    report.rounds.append((path, round_, why))
+    case = initial_case(path, options)
+    report = Report(options.profile, [(path, case.round, case.round_why)])
     description = read_description(path, NAMED)
-    package = Package(path, "", round_, options.profile, flat=False)
-    package.descriptions[description.name] = description
-    report.packages.append(package)
-    rules = tuple(rule for rule in rules_of(PackageRule, round_, None, options.profile) if isinstance(rule, ALONE))
-    package.findings += apply_rules(rules, package, report, options)
+    package = Package(path, "", case.round, case.profile, flat=False, descriptions={description.name: description})
+    rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if isinstance(rule, ALONE))
+    findings = apply_rules(rules, package, report, options)
     if logs:
         seen = check_paths(logs, options)
-        report.own += [] if seen.runs else seen.own
-        for results in _results(seen, description):
-            found = rules_of(SetRule, results.round, results.division, options.profile)
-            together = tuple(rule for rule in found if isinstance(rule, WITH_LOGS))
-            package.findings += apply_rules(together, results, report, options)
+        report.own.extend([] if seen.runs else seen.own)
+        for results in _make_results(seen, description):
+            applicable = rules_of(SetRule, results.round, results.division, options.profile)
+            together = tuple(rule for rule in applicable if isinstance(rule, WITH_LOGS))
+            findings += apply_rules(together, results, report, options)
         silent = (run.path for run in seen.runs if run.benchmark is None)
-        package.findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
+        findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
+    report.packages.append(replace(package, findings=findings))
     return report
 
 
-def _results(seen: Report, description: SystemDescription) -> list[ResultSet]:
+def _make_results(seen: Report, description: SystemDescription) -> list[ResultSet]:
     """Return the logs as results of the described system, by benchmark and scaling; skip logs without a benchmark."""
     scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
-    groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[JudgedRun]] = defaultdict(list)
     for run in seen.runs:
         if run.benchmark is not None:
             groups[run.round, run.benchmark, scalings.get(run.path, STRONG)].append(run)
     return [
         ResultSet(
             os.path.dirname(runs[0].path),
-            round_,
-            seen.profile,
+            Case(round_, seen.profile, description.division, benchmark),
             scaling,
-            benchmark=benchmark,
-            division=description.division,
             runs=runs,
             description=description,
             loose=True,

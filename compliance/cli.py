@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.reference import ROUNDS
+from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
 from compliance.rules.own_rules import RulesError, load_rules
-from compliance.rules.rule import PROFILES
 
 Path = str | os.PathLike[str]
 
@@ -45,14 +45,14 @@ def add_waivers_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     parser.add_argument(
         "--waivers",
         default={},
-        type=_waivers,
+        type=_parse_waivers,
         metavar="FILE",
         help="results whose failed convergence test the committee waives (YAML: lines "
         "round/organisation/system/scaling/benchmark: reason)",
     )
 
 
-def _waivers(path: str) -> dict[str, Waiver]:
+def _parse_waivers(path: str) -> dict[str, Waiver]:
     try:
         return read_waivers(path)
     except UsageError as error:

@@ -21,7 +21,7 @@ from compliance.samples.package import SamplePackage
 Story = tuple[str, str, Callable[[Path], str], int]
 
 
-def _write(path: Path, data: bytes) -> str:
+def _write_files(path: Path, data: bytes) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return str(path)
@@ -31,13 +31,13 @@ STORIES: tuple[Story, ...] = (
     (
         "A valid run of CosmoFlow",
         "It reaches the target and complies with every rule.",
-        lambda folder: _write(folder / "result_0.txt", SampleLog("cosmoflow").bytes()),
+        lambda folder: _write_files(folder / "result_0.txt", SampleLog("cosmoflow").bytes()),
         0,
     ),
     (
         "A run that stopped its clock too early",
         "run_stop comes before the evaluation that reaches the target. The official checker accepts it.",
-        lambda folder: _write(
+        lambda folder: _write_files(
             folder / "stopped_early.txt",
             SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop").bytes(),
         ),
@@ -46,7 +46,7 @@ STORIES: tuple[Story, ...] = (
     (
         "A restarted job that appended to its log",
         "Two runs in one file: the official summary would score only from the second start.",
-        lambda folder: _write(folder / "restarted.txt", SampleLog("deepcam").twice().bytes()),
+        lambda folder: _write_files(folder / "restarted.txt", SampleLog("deepcam").twice().bytes()),
         1,
     ),
     (

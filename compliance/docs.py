@@ -15,9 +15,10 @@ from pathlib import Path
 from common.reference import OPEN_SETTINGS, Reference
 from compliance.benchmarks import MINIS, REFERENCES
 from compliance.explain import bad_findings, divisions_text, sentence
+from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
 from compliance.rules.families import FAMILIES, RETIRED, prefix
-from compliance.rules.rule import PROFILES, Rule
+from compliance.rules.rule import Rule
 from compliance.setting_tables import differences, rounds_text, row, settings_by_row
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are (default: docs/)")
     given = parser.parse_args(arguments)
     try:
-        outdated = {path: text for path, text in pages(given.folder).items() if _read(path) != text}
+        outdated = {path: text for path, text in pages(given.folder).items() if _read_page(path) != text}
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -65,13 +66,13 @@ def pages(folder: Path) -> dict[Path, str]:
     """
     profiles = folder / "profiles.md"
     return {
-        profiles: profiles_page(_read(profiles) or NEW_PROFILES, str(profiles)),
+        profiles: profiles_page(_read_page(profiles) or NEW_PROFILES, str(profiles)),
         folder / "rules.md": rules_page(),
         folder / "settings.md": settings_page(),
     }
 
 
-def _read(path: Path) -> str:
+def _read_page(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
@@ -88,13 +89,13 @@ def rules_page() -> str:
     ]
     for family, about in FAMILIES.items():
         parts.append(f"## {family}\n\n{prose(about)}.\n")
-        parts += [_rule(rule) for id_, rule in sorted(all_rules().items()) if prefix(id_) == family]
+        parts += [_rule_section(rule) for id_, rule in sorted(all_rules().items()) if prefix(id_) == family]
     retired = ", ".join(sorted(RETIRED))
     parts.append(f"## Ids that no rule has\n\n{retired}: retired or never assigned; no rule will take them.\n")
     return "\n".join(parts)
 
 
-def _rule(rule: type[Rule]) -> str:
+def _rule_section(rule: type[Rule]) -> str:
     where = f"rounds: {rounds_text(rule.rounds)}; divisions: {divisions_text(rule)}"
     lines = [
         f"### {rule.id}: {prose(rule.title())}\n",
@@ -124,10 +125,10 @@ def profiles_page(present: str, name: str) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end or BEGIN in rest or END in before + after:
         raise ValueError(f"{name}: expected once `{BEGIN}` and after it once `{END}`; put them back")
-    return f"{before}{BEGIN}\n{NOTICE}\n\n{_differences()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{NOTICE}\n\n{_differences_page()}\n{END}{after}"
 
 
-def _differences() -> str:
+def _differences_page() -> str:
     rows = [_profile_row(rule) for rule in all_rules().values() if rule.differs or rule.profiles != PROFILES]
     same = len(all_rules()) - len(rows)
     for row_, where in differences().items():
@@ -159,23 +160,23 @@ def settings_page() -> str:
         "in [config.md](config.md).\n",
     ]
     for name, reference in REFERENCES.items():
-        parts += [_about(f"{name}, closed division", reference), table(HEADING, _settings(reference))]
+        parts += [_about_text(f"{name}, closed division", reference), table(HEADING, _setting_rows(reference))]
     for mini in (mini for minis in MINIS.values() for mini in minis):
         # The official tool, and so the last column, does not know the mini problems.
-        rows = [cells[:-1] for cells in _settings(mini)]
-        parts += [_about(f"{mini.name}, mini problem ({mini.variant})", mini), table(HEADING[:-1], rows)]
+        rows = [cells[:-1] for cells in _setting_rows(mini)]
+        parts += [_about_text(f"{mini.name}, mini problem ({mini.variant})", mini), table(HEADING[:-1], rows)]
     parts.append("## Open division\n\nHyperparameters and data are free.\n")
     rows = [(span(r.key), "all", prose(r.needed), prose(r.allowed), prose(r.official)) for r in map(row, OPEN_SETTINGS)]
     parts.append(table(HEADING, rows))
     return "\n".join(parts)
 
 
-def _about(title: str, reference: Reference) -> str:
+def _about_text(title: str, reference: Reference) -> str:
     facts = f"Rounds: {rounds_text(reference.rounds)}. Target: {span(reference.target.range_text)}."
     return f"## {title}\n\n{facts} {reference.runs} runs. Source: {reference.cite}\n"
 
 
-def _settings(reference: Reference) -> list[tuple[str, ...]]:
+def _setting_rows(reference: Reference) -> list[tuple[str, ...]]:
     return [
         (
             span(row_.key),

@@ -14,14 +14,15 @@ from common.command import clean
 from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.style import Style
 from compliance.formats.words import place
 from compliance.logs.log import parse_log
+from compliance.model.case import OFFICIAL, PROFILES, STRICT, Case
 from compliance.model.finding import SKIPPED, Finding
 from compliance.rules.catalog import all_rules
 from compliance.rules.families import FAMILIES, prefix
-from compliance.rules.rule import OFFICIAL, PROFILES, STRICT, LogRule, Rule
+from compliance.rules.rule import LogRule, Rule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from compliance.setting_tables import rounds_text
@@ -36,10 +37,10 @@ def explain(rule_id: str) -> str:
     """
     wanted, rules = rule_id.strip().upper(), all_rules()
     if wanted in rules:
-        return _explained(rules[wanted])
+        return _explain_rule(rules[wanted])
     below = [rules[id_] for id_ in sorted(rules) if wanted and id_.startswith(wanted)]
     if below:
-        return _table(below)
+        return _rule_table(below)
     near = difflib.get_close_matches(wanted, rules, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"an id looks like {min(rules)}"
     raise ValueError(f"no rule {clean(rule_id)!r}; {hint}; --list-rules shows all")
@@ -52,11 +53,11 @@ def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:
     """
     if profile is not None and profile not in PROFILES:
         raise ValueError(f"no profile {profile!r}: known are {' and '.join(PROFILES)}")
-    listed = [rule for id_, rule in sorted(all_rules().items()) if not select or id_.startswith(select)]
-    return _table([rule for rule in listed if profile is None or profile in rule.profiles])
+    selected = [rule for id_, rule in sorted(all_rules().items()) if not select or id_.startswith(select)]
+    return _rule_table([rule for rule in selected if profile is None or profile in rule.profiles])
 
 
-def _table(rules: list[type[Rule]]) -> str:
+def _rule_table(rules: list[type[Rule]]) -> str:
     """Return the rules line by line, each family below its heading."""
     rows = [("id", "severity", "profiles", "rule")]
     rows += [(rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules]
@@ -70,7 +71,7 @@ def _table(rules: list[type[Rule]]) -> str:
     return first + "\n"
 
 
-def _explained(rule: type[Rule]) -> str:
+def _explain_rule(rule: type[Rule]) -> str:
     facts = (
         ("severity", rule.severity),
         ("profiles", ", ".join(rule.profiles)),
@@ -109,26 +110,26 @@ def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:
     """Return the first finding about each bad example, made by running the rule; without repetitions."""
     profile = STRICT if STRICT in rule.profiles else OFFICIAL
     look = _log_findings if issubclass(rule, LogRule) else _package_findings
-    found: dict[str, Finding] = {}
+    by_sentence: dict[str, Finding] = {}
     for example in rule.bad:
         for finding in look(example, profile):
             if finding.rule == rule.id and finding.severity != SKIPPED:
-                found.setdefault(sentence(finding), finding)
+                by_sentence.setdefault(sentence(finding), finding)
                 break
-    return tuple(found.values())
+    return tuple(by_sentence.values())
 
 
 def _log_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:
-    made: list[SampleLog] = []
+    samples: list[SampleLog] = []
 
-    def sample(*wanted: Any, **named: Any) -> SampleLog:
-        made.append(SampleLog(*wanted, **named))
-        return made[-1]
+    def sample(*wanted: Any, **keywords: Any) -> SampleLog:
+        samples.append(SampleLog(*wanted, **keywords))
+        return samples[-1]
 
     result = example(sample)
     data = result if isinstance(result, bytes) else result.bytes()
-    round_ = made[-1].round if made else ROUNDS[-1]
-    return digest(parse_log(data, LOG_NAME), LogTask(LOG_NAME, round_, profile)).findings
+    round_ = samples[-1].round if samples else ROUNDS[-1]
+    return judge_log(parse_log(data, LOG_NAME), LogTask(LOG_NAME, Case(round_, profile))).findings
 
 
 def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Finding]:

@@ -45,8 +45,8 @@ def judged_apart(setting: Setting) -> str:
     if official is None or official in (ANY, NOT_EMPTY):
         return "the official tool does not check the value"
     parts = []
-    for name, one, other in (("official", official, setting.allowed), ("strict", setting.allowed, official)):
-        values = [show(value) for value in PROBES if one.allows(value) and not other.allows(value)]
+    for name, first, second in (("official", official, setting.allowed), ("strict", setting.allowed, official)):
+        values = [show(value) for value in PROBES if first.allows(value) and not second.allows(value)]
         if values:
             parts.append(f"only {name} accepts {', '.join(values[:MOST_EXAMPLES])}")
     return "; ".join(parts) or ("" if official == setting.allowed else UNNOTICED)
@@ -63,19 +63,19 @@ def settings_by_row(reference: Reference) -> dict[SettingRow, list[str]]:
 
 def differences() -> dict[SettingRow, list[str]]:
     """Return the settings that the profiles judge differently, each with the benchmarks concerned."""
-    found: dict[SettingRow, dict[str, tuple[str, ...]]] = {}
+    by_row: dict[SettingRow, dict[str, tuple[str, ...]]] = {}
     for name, reference in REFERENCES.items():
         for row_, rounds in settings_by_row(reference).items():
             if row_.allowed != row_.official or row_.examples not in ("", UNNOTICED):
                 # Whether the key is required is the same in both profiles: not a row of its own.
-                found.setdefault(row_._replace(needed="", why=""), {})[name] = tuple(rounds)
-    where = {row_: _benchmarks(rounds) for row_, rounds in found.items()}
+                by_row.setdefault(row_._replace(needed="", why=""), {})[name] = tuple(rounds)
+    where = {row_: _describe_benchmarks(rounds) for row_, rounds in by_row.items()}
     for setting in OPEN_SETTINGS:
         where.setdefault(row(setting)._replace(needed="", why=""), ["all in the open division"])
     return where
 
 
-def _benchmarks(rounds_of: dict[str, tuple[str, ...]]) -> list[str]:
+def _describe_benchmarks(rounds_of: dict[str, tuple[str, ...]]) -> list[str]:
     """Return benchmarks in words, with the rounds where it does not apply to all of them."""
     if all(rounds_of.get(name) == reference.rounds for name, reference in REFERENCES.items()):
         return ["all"]

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
 from compliance.benchmarks import reference_of
-from compliance.engine.inputs import Opened, open_paths
+from compliance.engine.inputs import Inputs, OpenedSet, open_paths
 from compliance.engine.options import Options
 from compliance.engine.parallel import examine_all
 from compliance.engine.rule_runner import apply_each
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
 from compliance.model.parameters import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
-from compliance.rules.catalog import import_all_rules
+from compliance.rules.catalog import import_all_rules, import_log_rules
 from compliance.rules.own_rules import load_rules, own_rules
-from compliance.rules.rule import RULES, STRICT, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
+from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
@@ -37,88 +40,108 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
 
     Raises RulesError if rules of your own cannot be loaded, UsageError for a waiver that can mean no result.
     """
+    import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
-    opened = open_paths(paths, options)
-    report = Report(options.profile, rounds=opened.rounds, own_rules=own_rules())
-    runs = examine_all(opened.tasks, options)
-    for results, place in opened.sets:
-        results.runs = [next(runs) for _ in place.logs]
-        results.pruned = [next(runs) for _ in place.pruned]
-        _report_once(results)
-        report.runs += results.runs + results.pruned
-    report.runs += runs
-    for run in report.runs:
-        report.ignored += run.ignored
-    report.sets = [results for results, _ in opened.sets if not results.loose or _is_one_result(results, report)]
-    report.packages = opened.packages
-    if report.sets or report.packages or len(report.runs) != 1 or options.waivers or options.against:
+    inputs = open_paths(paths, options)
+    report = Report(options.profile, inputs.rounds, own_rules=own_rules())
+    judged = examine_all(inputs.tasks, options)
+    packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
+    folders = [_add_runs(opened, judged) for opened in inputs.folders]
+    every = [*(results for _, sets in packages for results in sets), *folders]
+    report.runs.extend(run for results in every for run in (*results.runs, *results.pruned))
+    report.runs.extend(judged)
+    report.ignored.extend(finding for run in report.runs for finding in run.ignored)
+    folders = [results for results in folders if _is_one_result(results, report)]
+    sets = [*(results for _, sets in packages for results in sets), *folders]
+    if sets or packages or len(report.runs) != 1 or options.waivers or options.against:
         import_all_rules()  # a single log does without those about results
-    _judge(report, _copies(report, opened, options), opened, options)
+    copies = _find_copies(report, sets, inputs, options)
+    for package, members in packages:
+        finished = [_judge_results(results, copies, report, options) for results in members]
+        report.sets.extend(finished)
+        report.packages.append(replace(package, sets=finished))
+    report.sets.extend(_judge_results(results, copies, report, options) for results in folders)
+    for number, package in enumerate(report.packages):
+        rules = rules_of(PackageRule, package.round, None, options.profile)
+        report.packages[number] = replace(package, findings=apply_rules(rules, package, report, options))
+    between = [pairs for pairs in copies if pairs.first is not pairs.second]
+    submissions = Submissions(report.packages, report.sets, options.profile, inputs.waivers, between)
+    rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
+    report.own.extend(apply_rules(rules, submissions, report, options))
     return report
 
 
-def _report_once(results: ResultSet) -> None:
-    """Of the warnings and notes that several logs of a result share, keep that of the first log, with their number."""
-    groups: dict[tuple[str, str, str], dict[str, Run]] = defaultdict(dict)
-    for run in (*results.runs, *results.pruned):
-        for rule, severity, _, _, message, *_ in run.findings:
-            if severity in (WARNING, NOTE) and RULES[rule].once:
-                groups[(rule, severity, message)][run.path] = run
-    for what, (first, *others) in ((what, runs.values()) for what, runs in groups.items()):
-        for run in others:
-            run.findings = [found for found in run.findings if (found.rule, found.severity, found.message) != what]
-        if others:
-            message = f"{what[-1]} (likewise in {len(others)} other logs of this result)"
-            first.findings = [
-                found._replace(message=message) if (found.rule, found.severity, found.message) == what else found
-                for found in first.findings
-            ]
+def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:
+    """Return the result with its runs, which come next, and with what only they state."""
+    results, counted, pruned = opened
+    runs = [next(judged) for _ in (*counted, *pruned)]
+    runs = _report_once(runs)
+    return _complete_results(replace(results, runs=runs[: len(counted)], pruned=runs[len(counted) :]))
 
 
-def _copies(report: Report, opened: Opened, options: Options) -> list[Copies]:
+def _report_once(runs: list[JudgedRun]) -> list[JudgedRun]:
+    """Return the runs of a result; of the warnings and notes that several share, only the first keeps its own.
+
+    It says in how many other logs they are as well.
+    """
+    shared: dict[tuple[str, str, str], dict[str, int]] = defaultdict(dict)
+    for number, run in enumerate(runs):
+        for finding in run.findings:
+            if finding.severity in (WARNING, NOTE) and RULES[finding.rule].once:
+                shared[finding.rule, finding.severity, finding.message][run.path] = number
+    first_of = {kind: min(numbers.values()) for kind, numbers in shared.items() if len(numbers) > 1}
+    if not first_of:
+        return runs
+
+    def reduce(number: int, finding: Finding) -> Iterator[Finding]:
+        kind = (finding.rule, finding.severity, finding.message)
+        if kind not in first_of:
+            yield finding
+        elif first_of[kind] == number:
+            message = f"{finding.message} (likewise in {len(shared[kind]) - 1} other logs of this result)"
+            yield finding._replace(message=message)
+
+    return [
+        replace(run, findings=[kept for finding in run.findings for kept in reduce(number, finding)])
+        for number, run in enumerate(runs)
+    ]
+
+
+def _find_copies(report: Report, sets: list[ResultSet], inputs: Inputs, options: Options) -> list[Copies]:
     """Return what the runs have in common, inside a result, between results and with those of other trees."""
     if options.profile != STRICT or (len(report.runs) < 2 and not options.against):
         return []
     from compliance.engine.other_submissions import alone_in_its_result, read_others  # only several logs pay for it
-    from compliance.model.copies import find_copies  # as against
+    from compliance.model.copies import find_copies  # as above
 
     others = []
     for tree in options.against:
-        found = read_others(tree, options, opened.tasks)
-        others += found
-        report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in found)))
-    in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
-    alone = [alone_in_its_result(run, options.profile) for run in report.runs if id(run) not in in_sets]
-    return find_copies([*report.sets, *alone], others)
+        in_tree = read_others(tree, options, inputs.tasks)
+        others += in_tree
+        report.against.append((tree, sum(len(results.runs) + len(results.pruned) for results in in_tree)))
+    in_sets = {id(run) for results in sets for run in (*results.runs, *results.pruned)}
+    alone = [alone_in_its_result(run) for run in report.runs if id(run) not in in_sets]
+    return find_copies([*sets, *alone], others)
 
 
-def _judge(report: Report, copies: list[Copies], opened: Opened, options: Options) -> None:
-    for results in report.sets:
-        results.copies = [found for found in copies if found.first is found.second is results]
-        _complete(results)
-        if results.unchecked:
-            reason = "the official tool does not look into this folder"
-            results.findings.append(Finding("RUN01", SKIPPED, results.folder, 0, reason))
-            continue
-        _judge_convergence(results)
-        rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
-        results.findings += apply_rules(rules, results, report, options)
-        _score(results)
-    for package in report.packages:
-        rules = rules_of(PackageRule, package.round, None, options.profile)
-        package.findings += apply_rules(rules, package, report, options)
-    between = [found for found in copies if found.first is not found.second]
-    submissions = Submissions(report.packages, report.sets, options.profile, opened.waivers, between)
-    rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
-    report.own += apply_rules(rules, submissions, report, options)
+def _judge_results(results: ResultSet, copies: list[Copies], report: Report, options: Options) -> ResultSet:
+    """Return a result with its convergence, its score and what the rules find."""
+    if results.unchecked:
+        reason = "the official tool does not look into this folder"
+        return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
+    inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
+    results = _judge_convergence(replace(results, copies=inside))
+    rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
+    findings = apply_rules(rules, results, report, options)
+    return replace(results, findings=findings, score=_score_results(results))
 
 
 def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:
     """Return what the rules find, without the ignored findings, which the report notes."""
     path = getattr(subject, "folder", getattr(subject, "root", ""))
-    found = [finding for findings in apply_each(rules, path, subject) for finding in findings]
-    kept, ignored = options.filter(found)
-    report.ignored += ignored
+    every = [finding for findings in apply_each(rules, path, subject) for finding in findings]
+    kept, ignored = options.filter(every)
+    report.ignored.extend(ignored)
     return kept
 
 
@@ -130,42 +153,47 @@ def _is_one_result(results: ResultSet, report: Report) -> bool:
     return len(results.runs) > 1 and len({(run.benchmark, run.variant, run.division) for run in results.runs}) == 1
 
 
-def _complete(results: ResultSet) -> None:
-    """Fill in what only the logs state: the variant; benchmark and division of a loose folder."""
-    results.variant = _majority(run.variant for run in results.runs) or FULL
-    if results.benchmark is None and results.loose:
-        results.benchmark = _majority(run.benchmark for run in results.runs)
-    if results.division is None:
-        results.division = _majority(run.division for run in results.runs)
-    results.reference = reference_of(results.benchmark, results.variant if results.strict else FULL)
+def _complete_results(results: ResultSet) -> ResultSet:
+    """Return a result with what only its logs state: the variant; benchmark and division of a loose folder."""
+    case = results.case
+    variant = _find_majority(run.variant for run in results.runs) or FULL
+    benchmark, division = case.benchmark, case.division
+    if benchmark is None and results.loose:
+        benchmark = _find_majority(run.benchmark for run in results.runs)
+    if division is None:
+        division = _find_majority(run.division for run in results.runs)
+    case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
+    return replace(results, case=case, variant=variant)
 
 
-def _majority(words: Iterable[str | None]) -> str | None:
+def _find_majority(words: Iterable[str | None]) -> str | None:
     common = Counter(word for word in words if word).most_common(1)
     return common[0][0] if common else None
 
 
-def _judge_convergence(results: ResultSet) -> None:
-    """Fill in the verdicts of the convergence test, in both modes, where it applies."""
-    if results.reference is None or results.judged_as != "closed" or not results.runs:
-        return
+def _judge_convergence(results: ResultSet) -> ResultSet:
+    """Return a result with the verdicts of the convergence test, in both modes, where it applies."""
+    reference = results.reference
+    if reference is None or results.judged_as != "closed" or not results.runs:
+        return results
     from compliance.rcp import judge  # only results pay for it, not single logs
 
-    reference = results.reference
     points = judge.load_points(reference.name, results.round, reference.runs, reference.variant)
     if not points:
-        return
+        return results
     size = results.batch_size if is_integer(results.batch_size) else None
     infinite = judge.NOT_CONVERGED
     ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
     theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
-    results.convergence = judge.judge(points, size, ours, reference.runs, "envelope")
     if results.strict:
-        results.official_convergence = judge.judge(points, size, theirs, reference.runs, "official")
+        official = judge.judge(points, size, theirs, reference.runs, "official")
     else:
-        results.official_convergence = _official_convergence(results, theirs)
-    if RCP_BYPASS in results.officially_bypassed and results.official_convergence.may_be_bypassed:
-        results.waiver = results.waiver or f"package_checker_params says {RCP_BYPASS}"
+        official = _official_convergence(results, theirs)
+    waiver = results.waiver
+    if RCP_BYPASS in results.officially_bypassed and official.may_be_bypassed:
+        waiver = waiver or f"package_checker_params says {RCP_BYPASS}"
+    convergence = judge.judge(points, size, ours, reference.runs, "envelope")
+    return replace(results, convergence=convergence, official_convergence=official, waiver=waiver)
 
 
 def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
@@ -188,9 +216,9 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     return judge.judge(points, first.batch_size, epochs, reference.runs, "official")
 
 
-def _score(results: ResultSet) -> None:
+def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
     if results.reference is None or not results.runs:
-        return
+        return None
     verdict = results.judged_convergence
     score: TimeToTrain | Throughput
     factor = verdict.normalization if verdict and verdict.passed else 1.0
@@ -198,4 +226,4 @@ def _score(results: ResultSet) -> None:
         score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
     else:
         score = time_to_train(results.runs, factor, results.committee_factor)
-    results.score = score.without_result() if results.missing_runs else score
+    return score.without_result() if results.missing_runs else score

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from common.tree import NAMED
-from compliance.engine.inputs import choose_round, log_task
-from compliance.engine.log_checker import LogTask, case_of, digest
+from compliance.engine.inputs import initial_case
+from compliance.engine.log_checker import LogTask, complete_case, judge_log
 from compliance.engine.options import Options
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
-from compliance.logs.run import Run
 from compliance.model.finding import ERROR, Finding
+from compliance.model.judged_run import JudgedRun
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
@@ -22,16 +23,15 @@ HEADER_RULES = ("SET", "ORD01", "ORD02", "ORD04")
 """Rules about records before run_start: what is missing then will not follow."""
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     path: str
     task: LogTask
     reader: LogReader
     offset: int = 0
     inode: int = 0
-    told: set[tuple[str, int, str]] = field(default_factory=set)
-    shown: str = ""
-    run: Run | None = None
+    reported: set[tuple[str, int, str]] = set()
+    progress: str = ""
+    run: JudgedRun | None = None
 
 
 def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> int:
@@ -43,68 +43,67 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
-        task = log_task(path, *choose_round(path, False, options), options)
+        task = LogTask(path, initial_case(path, options), options)
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
-    while any(one.run is None for one in watched):
-        looked = [_look(one, options) for one in watched if one.run is None]
+    while any(watch.run is None for watch in watched):
+        looked = [_read_news(watch) for watch in watched if watch.run is None]
         if any(looked):
             news = time.monotonic()
         elif timeout_seconds and time.monotonic() - news > timeout_seconds:
             break
         else:
             time.sleep(POLL_SECONDS)
-    return _conclude(watched, options)
+    return _report_verdicts(watched)
 
 
-def _look(one: _Watched, options: Options) -> bool:
+def _read_news(watch: _Watched) -> bool:
     """Read and report what is new in one log; return whether there was anything."""
     try:
-        status = os.stat(one.path)
-        if one.offset and (status.st_size < one.offset or status.st_ino != one.inode):
-            _say(f"{one.path}: starts again")
-            one.reader, one.offset = LogReader(one.path), 0
-            one.told.clear()
-        one.inode = status.st_ino
-        if status.st_size == one.offset:
+        status = os.stat(watch.path)
+        if watch.offset and (status.st_size < watch.offset or status.st_ino != watch.inode):
+            _print_now(f"{watch.path}: starts again")
+            watch.reader, watch.offset = LogReader(watch.path), 0
+            watch.reported.clear()
+        watch.inode = status.st_ino
+        if status.st_size == watch.offset:
             return False
-        with NAMED.open(one.path) as file:
-            file.seek(one.offset)
+        with NAMED.open(watch.path) as file:
+            file.seek(watch.offset)
             while block := file.read(BLOCK_BYTES):
-                one.offset += len(block)
-                one.reader.feed(block)
+                watch.offset += len(block)
+                watch.reader.feed(block)
     except OSError as error:
-        note = f"{one.path}: waiting ({error.strerror})"
-        if note != one.shown:
-            _say(note)
-            one.shown = note
+        note = f"{watch.path}: waiting ({error.strerror})"
+        if note != watch.progress:
+            _print_now(note)
+            watch.progress = note
         return False
-    log = one.reader.snapshot()
-    run = digest(log, one.task)
-    run.findings, run.ignored = options.filter(run.findings)
+    log = watch.reader.snapshot()
+    run = judge_log(log, watch.task)
     finished = bool(log["run_stop"])
-    _tell(one, log, run.findings, finished)
+    _report_news(watch, log, run.findings, finished)
     if finished:
-        one.run = run
+        watch.run = run
     return True
 
 
-def _tell(one: _Watched, log: Log, findings: list[Finding], finished: bool) -> None:
+def _report_news(watch: _Watched, log: Log, findings: list[Finding], finished: bool) -> None:
     for finding in findings:
         # What is in brackets may count: it grows with the log.
         mark = (finding.rule, finding.line, finding.message.partition(" (")[0])
-        if mark not in one.told and (finished or _certain(finding, log)):
-            one.told.add(mark)
+        if mark not in watch.reported and (finished or _is_certain(finding, log)):
+            watch.reported.add(mark)
             soon = "" if finished or finding.severity != ERROR else "will fail: "
-            place = f"{one.path}:{finding.line}" if finding.line else one.path
-            _say(f"{place}: {soon}{finding.severity} {finding.rule} {_plain(finding.message)}")
-    progress = _progress(log, one.task)
-    if progress != one.shown:
-        _say(f"{one.path}: {progress}")
-        one.shown = progress
+            location = f"{watch.path}:{finding.line}" if finding.line else watch.path
+            _print_now(f"{location}: {soon}{finding.severity} {finding.rule} {_escape_controls(finding.message)}")
+    progress = _describe_progress(log, watch.task)
+    if progress != watch.progress:
+        _print_now(f"{watch.path}: {progress}")
+        watch.progress = progress
 
 
-def _certain(finding: Finding, log: Log) -> bool:
+def _is_certain(finding: Finding, log: Log) -> bool:
     """Tell whether no later record can revoke the finding."""
     if finding.rule in LATE_RULES:
         # What these rules say about an existing record is final; a missing one may still follow.
@@ -114,8 +113,8 @@ def _certain(finding: Finding, log: Log) -> bool:
     return True
 
 
-def _progress(log: Log, task: LogTask) -> str:
-    reference = case_of(log, task).reference
+def _describe_progress(log: Log, task: LogTask) -> str:
+    reference = complete_case(log, task).reference
     start = log.first("run_start")
     if start is None or reference is None:
         return f"initialising, {log.record_count} records"
@@ -124,25 +123,25 @@ def _progress(log: Log, task: LogTask) -> str:
     minutes = (last.time_ms - start.time_ms) / 60_000
     text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"
     if evaluations:
-        text += f", {reference.target.key} {_plain(str(evaluations[-1].value))} (target {reference.target.range_text})"
+        value = _escape_controls(str(evaluations[-1].value))
+        text += f", {reference.target.key} {value} (target {reference.target.range_text})"
     stop = log.first("run_stop")
-    return text + (f", stopped: {_plain(str(stop.meta('status')))}" if stop else "")
+    return text + (f", stopped: {_escape_controls(str(stop.meta('status')))}" if stop else "")
 
 
-def _conclude(watched: list[_Watched], options: Options) -> int:
+def _report_verdicts(watched: list[_Watched]) -> int:
     code = 0
-    for one in watched:
-        run = one.run or digest(one.reader.close(), one.task)
-        run.findings, run.ignored = options.filter(run.findings)
+    for watch in watched:
+        run = watch.run or judge_log(watch.reader.close(), watch.task)
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
-        _say(f"{one.path}: {run.verdict}{minutes}")
+        _print_now(f"{watch.path}: {run.verdict}{minutes}")
         code = max(code, 1 if run.verdict == "FAIL" else 0)
     return code
 
 
-def _plain(text: str) -> str:
+def _escape_controls(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def _say(text: str) -> None:
+def _print_now(text: str) -> None:
     print(text, file=sys.stdout, flush=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
+from compliance.model.case import STRICT
 from compliance.model.finding import Finding
 from compliance.model.waivers import Waiver
-from compliance.rules.rule import STRICT
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """How to check.
 
     round, benchmark, division: forced by the user; otherwise as folders and logs say. select: only rules with
@@ -27,19 +27,19 @@ class Options:
     benchmark: str | None = None
     division: str | None = None
     select: tuple[str, ...] = ()
-    ignore: dict[str, str] = field(default_factory=dict)
+    ignore: Mapping[str, str] = {}
     allow_mini: bool = False
-    waivers: Mapping[str, Waiver | str] = field(default_factory=dict)
+    waivers: Mapping[str, Waiver | str] = {}
     jobs: int = 0
     progress: bool = False
     rules: tuple[str, ...] = ()
     details: bool = False
     against: tuple[str, ...] = ()
 
-    def filter(self, findings: list[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
+    def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
         if not self.select and not self.ignore:
-            return findings, []
+            return list(findings), []
         kept, ignored = [], []
         for finding in findings:
             reason = next((why for id_, why in self.ignore.items() if finding.rule.startswith(id_)), None)

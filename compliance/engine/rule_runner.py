@@ -17,25 +17,27 @@ def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Fin
     What a rule prints goes to standard error: a report may be on standard output.
     """
     with redirect_stdout(sys.stderr):
-        return [_apply(rule, path, subject) for rule in rules]
+        return [_apply_rule(rule, path, subject) for rule in rules]
 
 
-def _apply(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
+def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
     try:
-        found = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
-        unexpected = next((one for one in found if not isinstance(one, Finding)), None) if found else None
+        findings = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
+        unexpected = (
+            next((finding for finding in findings if not isinstance(finding, Finding)), None) if findings else None
+        )
         if unexpected is None:
-            return found
-        reason = f"check yields {unexpected!r}; expected self.found(…) or self.skipped(…)"
+            return findings
+        reason = f"check yields {unexpected!r}; expected self.finding(…) or self.skipped(…)"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the rule raises, SystemExit too
-        reason = f"{_line(rule, error)}{error!r}"
+        reason = f"{_failing_line(rule, error)}{error!r}"
     advice = "; please report it" if rule.is_suite_rule() else ""
-    return [rule.found(path, 0, f"the rule itself failed: {reason}{advice}")]
+    return [rule.finding(path, 0, f"the rule itself failed: {reason}{advice}")]
 
 
-def _line(rule: Rule, error: BaseException) -> str:
+def _failing_line(rule: Rule, error: BaseException) -> str:
     """Return `line 7: `, the last line of the rule's file that the error passed through; "" if it is unknown."""
     file = getattr(getattr(type(rule).check, "__code__", None), "co_filename", "")  # type: ignore[attr-defined]
     line, trace = 0, error.__traceback__

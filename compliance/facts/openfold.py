@@ -56,7 +56,7 @@ FIXED: dict[str, Any] = {
 """Keys that the closed division fixes, and their values."""
 
 
-def _fixed(key: str, wanted: Any) -> Setting:
+def _fixed_setting(key: str, wanted: Any) -> Setting:
     return Setting(key, equals(wanted), Check(repr(wanted), lambda value: value == wanted))
 
 
@@ -75,7 +75,7 @@ REFERENCE = Reference(
     ),
     settings=(
         Setting("global_batch_size", COUNT, ABOVE_ZERO),
-        *(_fixed(key, wanted) for key, wanted in FIXED.items()),
+        *(_fixed_setting(key, wanted) for key, wanted in FIXED.items()),
         Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_init", AMOUNT, NOT_NEGATIVE),
         Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE),

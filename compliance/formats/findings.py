@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from common.command import clean, counted
 from compliance.formats.style import Style
@@ -13,7 +14,7 @@ from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPE
 from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
 
@@ -47,30 +48,29 @@ def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
 def all_shown(report: Report) -> list[Shown]:
     """Return all findings of a report as shown, in its order."""
     tolerated = report.tolerated
-    return [shown for path, found in report.groups() for shown in lowered(found, path in tolerated)]
+    return [entry for path, findings in report.groups() for entry in lowered(findings, path in tolerated)]
 
 
 def shown_of(results: ResultSet, tolerated: set[str]) -> list[Shown]:
     """Return the set's own findings and those of its logs, as shown."""
-    found = lowered(results.findings, False)
+    shown_findings = lowered(results.findings, False)
     for run in (*results.runs, *results.pruned):
-        found += lowered(run.findings, run.path in tolerated)
-    return found
+        shown_findings += lowered(run.findings, run.path in tolerated)
+    return shown_findings
 
 
 def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
     """Return the verdict on the set's own findings and those of its logs."""
-    found = shown_of(results, tolerated)
-    return worst(shown.finding._replace(severity=shown.severity) for shown in found)
+    findings = shown_of(results, tolerated)
+    return worst(entry.finding._replace(severity=entry.severity) for entry in findings)
 
 
-@dataclass(slots=True)
-class Group:
+class Group(Struct):
     """All findings of one rule with one severity; `places` maps each text to where it applies."""
 
     rule: str
     severity: str
-    shown: list[Shown] = field(default_factory=list)
+    entries: list[Shown] = []
 
     @property
     def title(self) -> str:
@@ -79,14 +79,14 @@ class Group:
 
     def texts(self) -> dict[str, list[Finding]]:
         """Return for each distinct text the findings that say it."""
-        found: dict[str, list[Finding]] = {}
-        for shown in self.shown:
-            found.setdefault(shown.text, []).append(shown.finding)
-        return found
+        by_text: dict[str, list[Finding]] = {}
+        for entry in self.entries:
+            by_text.setdefault(entry.text, []).append(entry.finding)
+        return by_text
 
     def extent(self) -> str:
         """Return `12 in 3 files`."""
-        return extent([shown.finding for shown in self.shown])
+        return extent([entry.finding for entry in self.entries])
 
 
 def extent(findings: list[Finding]) -> str:
@@ -105,13 +105,13 @@ def places(findings: list[Finding], style: Style) -> list[str]:
     return [place(path, first[path], style) for path in order]
 
 
-def grouped(found: Iterable[Shown], *severities: str) -> list[Group]:
+def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
     """Return the findings of these severities (of all, if none is named) by severity, then rule."""
     groups: dict[tuple[int, str], Group] = {}
-    for shown in found:
-        if not severities or shown.severity in severities:
-            rank = (SEVERITIES.index(shown.severity), shown.finding.rule)
-            groups.setdefault(rank, Group(shown.finding.rule, shown.severity)).shown.append(shown)
+    for entry in findings:
+        if not severities or entry.severity in severities:
+            rank = (SEVERITIES.index(entry.severity), entry.finding.rule)
+            groups.setdefault(rank, Group(entry.finding.rule, entry.severity)).entries.append(entry)
     return [groups[rank] for rank in sorted(groups)]
 
 
@@ -125,7 +125,7 @@ def many_rounds(report: Report) -> bool:
     return len({results.round for results in report.sets}) > 1
 
 
-def alone(report: Report) -> list[Run]:
+def alone(report: Report) -> list[JudgedRun]:
     """Return the logs that belong to no result."""
     inside = {run.path for results in result_sets(report) for run in (*results.runs, *results.pruned)}
     return [run for run in report.runs if run.path not in inside]
@@ -139,7 +139,7 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str], list[str]]:
     return inputs
 
 
-def summary(report: Report, found: list[Shown]) -> str:
+def summary(report: Report, findings: list[Shown]) -> str:
     """Return verdict and counts: `FAIL: 3 errors, 2 warnings, 1 note in 12 logs`.
 
     If runs are missing, their number comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
@@ -149,7 +149,7 @@ def summary(report: Report, found: list[Shown]) -> str:
     lacks = f"{shortage(report)}; " if report.verdict == INCOMPLETE else ""
     # Then all errors say that runs are missing.
     severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)
-    return f"{report.verdict}: {lacks}{', '.join(_counts(found, severities))} in {counted(*extent_)}"
+    return f"{report.verdict}: {lacks}{', '.join(_severity_counts(findings, severities))} in {counted(*extent_)}"
 
 
 def shortage(report: Report) -> str:
@@ -165,13 +165,13 @@ def shortage(report: Report) -> str:
     )
 
 
-def _counts(found: list[Shown], severities: Iterable[str]) -> Iterator[str]:
+def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterator[str]:
     for severity in severities:
-        number = sum(shown.severity == severity and not shown.tolerated for shown in found)
+        number = sum(entry.severity == severity and not entry.tolerated for entry in findings)
         yield counted(number, severity)
-    tolerated = sum(shown.tolerated for shown in found)
+    tolerated = sum(entry.tolerated for entry in findings)
     if tolerated:
         yield counted(tolerated, "tolerated error")
-    skipped = sum(shown.severity == SKIPPED for shown in found)
+    skipped = sum(entry.severity == SKIPPED for entry in findings)
     if skipped:
         yield f"{skipped} not checked"

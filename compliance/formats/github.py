@@ -27,44 +27,44 @@ def render(report: Report, style: Style) -> str:
 
     There is one command for equal findings in a file; for notes and skipped rules, one per rule.
     """
-    found = all_shown(report)
+    findings = all_shown(report)
     lines = [
-        _command(same[0], same[0].text + _repeated(same) + _fix(group), style)
-        for group in grouped(found, ERROR, WARNING)
-        for same in _alike(group)
+        _format_command(same[0], same[0].text + _repeated_text(same) + _fix_text(group), style)
+        for group in grouped(findings, ERROR, WARNING)
+        for same in _group_alike(group)
     ]
-    lines += _minor(found, style)
-    return "\n".join([*lines, summary(report, found)]) + "\n"
+    lines += _minor_commands(findings, style)
+    return "\n".join([*lines, summary(report, findings)]) + "\n"
 
 
-def _minor(found: list[Shown], style: Style) -> Iterator[str]:
+def _minor_commands(findings: list[Shown], style: Style) -> Iterator[str]:
     """Yield one command for each rule with notes, or not checked, at its first place."""
-    for group in grouped(found, NOTE, SKIPPED):
-        first = group.shown[0]
-        what = "not checked: " if group.severity == SKIPPED else ""
-        more = f" ({group.extent()})" if len(group.shown) > 1 else ""
-        yield _command(first, f"{what}{first.text}{more}", style)
+    for group in grouped(findings, NOTE, SKIPPED):
+        first = group.entries[0]
+        label = "not checked: " if group.severity == SKIPPED else ""
+        more = f" ({group.extent()})" if len(group.entries) > 1 else ""
+        yield _format_command(first, f"{label}{first.text}{more}", style)
 
 
-def _alike(group: Group) -> list[list[Shown]]:
+def _group_alike(group: Group) -> list[list[Shown]]:
     """Return the findings, grouped by file and text."""
-    found: dict[tuple[str, str], list[Shown]] = {}
-    for shown in group.shown:
-        found.setdefault((shown.finding.path, shown.text), []).append(shown)
-    return list(found.values())
+    by_place: dict[tuple[str, str], list[Shown]] = {}
+    for entry in group.entries:
+        by_place.setdefault((entry.finding.path, entry.text), []).append(entry)
+    return list(by_place.values())
 
 
-def _repeated(same: list[Shown]) -> str:
+def _repeated_text(same: list[Shown]) -> str:
     return f" ({len(same)} times in this file)" if len(same) > 1 else ""
 
 
-def _fix(group: Group) -> str:
+def _fix_text(group: Group) -> str:
     rule = RULES.get(group.rule)
     return f"\nFix: {rule.fix}" if rule and rule.fix else ""
 
 
-def _command(shown: Shown, message: str, style: Style) -> str:
-    finding = shown.finding
+def _format_command(entry: Shown, message: str, style: Style) -> str:
+    finding = entry.finding
     title = RULES[finding.rule].title() if finding.rule in RULES else ""
     properties = [("title", f"{finding.rule} {title}".strip())]
     if finding.path and finding.path != "-":
@@ -72,8 +72,8 @@ def _command(shown: Shown, message: str, style: Style) -> str:
         properties = [("file", clean(relative(finding.path, style))), *line, *properties]
     elif finding.path:
         message = f"{place(finding.path, finding.line, style)}: {message}"
-    listed = ",".join(f"{name}={property_text(value)}" for name, value in properties)
-    return f"::{COMMANDS[shown.severity]} {listed}::{data_text(message)}"
+    parameters = ",".join(f"{name}={property_text(value)}" for name, value in properties)
+    return f"::{COMMANDS[entry.severity]} {parameters}::{data_text(message)}"
 
 
 def data_text(text: str) -> str:

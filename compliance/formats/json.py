@@ -6,10 +6,11 @@ NaN and infinities of a log become null. Paths are relative to the folder the ch
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from common.values import is_number
 from common.version import VERSION
@@ -19,7 +20,7 @@ from compliance.formats.words import relative
 from compliance.model.finding import ERROR, Finding
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
     from compliance.model.report import Report
     from compliance.model.result_set import ResultSet
     from compliance.model.score import Throughput, TimeToTrain
@@ -50,24 +51,24 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "rounds": [{"path": relative(path, style), "round": round_, "why": why} for path, round_, why in report.rounds],
         "against": [{"path": relative(tree, style), "logs": count} for tree, count in report.against],
         "own_rules": [{"source": relative(name, style), "ids": ids} for name, ids in report.own_rules.items()],
-        "logs": [_log(run, run.path in tolerated, style) for run in report.runs],
-        "sets": [_set(results, tolerated, style) for results in report.sets],
+        "logs": [_log_object(run, run.path in tolerated, style) for run in report.runs],
+        "sets": [_set_object(results, tolerated, style) for results in report.sets],
         "packages": [
             {
                 "path": relative(package.root, style),
                 "organisation": package.organisation,
                 "round": package.round,
                 "verdict": package.verdict,
-                "findings": _findings(package.findings, style),
+                "findings": _finding_objects(package.findings, style),
             }
             for package in report.packages
         ],
-        "findings": _findings(report.own, style),
-        "ignored": [{**_finding(finding, style), "reason": reason} for finding, reason in report.ignored],
+        "findings": _finding_objects(report.own, style),
+        "ignored": [{**_finding_object(finding, style), "reason": reason} for finding, reason in report.ignored],
     }
 
 
-def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
+def _log_object(run: JudgedRun, tolerated: bool, style: Style) -> dict[str, Any]:
     return {
         "path": relative(run.path, style),
         "round": run.round,
@@ -84,11 +85,11 @@ def _log(run: Run, tolerated: bool, style: Style) -> dict[str, Any]:
         "converged": run.converged,
         "global_batch_size": run.batch_size if is_number(run.batch_size) else None,
         "error_keys": sorted({f.key for f in run.findings if f.severity == ERROR and f.key}),
-        "findings": _findings(run.findings, style),
+        "findings": _finding_objects(run.findings, style),
     }
 
 
-def _set(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any]:
+def _set_object(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any]:
     return {
         "name": relative(results.name, style),
         "folder": relative(results.folder, style),
@@ -112,18 +113,18 @@ def _set(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any
             {"path": relative(bypass.path, style), "line": bypass.line, "text": bypass.text}
             for bypass in results.bypasses
         ],
-        "rcp": _rcp(results),
-        "score": _score(results.score),
-        "findings": _findings(results.findings, style),
+        "rcp": _rcp_object(results),
+        "score": _score_object(results.score),
+        "findings": _finding_objects(results.findings, style),
     }
 
 
-def _rcp(results: ResultSet) -> dict[str, Any] | None:
-    own, official = _judgement(results.convergence), _judgement(results.official_convergence)
+def _rcp_object(results: ResultSet) -> dict[str, Any] | None:
+    own, official = _verdict_object(results.convergence), _verdict_object(results.official_convergence)
     return {**own, "official": official} if own else {"official": official} if official else None
 
 
-def _judgement(verdict: Verdict | None) -> dict[str, Any] | None:
+def _verdict_object(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
     return {
@@ -137,23 +138,23 @@ def _judgement(verdict: Verdict | None) -> dict[str, Any] | None:
     }
 
 
-def _score(score: TimeToTrain | Throughput | None) -> dict[str, Any] | None:
+def _score_object(score: TimeToTrain | Throughput | None) -> dict[str, Any] | None:
     """Return the fields of the score and what is derived from them."""
     if score is None:
         return None
     derived = ("normalized", "scaled", "models_per_minute", "normalized_models_per_minute")
     return {
         "kind": "throughput" if hasattr(score, "models") else "time_to_train",
-        **dataclasses.asdict(score),
+        **asdict(score),
         **{name: getattr(score, name) for name in derived if hasattr(score, name)},
     }
 
 
-def _findings(findings: list[Finding], style: Style) -> list[dict[str, Any]]:
-    return [_finding(finding, style) for finding in findings]
+def _finding_objects(findings: list[Finding], style: Style) -> list[dict[str, Any]]:
+    return [_finding_object(finding, style) for finding in findings]
 
 
-def _finding(finding: Finding, style: Style) -> dict[str, Any]:
+def _finding_object(finding: Finding, style: Style) -> dict[str, Any]:
     return {**finding._asdict(), "path": relative(finding.path, style)}
 
 

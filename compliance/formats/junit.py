@@ -21,7 +21,7 @@ from compliance.rules.families import prefix
 from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
     from compliance.model.report import Report
 
 NUMBERED = ("tests", "failures", "errors", "skipped")
@@ -35,37 +35,37 @@ def render(report: Report, style: Style) -> str:
     for results in report.sets:
         if results.folder not in whole and not results.findings:
             continue
-        suite = _suite(root, set_name(results, style, rounds))
+        suite = _add_suite(root, set_name(results, style, rounds))
         if results.folder in whole:
-            _logs(suite, [*results.runs, *results.pruned], tolerated, style)
-        rules = _groups(SetRule, results.round, results.judged_as, report.profile)
-        _rules(suite, results.findings, rules, style)
-    folders: dict[str, list[Run]] = {}
+            _add_logs(suite, [*results.runs, *results.pruned], tolerated, style)
+        rules = _rule_families(SetRule, results.round, results.judged_as, report.profile)
+        _add_rules(suite, results.findings, rules, style)
+    folders: dict[str, list[JudgedRun]] = {}
     for run in alone(report):
         folders.setdefault(os.path.dirname(run.path), []).append(run)
     for folder, runs in folders.items():
-        _logs(_suite(root, shown_path(folder, style) or "logs"), runs, tolerated, style)
+        _add_logs(_add_suite(root, shown_path(folder, style) or "logs"), runs, tolerated, style)
     for package in report.packages:
-        rules = _groups(PackageRule, package.round, None, report.profile)
-        _rules(_suite(root, shown_path(package.root, style)), package.findings, rules, style)
+        rules = _rule_families(PackageRule, package.round, None, report.profile)
+        _add_rules(_add_suite(root, shown_path(package.root, style)), package.findings, rules, style)
     if report.own or len(report.packages) > 1:
-        _rules(
-            _suite(root, "all together"),
+        _add_rules(
+            _add_suite(root, "all together"),
             report.own,
-            _groups(SubmissionsRule, "", None, report.profile),
+            _rule_families(SubmissionsRule, "", None, report.profile),
             style,
         )
-    _count(root)
+    _write_counts(root)
     Xml.indent(root)
     text = Xml.tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _suite(root: Xml.Element, name: str) -> Xml.Element:
+def _add_suite(root: Xml.Element, name: str) -> Xml.Element:
     return Xml.SubElement(root, "testsuite", name=name)
 
 
-def _groups(kind: type[Rule], round_: str, division: str | None, profile: str) -> set[str]:
+def _rule_families(kind: type[Rule], round_: str, division: str | None, profile: str) -> set[str]:
     """Return the prefixes (such as `RUN`) of the rules of a kind that were applied; round "" means any."""
     return {
         prefix(id_)
@@ -76,46 +76,46 @@ def _groups(kind: type[Rule], round_: str, division: str | None, profile: str) -
     }
 
 
-def _logs(suite: Xml.Element, runs: Sequence[Run], tolerated: set[str], style: Style) -> None:
+def _add_logs(suite: Xml.Element, runs: Sequence[JudgedRun], tolerated: set[str], style: Style) -> None:
     for run in runs:
-        _case(suite, shown_path(run.path, style), lowered(run.findings, run.path in tolerated), style)
+        _add_case(suite, shown_path(run.path, style), lowered(run.findings, run.path in tolerated), style)
 
 
-def _rules(suite: Xml.Element, findings: list[Finding], prefixes: set[str], style: Style) -> None:
+def _add_rules(suite: Xml.Element, findings: list[Finding], prefixes: set[str], style: Style) -> None:
     for name in sorted(prefixes | {prefix(finding.rule) for finding in findings}):
-        found = [finding for finding in findings if prefix(finding.rule) == name]
-        _case(suite, f"rules {name}", lowered(found, False), style)
+        of_family = [finding for finding in findings if prefix(finding.rule) == name]
+        _add_case(suite, f"rules {name}", lowered(of_family, False), style)
 
 
-def _case(suite: Xml.Element, name: str, found: Sequence[Shown], style: Style) -> None:
+def _add_case(suite: Xml.Element, name: str, findings: Sequence[Shown], style: Style) -> None:
     """Add a case with what was found, and a skipped case for each rule that was not applied."""
     case = Xml.SubElement(suite, "testcase", classname=suite.get("name", ""), name=name)
-    errors = [shown for shown in found if shown.severity == ERROR]
+    errors = [entry for entry in findings if entry.severity == ERROR]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         first = f"{errors[0].finding.rule}: {errors[0].text}{more}"
-        Xml.SubElement(case, "failure", type=errors[0].finding.rule, message=first).text = _lines(errors, style)
-    others = [shown for shown in found if shown.severity not in (ERROR, SKIPPED)]
+        Xml.SubElement(case, "failure", type=errors[0].finding.rule, message=first).text = _finding_lines(errors, style)
+    others = [entry for entry in findings if entry.severity not in (ERROR, SKIPPED)]
     if others:
-        Xml.SubElement(case, "system-out").text = _lines(others, style)
-    for shown in found:
-        if shown.severity == SKIPPED:
-            skipped = f"{name}: {shown.finding.rule} not checked"
+        Xml.SubElement(case, "system-out").text = _finding_lines(others, style)
+    for entry in findings:
+        if entry.severity == SKIPPED:
+            skipped = f"{name}: {entry.finding.rule} not checked"
             left_out = Xml.SubElement(suite, "testcase", classname=suite.get("name", ""), name=skipped)
-            Xml.SubElement(left_out, "skipped", message=shown.text)
+            Xml.SubElement(left_out, "skipped", message=entry.text)
 
 
-def _lines(found: Iterable[Shown], style: Style) -> str:
+def _finding_lines(findings: Iterable[Shown], style: Style) -> str:
     return "\n".join(
-        f"{place(finding.path, finding.line, style)}: {shown.severity} {finding.rule}: {shown.text}"
-        for shown in found
-        for finding in (shown.finding,)
+        f"{place(finding.path, finding.line, style)}: {entry.severity} {finding.rule}: {entry.text}"
+        for entry in findings
+        for finding in (entry.finding,)
     )
 
 
-def _count(root: Xml.Element) -> None:
+def _write_counts(root: Xml.Element) -> None:
     """Write the number of cases of each outcome into each suite and into the root."""
     for element in (root, *root):
-        found = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+        elements = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
         for name in NUMBERED:
-            element.set(name, str(sum(1 for _ in element.iter(found[name]))))
+            element.set(name, str(sum(1 for _ in element.iter(elements[name]))))

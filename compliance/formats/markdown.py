@@ -44,20 +44,20 @@ MOST_CHARACTERS = 60_000
 
 def render(report: Report, style: Style) -> str:
     """Return verdict, results, scores and collapsed findings."""
-    found = all_shown(report)
-    blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, found), _rounds(report, style)]
-    blocks += [_sets(report, style), _logs(report, style)]
+    findings = all_shown(report)
+    blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, findings), _rounds_line(report, style)]
+    blocks += [_sets_table(report, style), _logs_table(report, style)]
     blocks += [
-        f"**{escaped(table.title)}**\n\n{_table(table.columns, map(_cells, table.rows))}"
+        f"**{escaped(table.title)}**\n\n{_findings_table(table.columns, map(_table_cells, table.rows))}"
         for table in score_tables(report)
     ]
-    groups = grouped(found)
+    groups = grouped(findings)
     ending = [f"Ignored: {counted(len(report.ignored), 'finding')}"] if report.ignored else []
-    kept = _fitting([block for block in blocks if block], (_details(group, style) for group in groups))
+    kept = _fit_details([block for block in blocks if block], (_group_details(group, style) for group in groups))
     return "\n\n".join([*kept, *ending]) + "\n"
 
 
-def _fitting(blocks: list[str], details: Iterable[str]) -> list[str]:
+def _fit_details(blocks: list[str], details: Iterable[str]) -> list[str]:
     """Return the blocks and as many details as fit into a comment; count the rest."""
     kept, length, left_out = [], 0, 0
     for block in (*blocks, *details):
@@ -73,36 +73,36 @@ def _fitting(blocks: list[str], details: Iterable[str]) -> list[str]:
 
 def escaped(text: object) -> str:
     """Return the text so that Markdown and HTML show it as it is."""
-    shown = MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
-    return shown.replace("www.", "www&#46;")
+    visible = MARKUP.sub(lambda sign: f"&#{ord(sign[0])};", clean(text))
+    return visible.replace("www.", "www&#46;")
 
 
 def code(text: object) -> str:
     """Return text from a log or a path as code, so that it neither mentions users nor links issues."""
-    shown = clean(text).strip()
-    if not shown:
+    visible = clean(text).strip()
+    if not visible:
         return ""
-    return f"`{shown}`" if NOT_IN_CODE.isdisjoint(shown) else f"<code>{escaped(shown)}</code>"
+    return f"`{visible}`" if NOT_IN_CODE.isdisjoint(visible) else f"<code>{escaped(visible)}</code>"
 
 
 def readable(text: object) -> str:
     """Return text from a log or a path as it is if no sign in it can be markup or a link, else as code."""
-    shown = clean(text).strip()
-    return code(shown) if MARKUP.search(shown) or LINK.search(shown) else shown
+    visible = clean(text).strip()
+    return code(visible) if MARKUP.search(visible) or LINK.search(visible) else visible
 
 
-def _cells(row: Iterable[str]) -> list[str]:
+def _table_cells(row: Iterable[str]) -> list[str]:
     verdict, *cells = row
     return [SIGNS[verdict], *map(readable, cells)]
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     titles = [escaped(title) for title in columns]
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _rounds(report: Report, style: Style) -> str:
+def _rounds_line(report: Report, style: Style) -> str:
     return "\n".join(
         f"- round {escaped(round_)}, profile {report.profile}: {code(shown_path(paths[0], style))}"
         + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
@@ -111,10 +111,10 @@ def _rounds(report: Report, style: Style) -> str:
     )
 
 
-def _sets(report: Report, style: Style) -> str:
+def _sets_table(report: Report, style: Style) -> str:
     tolerated, rounds = report.tolerated, many_rounds(report)
     rows = [
-        _cells(
+        _table_cells(
             (
                 shown_verdict(results, tolerated),
                 set_name(results, style, rounds),
@@ -125,17 +125,17 @@ def _sets(report: Report, style: Style) -> str:
         )
         for results in result_sets(report)
     ]
-    return _table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""
+    return _findings_table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""
 
 
-def _logs(report: Report, style: Style) -> str:
+def _logs_table(report: Report, style: Style) -> str:
     runs = sorted(alone(report), key=lambda run: ("FAIL", "WARN", "PASS").index(run.verdict))
-    rows = [_cells((run.verdict, shown_path(run.path, style), run_text(run))) for run in runs[:MOST_LOGS]]
+    rows = [_table_cells((run.verdict, shown_path(run.path, style), run_text(run))) for run in runs[:MOST_LOGS]]
     more = f"\n\nand {counted(len(runs) - MOST_LOGS, 'more log')}" if len(runs) > MOST_LOGS else ""
-    return _table(("verdict", "log", "what"), rows) + more if rows else ""
+    return _findings_table(("verdict", "log", "what"), rows) + more if rows else ""
 
 
-def _details(group: Group, style: Style) -> str:
+def _group_details(group: Group, style: Style) -> str:
     rule = RULES.get(group.rule)
     head = f"{HEADINGS[group.severity]} <b>{group.rule}</b> {escaped(group.title)} ({group.extent()})"
     lines = [f"<details><summary>{head}</summary>", ""]

@@ -29,27 +29,27 @@ ROOT = "%SRCROOT%"
 
 def render(report: Report, style: Style) -> str:
     """Return the report as a SARIF log with one run."""
-    found = [shown for group in grouped(all_shown(report)) for shown in group.shown]
+    shown_findings = [entry for group in grouped(all_shown(report)) for entry in group.entries]
     ignored = [(lowered([finding], False)[0], reason) for finding, reason in report.ignored]
-    known = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
-    ids = sorted(known.union(shown.finding.rule for shown in (*found, *(shown for shown, _ in ignored))))
-    results = [_result(shown, ids, style) for shown in found if shown.severity != SKIPPED]
-    for shown, reason in ignored:
+    rule_ids = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
+    ids = sorted(rule_ids.union(entry.finding.rule for entry in (*shown_findings, *(entry for entry, _ in ignored))))
+    results = [_result_object(entry, ids, style) for entry in shown_findings if entry.severity != SKIPPED]
+    for entry, reason in ignored:
         suppression = {"kind": "external", "justification": clean(reason)}
-        results.append({**_result(shown, ids, style), "suppressions": [suppression]})
+        results.append({**_result_object(entry, ids, style), "suppressions": [suppression]})
     run = {
         "tool": {
             "driver": {
                 "name": "mlperf-hpc-check",
                 "semanticVersion": VERSION,
-                "rules": [_rule(id_) for id_ in ids],
+                "rules": [_rule_object(id_) for id_ in ids],
             }
         },
         "invocations": [
             {
                 "executionSuccessful": True,
                 "toolExecutionNotifications": [
-                    _notification(shown, style) for shown in found if shown.severity == SKIPPED
+                    _notification_object(entry, style) for entry in shown_findings if entry.severity == SKIPPED
                 ],
             }
         ],
@@ -59,7 +59,7 @@ def render(report: Report, style: Style) -> str:
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
 
-def _rule(id_: str) -> dict[str, Any]:
+def _rule_object(id_: str) -> dict[str, Any]:
     rule = all_rules().get(id_)
     if rule is None:
         return {"id": id_}
@@ -76,35 +76,35 @@ def _rule(id_: str) -> dict[str, Any]:
     }
 
 
-def _result(shown: Shown, ids: list[str], style: Style) -> dict[str, Any]:
-    finding = shown.finding
+def _result_object(entry: Shown, ids: list[str], style: Style) -> dict[str, Any]:
+    finding = entry.finding
     return {
         "ruleId": finding.rule,
         "ruleIndex": ids.index(finding.rule),
-        "level": LEVELS[shown.severity],
-        "message": {"text": shown.text},
-        "locations": [_location(finding.path, finding.line, style)],
+        "level": LEVELS[entry.severity],
+        "message": {"text": entry.text},
+        "locations": [_location_object(finding.path, finding.line, style)],
     }
 
 
-def _notification(shown: Shown, style: Style) -> dict[str, Any]:
+def _notification_object(entry: Shown, style: Style) -> dict[str, Any]:
     return {
         "level": "note",
-        "message": {"text": f"{shown.finding.rule} was not checked: {shown.text}"},
-        "associatedRule": {"id": shown.finding.rule},
-        "locations": [_location(shown.finding.path, 0, style)],
+        "message": {"text": f"{entry.finding.rule} was not checked: {entry.text}"},
+        "associatedRule": {"id": entry.finding.rule},
+        "locations": [_location_object(entry.finding.path, 0, style)],
     }
 
 
-def _location(path: str, line: int, style: Style) -> dict[str, Any]:
+def _location_object(path: str, line: int, style: Style) -> dict[str, Any]:
     """Return the location; code scanning rejects results without one, so the default is the base folder."""
-    place: dict[str, Any] = {"artifactLocation": _artifact(relative(path, style) or ".")}
+    location: dict[str, Any] = {"artifactLocation": _artifact_object(relative(path, style) or ".")}
     if line > 0:
-        place["region"] = {"startLine": line}
-    return {"physicalLocation": place}
+        location["region"] = {"startLine": line}
+    return {"physicalLocation": location}
 
 
-def _artifact(path: str) -> dict[str, str]:
+def _artifact_object(path: str) -> dict[str, str]:
     if path == "-":
         return {"uri": "stdin"}
     uri = quote(os.fsencode(path))

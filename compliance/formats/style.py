@@ -1,10 +1,9 @@
 """Style options, the same for every format."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a report is shown.
 
     color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).

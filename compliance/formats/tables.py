@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from common.command import clean
 from compliance.formats.findings import many_rounds, shown_verdict
@@ -19,8 +20,7 @@ TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
 RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "staging", "energy")
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreTable:
+class ScoreTable(Struct, frozen=True):
     """A table: title, columns, rows, and how many columns from the left contain text."""
 
     title: str
@@ -34,11 +34,11 @@ def score_tables(report: Report) -> list[ScoreTable]:
     times, rates = [], []
     tolerated, rounds = report.tolerated, many_rounds(report)
     for results in report.sets:
-        names = (shown_verdict(results, tolerated), *_names(results, rounds))
+        names = (shown_verdict(results, tolerated), *_name_cells(results, rounds))
         if isinstance(results.score, TimeToTrain):
-            times.append((*names, *_times(results, results.score)))
+            times.append((*names, *_time_cells(results, results.score)))
         elif isinstance(results.score, Throughput):
-            rates.append((*names, *_rates(results.score)))
+            rates.append((*names, *_rate_cells(results.score)))
     both = (
         _without_empty("Time to train (strong scaling), in minutes; staging in or out of TTT", (*NAMES, *TIMES), times),
         _without_empty(
@@ -50,14 +50,14 @@ def score_tables(report: Report) -> list[ScoreTable]:
     return [table for table in both if table.rows]
 
 
-def _names(results: ResultSet, rounds: bool) -> tuple[str, ...]:
+def _name_cells(results: ResultSet, rounds: bool) -> tuple[str, ...]:
     benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
     round_ = f"v{results.round}" if rounds else ""
     names = (round_, results.organisation, results.system, benchmark, results.division or "")
     return tuple(map(clean, names))
 
 
-def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
+def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
     verdict = results.judged_convergence
     unit = f" {results.reference.epoch_unit}" if results.reference else ""
     point = f" (RCP {plain(verdict.point.mean)})" if verdict and verdict.point else ""
@@ -71,7 +71,7 @@ def _times(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
     )
 
 
-def _rates(score: Throughput) -> tuple[str, ...]:
+def _rate_cells(score: Throughput) -> tuple[str, ...]:
     normalized = score.normalized_models_per_minute if score.normalization > 1 else None
     return (
         plain(score.system_scale),

@@ -40,33 +40,33 @@ MANY_LOGS = 40
 
 def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
-    found = all_shown(report)
+    findings = all_shown(report)
     blocks = [
-        _rounds(report, style),
-        _sets(report, style),
-        _logs(report, style),
-        *(_group(group, style) for group in grouped(found, ERROR, WARNING)),
-        *_minor(found, style),
-        _ignored(report),
-        *(_table(table, style) for table in score_tables(report)),
-        _last(report, found, style),
+        _round_lines(report, style),
+        _set_lines(report, style),
+        _log_lines(report, style),
+        *(_group_lines(group, style) for group in grouped(findings, ERROR, WARNING)),
+        *_minor_blocks(findings, style),
+        _ignored_lines(report),
+        *(_table_lines(table, style) for table in score_tables(report)),
+        _last_lines(report, findings, style),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _paint(text: str, color: str, style: Style) -> str:
+def _paint_verdict(text: str, color: str, style: Style) -> str:
     return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if style.color else text
 
 
-def _named(places: list[str], style: Style) -> str:
+def _name_places(places: list[str], style: Style) -> str:
     """Return all places, or the first few and a count of the others."""
     return listed(places, len(places) if style.verbose else FEW)
 
 
-def _rounds(report: Report, style: Style) -> list[str]:
+def _round_lines(report: Report, style: Style) -> list[str]:
     lines = []
     for (round_, why), paths in inputs_by_round(report).items():
-        names = _named([shown_path(path, style) for path in paths], style)
+        names = _name_places([shown_path(path, style) for path in paths], style)
         reason = f" ({clean(why)})" if why else ""
         lines.append(f"Round {clean(round_)}, profile {report.profile}: {names}{reason}")
     for tree, count in report.against:
@@ -76,28 +76,28 @@ def _rounds(report: Report, style: Style) -> list[str]:
     return lines
 
 
-def _columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
+def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
     """Return aligned lines; the first column is a verdict."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        _paint(row[0], row[0], style)
+        _paint_verdict(row[0], row[0], style)
         + " " * (widths[0] - len(row[0]))
         + "".join(f"  {cell:<{width}}" for cell, width in zip(row[1:], widths[1:], strict=True) if width).rstrip()
         for row in rows
     ]
 
 
-def _sets(report: Report, style: Style) -> list[str]:
+def _set_lines(report: Report, style: Style) -> list[str]:
     tolerated, rounds = report.tolerated, many_rounds(report)
     rows = []
     for results in result_sets(report):
         name = set_name(results, style, rounds)
         outcome = "; ".join(filter(None, (score_text(results), convergence_text(results))))
         rows.append((shown_verdict(results, tolerated), name, runs_text(results), outcome))
-    return _columns(rows, style) if rows else []
+    return _align_columns(rows, style) if rows else []
 
 
-def _logs(report: Report, style: Style) -> list[str]:
+def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
     passing = sum(run.verdict == "PASS" for run in runs)
     collapse = passing > MANY_LOGS and not style.verbose
@@ -106,21 +106,21 @@ def _logs(report: Report, style: Style) -> list[str]:
         for run in runs
         if not (collapse and run.verdict == "PASS")
     ]
-    lines = _columns(rows, style) if rows else []
+    lines = _align_columns(rows, style) if rows else []
     if collapse:
-        lines.append(f"{_paint('PASS', 'PASS', style)}  {counted(passing, 'log')} (--verbose lists them)")
+        lines.append(f"{_paint_verdict('PASS', 'PASS', style)}  {counted(passing, 'log')} (--verbose lists them)")
     return lines
 
 
-def _labelled(group: Group) -> list[tuple[str, str]]:
+def _labelled_texts(group: Group) -> list[tuple[str, str]]:
     rule = RULES.get(group.rule)
     why, fix = (rule.why, rule.fix) if rule else ("", "")
     return [("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)]
 
 
-def _group(group: Group, style: Style) -> list[str]:
-    lines = [_paint(f"{group.severity} {group.rule}", group.severity, style)]
-    for label, prose in _labelled(group):
+def _group_lines(group: Group, style: Style) -> list[str]:
+    lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style)]
+    for label, prose in _labelled_texts(group):
         if prose:
             width = max(style.width, 40)
             indent = "  " + " " * len(label)
@@ -131,30 +131,30 @@ def _group(group: Group, style: Style) -> list[str]:
             lines.append(f"  and {len(texts) - at} other findings of {group.rule} (--verbose lists them)")
             break
         if len(findings) <= FEW:
-            named = [place(finding.path, finding.line, style) for finding in findings]
-            lines += [f"  {where}: {text}" if where else f"  {text}" for where in named]
+            locations = [place(finding.path, finding.line, style) for finding in findings]
+            lines += [f"  {where}: {text}" if where else f"  {text}" for where in locations]
         else:
-            lines += [f"  {text}", f"    {extent(findings)}: {_named(places(findings, style), style)}"]
+            lines += [f"  {text}", f"    {extent(findings)}: {_name_places(places(findings, style), style)}"]
     return lines
 
 
-def _minor(found: list[Shown], style: Style) -> list[list[str]]:
+def _minor_blocks(findings: list[Shown], style: Style) -> list[list[str]]:
     """Return the blocks of notes and skipped rules: one line per rule unless verbose."""
     blocks = []
     for severity, heading in ((NOTE, "Notes"), (SKIPPED, "Not checked")):
-        groups = grouped(found, severity)
+        groups = grouped(findings, severity)
         if style.verbose:
-            blocks += [_group(group, style) for group in groups]
+            blocks += [_group_lines(group, style) for group in groups]
         elif groups:
             lines = [f"{heading} (--verbose shows all):"]
             for group in groups:
-                number = f"{group.extent()}, such as: " if len(group.shown) > 1 else ""
-                lines.append(f"  {_paint(group.rule, severity, style)}  {number}{group.shown[0].text}")
+                number = f"{group.extent()}, such as: " if len(group.entries) > 1 else ""
+                lines.append(f"  {_paint_verdict(group.rule, severity, style)}  {number}{group.entries[0].text}")
             blocks.append(lines)
     return blocks
 
 
-def _ignored(report: Report) -> list[str]:
+def _ignored_lines(report: Report) -> list[str]:
     kinds: dict[tuple[str, str], int] = {}
     for finding, reason in report.ignored:
         kinds[finding.rule, reason] = kinds.get((finding.rule, reason), 0) + 1
@@ -164,9 +164,9 @@ def _ignored(report: Report) -> list[str]:
     ]
 
 
-def _table(table: ScoreTable, style: Style) -> list[str]:
+def _table_lines(table: ScoreTable, style: Style) -> list[str]:
     widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    lines = [_paint(table.title, "bold", style)]
+    lines = [_paint_verdict(table.title, "bold", style)]
     for row in (table.columns, *table.rows):
         cells = [
             cell.ljust(width) if at < table.text_columns else cell.rjust(width)
@@ -176,8 +176,8 @@ def _table(table: ScoreTable, style: Style) -> list[str]:
     return lines
 
 
-def _last(report: Report, found: list[Shown], style: Style) -> list[str]:
-    line = summary(report, found)
-    rule = next((group.rule for group in grouped(found) if group.rule in RULES), "")
+def _last_lines(report: Report, findings: list[Shown], style: Style) -> list[str]:
+    line = summary(report, findings)
+    rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
     explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
-    return [_paint(line, report.verdict, style) + explain]
+    return [_paint_verdict(line, report.verdict, style) + explain]

@@ -16,7 +16,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain
 
 if TYPE_CHECKING:
-    from compliance.logs.run import Run
+    from compliance.model.judged_run import JudgedRun
 
 T = TypeVar("T")
 
@@ -147,8 +147,8 @@ def convergence_text(results: ResultSet) -> str:
         return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"
-    asked = ", bypass asked for" if results.bypasses else ""
-    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}{asked}"
+    bypass = ", bypass asked for" if results.bypasses else ""
+    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}{bypass}"
 
 
 def runs_text(results: ResultSet) -> str:
@@ -168,7 +168,7 @@ def runs_text(results: ResultSet) -> str:
     return ", ".join(parts)
 
 
-def run_text(run: Run) -> str:
+def run_text(run: JudgedRun) -> str:
     """Return a single log in a few words: `cosmoflow closed, round 3.0, 114.35 min, 47 epochs`."""
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
     parts = [names or "unknown benchmark", f"round {run.round}"]

@@ -57,14 +57,14 @@ class Course:
         self.epoch_stops: Final = until(self.end, log.numbered("epoch_stop"))
         self.evaluations: Final = until(self.end, log.numbered("eval_start"))
         blocks = until(self.end, log.numbered("block_start", "first_epoch_num"))
-        self.blocks: Final = [_block(*found) for found in blocks]
+        self.blocks: Final = [_read_block(*found) for found in blocks]
         self.evaluation_stops: Final = until(self.end, log.numbered("eval_stop"))
         starts = [record.order for key in ("epoch_start", "block_start") for record in log[key][:1]]
         begin = self.training_starts = min(starts, default=-1)
         found, results = log[metric], log.numbered(metric)
         first, last = bisect_right(found, begin, key=FILE_ORDER), bisect_left(found, self.end, key=FILE_ORDER)
         self.counted: Final = found[first:last]
-        self.results: Final = until(self.end, results[bisect_right(results, begin, key=_place) :])
+        self.results: Final = until(self.end, results[bisect_right(results, begin, key=_file_order) :])
 
     @cached_property
     def started(self) -> dict[float, Record]:
@@ -83,16 +83,16 @@ class Course:
 
     def training(self, number: float) -> Record | None:
         """Return the epoch_start or block_start with which the epoch began; None if it never did."""
-        found = self.started.get(number)
-        if found is None and self.blocks:
-            place = bisect_right(self._ascending, number, key=_first)
-            block = self._ascending[place - 1] if place else None
-            found = block.start if block and number <= block.last else None
-        return found
+        begin = self.started.get(number)
+        if begin is None and self.blocks:
+            position = bisect_right(self._ascending, number, key=_first_epoch)
+            block = self._ascending[position - 1] if position else None
+            begin = block.start if block and number <= block.last else None
+        return begin
 
     @cached_property
     def _ascending(self) -> list[Block]:
-        return sorted(self.blocks, key=_first)
+        return sorted(self.blocks, key=_first_epoch)
 
     @cached_property
     def untrained(self) -> list[Numbered]:
@@ -102,7 +102,7 @@ class Course:
         as it was initialised. An epoch that stops without a start has lost its record: it counts as trained here.
         """
         suspects = _not_after(self.started, self.evaluations)
-        return [one for one in suspects if not self._has_a_network(*one)]
+        return [pair for pair in suspects if not self._has_a_network(*pair)]
 
     def _has_a_network(self, number: float, evaluation: Record) -> bool:
         start = self.training(number)
@@ -129,12 +129,12 @@ class Course:
             starts = [(self.training(number), number, record) for number, record in suspects]
             return [(number, record) for start, number, record in starts if start is None or start.order > record.order]
         lost = {number for number, _ in self.evaluation_stops}.difference(self.evaluated)
-        return [one for one in suspects if one[0] not in lost]
+        return [pair for pair in suspects if pair[0] not in lost]
 
     def evaluation_before(self, record: Record) -> Numbered | None:
         """Return the last evaluation that starts before this record, of whatever epoch."""
-        place = bisect_left(self.evaluations, record.order, key=_place)
-        return self.evaluations[place - 1] if place else None
+        position = bisect_left(self.evaluations, record.order, key=_file_order)
+        return self.evaluations[position - 1] if position else None
 
     @cached_property
     def evaluations_of(self) -> dict[float, list[Record]]:
@@ -146,17 +146,16 @@ class Course:
         """The results of each epoch that has several."""
         if len({number for number, _ in self.results}) == len(self.results):
             return {}
-        return {number: found for number, found in by_number(self.results).items() if len(found) > 1}
+        return {number: records for number, records in by_number(self.results).items() if len(records) > 1}
 
     @cached_property
     def training_ms(self) -> dict[float, float]:
         """How long each epoch was trained: from epoch_start to eval_start or epoch_stop, whichever comes first."""
-        begins = {number: start.time_ms for number, start in reversed(self.epochs)}
         ends = {number: stop.time_ms for number, stop in reversed(self.epoch_stops)}
         for number, evaluation in reversed(self.evaluations):
             if number not in ends or evaluation.time_ms < ends[number]:
                 ends[number] = evaluation.time_ms
-        return {number: ends[number] - begin for number, begin in begins.items() if number in ends}
+        return {number: ends[number] - start.time_ms for number, start in self.started.items() if number in ends}
 
     @cached_property
     def advance_ms(self) -> dict[float, float]:
@@ -166,12 +165,12 @@ class Course:
         """
         begins = dict(sorted((number, start.time_ms) for number, start in self.started.items()))
         lengths = self.training_ms
-        found = {}
+        advances = {}
         for (last, before), (number, begin) in pairwise(begins.items()):
-            found[number] = begin - before
+            advances[number] = begin - before
             if last in lengths and number in lengths:
-                found[number] = max(begin - before, begin + lengths[number] - before - lengths[last])
-        return found
+                advances[number] = max(begin - before, begin + lengths[number] - before - lengths[last])
+        return advances
 
     @cached_property
     def usual_ms(self) -> float:
@@ -179,15 +178,15 @@ class Course:
 
         Slower than most, so that epochs of no time do not make themselves usual.
         """
-        found = sorted(self.training_ms.values())
-        return found[int(SLOW_SHARE * (len(found) - 1))] if found else 0
+        lengths = sorted(self.training_ms.values())
+        return lengths[int(SLOW_SHARE * (len(lengths) - 1))] if lengths else 0
 
 
-def until(end: int, found: list[Numbered]) -> list[Numbered]:
+def until(end: int, numbered: list[Numbered]) -> list[Numbered]:
     """Return those before this place in the file."""
-    if not found or found[-1][1].order < end:
-        return found
-    return found[: bisect_left(found, end, key=_place)]
+    if not numbered or numbered[-1][1].order < end:
+        return numbered
+    return numbered[: bisect_left(numbered, end, key=_file_order)]
 
 
 def steps(numbered: Iterable[Numbered]) -> dict[float, float]:
@@ -195,27 +194,27 @@ def steps(numbered: Iterable[Numbered]) -> dict[float, float]:
     return {number: step for number, record in numbered if is_number(step := record.meta("step_num"))}
 
 
-def by_number(found: Iterable[Numbered]) -> dict[float, list[Record]]:
+def by_number(numbered: Iterable[Numbered]) -> dict[float, list[Record]]:
     """Return the records of each number."""
     records: dict[float, list[Record]] = {}
-    for number, record in found:
+    for number, record in numbered:
         records.setdefault(number, []).append(record)
     return records
 
 
-def _not_after(starts: dict[float, Record], found: list[Numbered]) -> list[Numbered]:
+def _not_after(starts: dict[float, Record], numbered: list[Numbered]) -> list[Numbered]:
     """Return those that do not come after the start of their number."""
-    return [one for one in found if one[0] not in starts or starts[one[0]].order > one[1].order]
+    return [pair for pair in numbered if pair[0] not in starts or starts[pair[0]].order > pair[1].order]
 
 
-def _block(first: float, start: Record) -> Block:
+def _read_block(first: float, start: Record) -> Block:
     count = start.meta("epoch_count")
     return Block(first, first + (count if is_number(count) and count > 0 else 1) - 1, start)
 
 
-def _first(block: Block) -> float:
+def _first_epoch(block: Block) -> float:
     return block.first
 
 
-def _place(numbered: Numbered) -> int:
+def _file_order(numbered: Numbered) -> int:
     return numbered[1].order

@@ -1,14 +1,27 @@
-"""Fingerprints of runs: what stays the same when the times in a log are edited, its intervals and results.
+"""Fingerprints of runs, and how alike two are: whether they share intervals, shifted, scaled or jittered, or results.
 
-A fingerprint is made once from the parsed log and is small; `compliance.model.likeness` compares two of them.
+A fingerprint keeps what stays the same when the times in a log are edited. It is small, and made once, from the parsed
+log.
+
+Evidence is counted in bits: how improbable it is that two different runs agree as well. How often intervals agree by
+chance is taken from the runs themselves, from intervals at other places of the same runs; logs with whole seconds or
+constant intervals therefore prove nothing. What pairs of published runs and their copies reach is measured by
+bench/likeness.py (docs/reference/likeness.md); the thresholds lie between.
 """
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise, product
+from math import log2
 from operator import sub
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER
@@ -20,10 +33,39 @@ SHORT: Final = 50
 LONGEST_MS: Final = 1e11  # three years
 LENGTHS_KEPT: Final = 4096
 RESULTS: Final = ("eval_error", "eval_accuracy")
+EXACT_MS: Final = 1.1  # the ends of a scaled interval are rounded to whole milliseconds
+LEVELS: Final = ((EXACT_MS, 0.25, 24.0), (10.0, 0.5, 32.0), (25.0, 0.6, 40.0), (60.0, 0.8, 40.0))
+"""Tolerance in ms, the smallest share of the intervals that agree within it, and the evidence that it takes."""
+LEVELS_OF_PERIODS: Final = LEVELS[:2]
+"""Epochs of different runs may be alike within more, where some of them do more than others."""
+SOME: Final = 12
+"""Intervals of which a quarter agrees roughly where many agree."""
+SAME_VALUES: Final = (0.5, 40.0)
+"""The smallest share of equal results, and the evidence that it takes."""
+SAME_VALUE: Final = 2e-5
+"""By which part of itself a result may differ, so that rounding hides no copy."""
+BITS_OF_A_VALUE: Final = 16.0  # so that three values are needed
+DOUBT_BITS: Final = 2.0  # of a value: results of runs may be closer than those of one run
+VALUE_STEP: Final = 1.7e-5  # results with few decimals are not at its edges
+COARSE_MS: Final = 100  # logs whose times are multiples of it have no milliseconds
+SAME_SCALE: Final = 2e-5
+DISPLACEMENTS: Final = range(1, 7)
+KEPT: Final = 12
+"""Keys of each kind by which a run is found again: the smallest ones, so that copies keep the same."""
+FEW_PERIODS: Final = 4
+MANY_PERIODS: Final = 12
+"""With this many, only they give keys."""
+SPAN_MS: Final = 50
+STEPS: Final = 120
+MOST_STEPS: Final = 120_000
+"""How finely shares of a sum are told apart: STEPS times the square of the number of intervals."""
+NEXT: Final = LENGTHS_KEPT + 1
+FAR: Final = NEXT << 17
+FARTHER: Final = FAR << 17
+NEXT_SHAPES: Final = tuple(a * FARTHER + b * FAR + c * NEXT for a, b, c in product((-1, 0, 1), repeat=3) if a or b or c)
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """What two logs of one run have in common.
 
     times: hash of the times of all structural records; events: how many there are. lengths: of the intervals
@@ -45,20 +87,229 @@ def fingerprint(log: Log) -> Fingerprint:
     """Return the fingerprint of the run that the log is about; never raises on damaged logs."""
     # Python hashes each NaN differently.
     times = [time_ms if (time_ms := record.time_ms) == time_ms else 0 for record in log.events]
-    lengths = _lengths(times)
-    periods = array("d", _lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
-    found = [key for key in RESULTS if log[key]]
-    records = log[found[0]] if len(found) == 1 else sorted((r for key in found for r in log[key]), key=FILE_ORDER)
+    lengths = _interval_lengths(times)
+    periods = array("d", _interval_lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
+    keys = [key for key in RESULTS if log[key]]
+    records = log[keys[0]] if len(keys) == 1 else sorted((r for key in keys for r in log[key]), key=FILE_ORDER)
     values = array("d", [record.value for record in records if type(record.value) is float])
-    return Fingerprint(hash(tuple(times)), len(times), _without_short(lengths[:LENGTHS_KEPT]), periods, values)
+    return Fingerprint(hash(tuple(times)), len(times), _drop_short(lengths[:LENGTHS_KEPT]), periods, values)
 
 
-def _lengths(times: list[float]) -> list[float]:
+def _interval_lengths(times: list[float]) -> list[float]:
     """Return the intervals between times."""
     return [length for length in map(sub, times[1:], times) if SHORTEST_MS <= length < LONGEST_MS]
 
 
-def _without_short(lengths: list[float]) -> array[float]:
+def _drop_short(lengths: list[float]) -> array[float]:
     """Return the lengths without those that are short beside the others, so that a scaled copy has as many."""
     least = sorted(lengths)[3 * len(lengths) // 4] / SHORT if lengths else 0
     return array("d", [length for length in lengths if length >= least])
+
+
+# -- how alike two runs are ---------------------------------------------------------------------------------
+
+Levels = Sequence[tuple[float, float, float]]
+Keys = tuple[Sequence[int], Sequence[int]]
+"""Keys of which a copy shares some, and further keys by which it may be found."""
+
+
+class Likeness(Struct, frozen=True):
+    """How the intervals of two runs agree: `equal` of `count` within tolerance_ms, times `scale`.
+
+    periods: whether the intervals are those from one start of an epoch to the next.
+    """
+
+    equal: int
+    count: int
+    tolerance_ms: float
+    scale: float
+    bits: float
+    periods: bool = False
+
+
+def same_times(first: Fingerprint, second: Fingerprint) -> bool:
+    """Tell whether all structural records of two runs have the same times.
+
+    Where times are whole seconds, runs that started together may have them; their results differ.
+    """
+    if (first.times, first.events) != (second.times, second.events):
+        return False
+    return first.values == second.values or any(length % 1000 for length in first.lengths)
+
+
+# -- the intervals -----------------------------------------------------------------------------------------
+
+
+def alike(first: Fingerprint, second: Fingerprint, moved: bool = True) -> Likeness | None:
+    """Return how the intervals of two runs agree, None if no better than those of different runs.
+
+    moved: whether to look at intervals of other places, too.
+    """
+    like = best_alignment(first.lengths, second.lengths, moved, LEVELS)
+    if like or (not moved and len(first.lengths) == len(second.lengths)):
+        return like
+    like = best_alignment(first.periods, second.periods, moved, LEVELS_OF_PERIODS)
+    return replace(like, periods=True) if like else None
+
+
+def best_alignment(first: array[float], second: array[float], moved: bool, levels: Levels) -> Likeness | None:
+    """Return how the intervals agree at the best of some alignments."""
+    alignments = _likely_alignments(first, second) if moved else _unmoved_alignments(first, second)
+    longer = first if len(first) >= len(second) else second
+    likenesses = [
+        _compare_lengths(*_align_lengths(first, second, shift), scale, levels, longer) for shift, scale in alignments
+    ]
+    return max((like for like in likenesses if like), key=lambda like: like.bits, default=None)
+
+
+def _unmoved_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
+    yield 0, 1.0
+    if len(first) == len(second) and len(first):
+        scale = sum(first) / sum(second)
+        if abs(scale - 1) >= SAME_SCALE:
+            yield 0, scale
+
+
+def _likely_alignments(first: array[float], second: array[float]) -> Iterator[tuple[int, float]]:
+    """Yield by how many places, and by which factor, the intervals of the other run may be moved."""
+    yield from _unmoved_alignments(first, second)
+    places = {pair: at for at, pair in enumerate(pairwise(first))}
+    pairs = enumerate(pairwise(second))
+    shifts = Counter(places[pair] - at for at, pair in pairs if pair in places)
+    yield from ((shift, 1.0) for shift, _ in shifts.most_common(2))
+
+
+def _align_lengths(first: array[float], second: array[float], shift: int) -> tuple[array[float], array[float]]:
+    """Return the intervals of both so that the length n + shift of the first lies beside the length n of the second."""
+    return first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
+
+
+def _compare_lengths(
+    ours: array[float], theirs: Sequence[float], scale: float, levels: Levels, usual: array[float]
+) -> Likeness | None:
+    """Compare the lengths of one run with `scale` times those of another; usual: all lengths of a run."""
+    if not _may_agree(ours, theirs, scale, levels[-1][0]):
+        return None
+    if scale != 1:
+        theirs = [length * scale for length in theirs]
+    apart = sorted(map(abs, map(sub, ours, theirs)))
+    count, likenesses = len(apart), []
+    for tolerance, share, needed in levels if count >= 4 else ():
+        if apart[int(share * count)] <= tolerance:
+            equal = bisect_right(apart, tolerance)
+            bits = count * _bits_of_agreement(equal / count, _chance_agreement(usual, tolerance))
+            if bits >= needed:
+                likenesses.append(Likeness(equal, count, tolerance, scale, bits))
+    return max(likenesses, key=lambda like: like.bits, default=None)
+
+
+def _may_agree(ours: Sequence[float], theirs: Sequence[float], scale: float, tolerance: float) -> bool:
+    """Tell, from some of the intervals, whether many may agree."""
+    stride = 1 + len(ours) // SOME
+    sample = [abs(a - b * scale) <= tolerance for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
+    return 4 * sum(sample) >= len(sample)
+
+
+def _upper_median(numbers: Sequence[float]) -> float:
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def _chance_agreement(lengths: array[float], tolerance: float) -> float:
+    """Return how often intervals at different places of a run agree."""
+    least = 1 / (2 * len(lengths) + 2)
+    if tolerance > EXACT_MS or sum(length % COARSE_MS == 0 for length in lengths) > len(lengths) / 10:
+        return max(least, _displaced_agreement(lengths, tolerance))
+    # Of few intervals none may agree to the millisecond: how many nearly agree tells more.
+    return max(_displaced_agreement(lengths, tolerance), max(least, _displaced_agreement(lengths, 10 * tolerance)) / 5)
+
+
+def _displaced_agreement(lengths: array[float], tolerance: float) -> float:
+    """Return the largest share of intervals that agree with those some places further."""
+    most, count = 0.0, len(lengths)
+    for places in DISPLACEMENTS:
+        if places <= count // 2:
+            near = sum(abs(apart) <= tolerance for apart in map(sub, lengths[places:], lengths))
+            most = max(most, near / (count - places))
+    return most
+
+
+def _bits_of_agreement(share: float, chance: float) -> float:
+    """Return bits per interval: the relative entropy of the share that agrees, given that of chance."""
+    if share <= chance:
+        return 0.0
+    rest = (1 - share) * log2((1 - share) / (1 - chance)) if share < 1 else 0.0
+    return share * log2(share / chance) + rest
+
+
+# -- the keys by which a run is found again ----------------------------------------------------------------
+
+
+def interval_keys(run: Fingerprint) -> Keys:
+    """Return the keys of a run by its times, exact intervals, their sum and shape."""
+    if not run.events:
+        return (), ()
+    lengths = run.lengths
+    keys = {run.times, *_pair_keys(run.periods)}
+    if len(run.periods) < MANY_PERIODS:
+        keys.update(_pair_keys(lengths))
+    if not lengths:
+        return list(keys), ()
+    steady = _steady_intervals(run)
+    span, shape = int(sum(steady) / SPAN_MS) * NEXT + len(steady), _shape_key(steady)
+    return [*keys, span, shape], (span - NEXT, span + NEXT, *map(shape.__add__, NEXT_SHAPES))
+
+
+def middle(run: Fingerprint) -> float:
+    """Return the share of the first half in the sum of the intervals, which copies keep roughly."""
+    steady = _steady_intervals(run)
+    return sum(steady[: len(steady) // 2]) / sum(steady) if steady else 0.0
+
+
+def _steady_intervals(run: Fingerprint) -> array[float]:
+    """Return the intervals of which copies keep the number: short ones may come and go."""
+    return run.periods if len(run.periods) >= FEW_PERIODS else run.lengths
+
+
+def _pair_keys(numbers: Sequence[float]) -> list[int]:
+    """Return keys by neighbouring numbers."""
+    return sorted(set(map(hash, pairwise(numbers))))[:KEPT]
+
+
+def _shape_key(lengths: array[float]) -> int:
+    """Return the shares of the first quarter, half and three quarters in the sum of the lengths: scale cancels out."""
+    count, sums = len(lengths), list(accumulate(lengths))
+    steps = min(MOST_STEPS, STEPS * count * count) / sums[-1]
+    first, half, third = sums[count // 4] * steps, sums[count // 2] * steps, sums[3 * count // 4] * steps
+    return -int(first) * FARTHER - int(half) * FAR - int(third) * NEXT - count
+
+
+# -- the results of evaluations ----------------------------------------------------------------------------
+
+
+def value_keys(run: Fingerprint) -> Keys:
+    """Return the keys of a run by its results."""
+    return _pair_keys([value // VALUE_STEP for value in run.values]), ()
+
+
+def equal_values(first: Fingerprint, second: Fingerprint) -> int:
+    """Return how many results of the two runs are equal, up to rounding, 0 if that may be chance."""
+    pairs = list(zip(first.values, second.values, strict=False))
+    near = [(a, b) for a, b in pairs if abs(a - b) <= SAME_VALUE * abs(a)]
+    if len(near) < max(1, SAME_VALUES[0] * min(len(first.values), len(second.values))):
+        return 0
+    usual = _upper_median([abs(a - b) for a, b in pairwise(first.values)] or [0.0])
+    if len(near) < len(pairs):
+        usual = min(usual, _upper_median([abs(a - b) for a, b in pairs if (a, b) not in near]))
+    return len(near) if sum(_bits_of_values(a, b, usual) for a, b in set(near)) >= SAME_VALUES[1] else 0
+
+
+def _bits_of_values(first: float, second: float, step: float) -> float:
+    """Return how much two equal results prove, where others differ by `step`: 0 if they are rounded to that."""
+    apart = max(abs(first - second), _last_decimal(first), _last_decimal(second))
+    return min(BITS_OF_A_VALUE, max(0.0, log2(step / apart) - DOUBT_BITS)) if step > 0 else 0.0
+
+
+def _last_decimal(value: float) -> float:
+    """Return the last decimal that is written of a value."""
+    digits = repr(value)
+    return 10.0 ** (digits.find(".") + 1 - len(digits)) if "e" not in digits else 1e-20

@@ -47,10 +47,10 @@ class PlainFiles(Tree):
 def pieces(stream: BinaryIO) -> tuple[bool, Iterator[bytes]]:
     """Return whether a file is compressed, and its text in pieces; to read them may raise as `inflated` does."""
     block = stream.read(PIECE_BYTES)
-    return (True, inflated(block, stream)) if block.startswith(GZIP) else (False, _plain(block, stream))
+    return (True, inflated(block, stream)) if block.startswith(GZIP) else (False, _read_plain(block, stream))
 
 
-def _plain(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
+def _read_plain(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
     while block:
         yield block
         block = stream.read(PIECE_BYTES)

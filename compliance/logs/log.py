@@ -104,24 +104,24 @@ class Log:
 
     def first(self, key: str) -> Record | None:
         """Return the first record of a key, or None."""
-        found = self.records.get(key)
-        return found[0] if found else None
+        of_key = self.records.get(key)
+        return of_key[0] if of_key else None
 
     def last(self, key: str) -> Record | None:
         """Return the last record of a key, or None."""
-        found = self.records.get(key)
-        return found[-1] if found else None
+        of_key = self.records.get(key)
+        return of_key[-1] if of_key else None
 
     def value(self, key: str) -> Any:
         """Return the value of the first record of a key, or None."""
-        found = self.records.get(key)
-        return found[0].value if found else None
+        of_key = self.records.get(key)
+        return of_key[0].value if of_key else None
 
     def in_order(self, *keys: str) -> list[Record]:
         """Return the records of several keys, in file order."""
-        found = [record for key in keys for record in self.records.get(key, ())]
-        found.sort(key=FILE_ORDER)
-        return found
+        of_keys = [record for key in keys for record in self.records.get(key, ())]
+        of_keys.sort(key=FILE_ORDER)
+        return of_keys
 
     @property
     def events(self) -> list[Record]:
@@ -132,17 +132,17 @@ class Log:
 
     def numbered(self, key: str, field: str = "epoch_num") -> list[tuple[float, Record]]:
         """Return (number, record) of each record of a key with a finite number in that metadata field."""
-        found = self._numbered.get((key, field))
-        if found is None:
-            found = self._numbered[key, field] = _numbered(self[key], field)
-        return found
+        pairs = self._numbered.get((key, field))
+        if pairs is None:
+            pairs = self._numbered[key, field] = _numbered(self[key], field)
+        return pairs
 
     def course(self, metric: str) -> Course:
         """Return what the run trained and evaluated. metric: the key of its results, such as eval_error."""
-        found = self._courses.get(metric)
-        if found is None:
-            found = self._courses[metric] = Course(self, metric)
-        return found
+        cached = self._courses.get(metric)
+        if cached is None:
+            cached = self._courses[metric] = Course(self, metric)
+        return cached
 
     def problem(self, kind: str, line: int, detail: str = "") -> None:
         """Record a problem; keep the first hundred of each kind."""
@@ -203,13 +203,13 @@ class LogReader:
         if self._carry or self._skipping:
             carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
             self._read_lines(carry + b"\n")
-        self.log.records = {key: found for key, found in self._slots.items() if found}
+        self.log.records = {key: of_key for key, of_key in self._slots.items() if of_key}
         return self.log
 
     def snapshot(self) -> Log:
         """Return the log so far; feeding may go on."""
         log = Log(self.log.path)
-        log.records = {key: list(found) for key, found in self._slots.items() if found}
+        log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
         log.rates = self.log.rates
         log.personal = list(self.log.personal)
@@ -218,11 +218,11 @@ class LogReader:
 
     def take(self) -> list[Record]:
         """Return the records kept so far, in file order, and forget them, so that any number can be read."""
-        taken = sorted((record for slot in self._slots.values() for record in slot), key=FILE_ORDER)
+        records = sorted((record for slot in self._slots.values() for record in slot), key=FILE_ORDER)
         for slot in self._slots.values():
             slot.clear()
         self._kept_bytes = 0
-        return taken
+        return records
 
     def _read_lines(self, data: bytes) -> None:
         """Read complete lines: `data` ends with a line ending."""
@@ -256,7 +256,7 @@ class LogReader:
                     continue
                 record = slow
             if not earliest < record.time_ms < latest:
-                if self._time(record.time_ms, line) is None:
+                if self._parse_time(record.time_ms, line) is None:
                     continue
                 log.problem("time", line, repr(record.time_ms))
             # The usual six fields and those of the metadata have one colon each: more of them means a repeated or
@@ -277,17 +277,17 @@ class LogReader:
         log.record_count = order
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
-        self._weigh(kept_bytes)
+        self._limit_memory(kept_bytes)
 
     def _take_rate(self, value: Any, line_number: int) -> None:
         """Keep the lowest and the highest speed: some logs have a record for each step."""
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
         rates = self.log.rates
         if is_number(rate) and rate > 0 and not (rates and rates[0][0] <= rate <= rates[1][0]):
-            one = (rate, line_number)
-            self.log.rates = (min(one, *rates), max(one, *rates)) if rates else (one, one)
+            entry = (rate, line_number)
+            self.log.rates = (min(entry, *rates), max(entry, *rates)) if rates else (entry, entry)
 
-    def _weigh(self, kept_bytes: int) -> None:
+    def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""
         self._kept_bytes = kept_bytes
         if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
@@ -339,7 +339,7 @@ class LogReader:
         if missing:
             log.problem("missing field", line_number, missing[0])
             return None
-        time_ms = self._time(fields["time_ms"], line_number)
+        time_ms = self._parse_time(fields["time_ms"], line_number)
         key, value, metadata = fields["key"], fields["value"], fields["metadata"]
         if time_ms is None:
             return None
@@ -350,7 +350,7 @@ class LogReader:
             log.problem("field type", line_number, f"metadata is {shown(metadata)}")
         return Record(time_ms, key, value, metadata, None, UNSET)
 
-    def _time(self, raw: Any, line_number: int) -> float | None:
+    def _parse_time(self, raw: Any, line_number: int) -> float | None:
         if type(raw) in (int, float):
             try:
                 return float(raw)
@@ -382,15 +382,15 @@ def read_log(path: str, tree: Tree = NAMED) -> Log:
 def read_with(reader: LogReader, tree: Tree) -> Log:
     """Feed the reader with its file and return its log, as `read_log` does."""
     path = reader.log.path
-    return _read(reader, lambda: nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path))
+    return _read_stream(reader, lambda: nullcontext(sys.stdin.buffer) if path == "-" else tree.open(path))
 
 
 def parse_log(data: bytes, path: str = "<bytes>") -> Log:
     """Return the log of these bytes, as of a file with these contents."""
-    return _read(LogReader(path), lambda: io.BytesIO(data))
+    return _read_stream(LogReader(path), lambda: io.BytesIO(data))
 
 
-def _read(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> Log:
+def _read_stream(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryIO]]) -> Log:
     try:
         with opened() as stream:
             _feed_all(reader, stream)
@@ -402,9 +402,9 @@ def _read(reader: LogReader, opened: Callable[[], AbstractContextManager[BinaryI
 
 
 def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
-    packed, found = pieces(stream)
+    packed, blocks = pieces(stream)
     total = 0
-    for piece in found:
+    for piece in blocks:
         encoding = None if total else _foreign_encoding(piece)
         if encoding:
             reader.log.problem("encoding", 1, encoding)

@@ -6,8 +6,9 @@ A traceback on one log leaves the whole package without a verdict, so that the p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from compliance.benchmarks import REFERENCES, benchmarks_of
 from compliance.logs.log import Log
@@ -22,8 +23,7 @@ OPTION_FILES: Final = tuple(f"deepcam_{name}" for name in SCHEDULES)
 NULL: Final = "NoneType"
 
 
-@dataclass(frozen=True, slots=True)
-class OfficialReading:
+class OfficialReading(Struct, frozen=True):
     """What the official tools read in a log.
 
     batch_size, benchmark: of the last record, as the RCP checker takes them. log_crash, rcp_crash: why the log checker
@@ -59,10 +59,10 @@ def official_convergence(log: Log) -> float | None:
         return None
     evaluations = [r for key in METRICS for r in log[key] if r.order < stop.order]
     last = max(evaluations, key=FILE_ORDER, default=None)
-    return _rounded(last.meta("epoch_num")) if last else None
+    return _round_officially(last.meta("epoch_num")) if last else None
 
 
-def _rounded(epoch: Any) -> float | None:
+def _round_officially(epoch: Any) -> float | None:
     try:
         return float(round(epoch, 3))
     except (TypeError, ValueError, OverflowError):
@@ -71,7 +71,7 @@ def _rounded(epoch: Any) -> float | None:
 
 def _rcp_crash(log: Log) -> str:
     for record in log.in_order(*METRICS):
-        if _rounded(record.meta("epoch_num")) is None:
+        if _round_officially(record.meta("epoch_num")) is None:
             return f"line {record.line}: the epoch_num of {record.key} is not a number"
     for stop in log["run_stop"]:
         if not isinstance(stop.metadata, dict) or "status" not in stop.metadata:
@@ -103,8 +103,8 @@ def _benchmark_crash(log: Log, round_: str, division: str) -> str:
         return ""
     benchmark = str(named.value)
     if benchmark not in benchmarks_of(round_):
-        known = division == "closed" and benchmark in OPTION_FILES
-        return "" if known else f"line {named.line}: there are no rules of this benchmark"
+        has_options = division == "closed" and benchmark in OPTION_FILES
+        return "" if has_options else f"line {named.line}: there are no rules of this benchmark"
     for record in log[REFERENCES[benchmark].target.key]:
         if not isinstance(record.value, (int, float)):
             return f"line {record.line}: {record.key} is not a number"

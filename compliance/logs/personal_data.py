@@ -77,15 +77,15 @@ def personal(text: bytes) -> Iterator[Span]:
     JSON; an escape such as \n before an address is not part of it.
     """
     last = 0
-    for span in merge(_mails(text), _homes(text)):
+    for span in merge(_find_mails(text), _find_homes(text)):
         if span[0] >= last:
             yield span
             last = span[1]
 
 
-def masked(found: bytes, kind: str) -> str:
+def masked(match: bytes, kind: str) -> str:
     """Return the text with the name cut to its first letter: j…@example.org, /home/j…."""
-    text = found.decode("utf-8", "replace")
+    text = match.decode("utf-8", "replace")
     if kind == MAIL:
         return f"{text[:1]}…{text[text.rfind('@') :]}"
     name = text.rfind("/" if "/" in text else "\\") + 1
@@ -106,18 +106,18 @@ class Watch:
 
     def look(self, text: bytes, line: int) -> None:
         """Search further lines, the first of which has this number."""
-        self._note(_mails(text), MAIL, text, line)
-        self._note(_homes(text), HOME, text, line)
+        self._note_spans(_find_mails(text), MAIL, text, line)
+        self._note_spans(_find_homes(text), HOME, text, line)
 
-    def _note(self, spans: Iterator[Span], kind: str, text: bytes, line: int) -> None:
+    def _note_spans(self, spans: Iterator[Span], kind: str, text: bytes, line: int) -> None:
         for start, end, _ in islice(spans, self._left[kind]):
             self._left[kind] -= 1
-            found, seen = text[start:end], self._seen[kind]
-            if found not in seen and len(seen) < self.DIFFERENT:
-                seen.add(found)
+            excerpt, seen = text[start:end], self._seen[kind]
+            if excerpt not in seen and len(seen) < self.DIFFERENT:
+                seen.add(excerpt)
                 contact = kind == MAIL and CONTACT in text[text.rfind(b"\n", 0, start) + 1 : start]
                 at = line + text.count(b"\n", 0, start)
-                self.mentions.append(Mention(kind, at, masked(found, kind), contact))
+                self.mentions.append(Mention(kind, at, masked(excerpt, kind), contact))
 
 
 def _line_end(text: bytes, at: int) -> int:
@@ -126,7 +126,7 @@ def _line_end(text: bytes, at: int) -> int:
     return end if end >= 0 else len(text)
 
 
-def _mails(text: bytes) -> Iterator[Span]:
+def _find_mails(text: bytes) -> Iterator[Span]:
     begin = text.find(b"@")  # much faster than the pattern
     while begin >= 0:
         end = _line_end(text, begin + _STRETCH)
@@ -148,19 +148,23 @@ def _local_start(text: bytes, at: int) -> int:
     return at if text[max(0, start - 3) : start] == b"://" else start
 
 
-def _homes(text: bytes) -> Iterator[Span]:
-    unix = ((found.start(), _end(found), HOME) for found in _UNIX_HOME.finditer(text) if _absolute(text, found.start()))
+def _find_homes(text: bytes) -> Iterator[Span]:
+    unix = (
+        (match.start(), _name_end(match), HOME)
+        for match in _UNIX_HOME.finditer(text)
+        if _is_absolute(text, match.start())
+    )
     if b"\\" not in text:
         return unix
-    return merge(unix, ((found.start() - len("C:"), _end(found), HOME) for found in _WINDOWS_HOME.finditer(text)))
+    return merge(unix, ((match.start() - len("C:"), _name_end(match), HOME) for match in _WINDOWS_HOME.finditer(text)))
 
 
-def _end(home: re.Match[bytes]) -> int:
+def _name_end(home: re.Match[bytes]) -> int:
     """Return where the name ends; a full stop is not part of it."""
     return home.start("name") + len(home["name"].rstrip(b"."))
 
 
-def _absolute(text: bytes, start: int) -> bool:
+def _is_absolute(text: bytes, start: int) -> bool:
     """Tell whether the path at this position is absolute: /gpfs/home/…, not src/home/… or https://host/home/…."""
     head = text[max(0, start - _LONGEST_PATH) : start].translate(_WORDS)
     lead = head[head.rfind(b" ") + 1 :]

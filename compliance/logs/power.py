@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import mul
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
 from common.tree import ANYWHERE, Tree
@@ -46,8 +47,7 @@ VARIED: Final = 0.5
 """The smallest share of successive readings that occur only once: others say nothing about a copy."""
 
 
-@dataclass(slots=True)
-class Spot:
+class Spot(Struct):
     """How often something was seen, where it was first or worst, and its value there."""
 
     count: int = 0
@@ -67,8 +67,7 @@ class Spot:
             self.line, self.value = line, value
 
 
-@dataclass(slots=True)
-class PowerLog:
+class PowerLog(Struct):
     """What one power file says about the time from run_start to run_stop.
 
     starts, stops: how many records, and the time of the first. estimates, efficiencies: the first different values
@@ -83,12 +82,12 @@ class PowerLog:
     path: str
     of_node: bool = True
     inflated_bytes: int = 0
-    problems: list[FormProblem] = field(default_factory=list)
+    problems: list[FormProblem] = []
     records: int = 0
     starts: Spot = field(default_factory=Spot)
     stops: Spot = field(default_factory=Spot)
-    estimates: dict[Any, int] = field(default_factory=dict)
-    efficiencies: dict[Any, int] = field(default_factory=dict)
+    estimates: dict[Any, int] = {}
+    efficiencies: dict[Any, int] = {}
     direct_current: bool = False
     of_parts: bool = False
     end_ms: float | None = None
@@ -101,7 +100,7 @@ class PowerLog:
     gaps: Spot = field(default_factory=Spot)
     backward: Spot = field(default_factory=Spot)
     invalid: Spot = field(default_factory=Spot)
-    sketch: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    sketch: dict[int, tuple[float, ...]] = {}
     joules: float | None = None
 
     @property
@@ -123,36 +122,35 @@ class PowerLog:
         return float(value) if value is not None and is_number(value) and value >= 0 else None
 
 
-def shared_readings(one: PowerLog, other: PowerLog) -> bool:
+def shared_readings(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether one file has readings of the other, whatever their times, or readings that follow them."""
-    return equal_readings(one, other) or _follow(one, other)
+    return equal_readings(first, second) or _are_proportional(first, second)
 
 
-def equal_readings(one: PowerLog, other: PowerLog) -> bool:
+def equal_readings(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether more readings of two files are equal than varying measurements share."""
-    return sum(not one.sketch[key] and not other.sketch[key] for key in _common(one, other)) >= SHARED
+    return sum(not first.sketch[key] and not second.sketch[key] for key in _common_times(first, second)) >= SHARED
 
 
-def _follow(one: PowerLog, other: PowerLog) -> bool:
+def _are_proportional(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether readings of two files differ by little more than a factor and an offset."""
-    return sum(_proportional(one.sketch[key], other.sketch[key]) for key in _common(one, other)) >= SHARED
+    return sum(_fit_line(first.sketch[key], second.sketch[key]) for key in _common_times(first, second)) >= SHARED
 
 
-def _common(one: PowerLog, other: PowerLog) -> set[int]:
-    return one.sketch.keys() & other.sketch.keys()
+def _common_times(first: PowerLog, second: PowerLog) -> set[int]:
+    return first.sketch.keys() & second.sketch.keys()
 
 
-def _proportional(ours: Sequence[float], theirs: Sequence[float]) -> bool:
+def _fit_line(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """Tell whether readings are a linear function of others, but for a small part of their variation."""
     if len(ours) < ORDERED or len(theirs) < ORDERED:
         return False
-    x, y = ([watts - sum(found) / len(found) for watts in found] for found in (ours, theirs))
+    x, y = ([watts - sum(readings) / len(readings) for watts in readings] for readings in (ours, theirs))
     together = sum(map(mul, x, y))
     return bool(together * together >= (1 - SAME_COURSE**2) * sum(map(mul, x, x)) * sum(map(mul, y, y)))
 
 
-@dataclass(slots=True)
-class RunPower:
+class RunPower(Struct):
     """The power files of one run."""
 
     nodes: tuple[PowerLog, ...]
@@ -167,9 +165,9 @@ class RunPower:
     def joules(self) -> float | None:
         """Energy of all nodes and switches, from run_start to run_stop; None if a file lacks its part."""
         parts = [log.joules for log in (*self.nodes, *self.switches)]
-        known = [part for part in parts if part is not None]
-        total = sum(known)
-        return total if self.nodes and len(known) == len(parts) and is_number(total) else None
+        measured = [part for part in parts if part is not None]
+        total = sum(measured)
+        return total if self.nodes and len(measured) == len(parts) and is_number(total) else None
 
 
 def read_power(
@@ -186,12 +184,12 @@ def read_power(
     """
     window = (start_ms, stop_ms) if start_ms is not None and stop_ms is not None else (0.0, 0.0)
     return RunPower(
-        tuple(_read(path, window, tree, of_node=True) for path in nodes),
-        tuple(_read(path, window, tree, of_node=False) for path in switches),
+        tuple(_read_file(path, window, tree, of_node=True) for path in nodes),
+        tuple(_read_file(path, window, tree, of_node=False) for path in switches),
     )
 
 
-def _read(path: str, window: tuple[float, float], tree: Tree, of_node: bool) -> PowerLog:
+def _read_file(path: str, window: tuple[float, float], tree: Tree, of_node: bool) -> PowerLog:
     reader = _PowerReader(PowerLog(path, of_node), window)
     read_with(reader, tree)
     power, efficiency = reader.power, reader.power.efficiency
@@ -269,27 +267,27 @@ class _PowerReader(LogReader):
 
     def feed(self, data: bytes) -> None:
         super().feed(data)
-        self._fold()
+        self._fold_reading()
 
     def close(self) -> Log:
         log = super().close()
-        self._fold()
+        self._fold_reading()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
         self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
         self.power.sketch = self._readings.kept()
         return log
 
-    def _fold(self) -> None:
+    def _fold_reading(self) -> None:
         for record in self.take():
             if record.key == EFFICIENCY:
-                self._note(self.power.efficiencies, record)
+                self._note_problem(self.power.efficiencies, record)
                 self.power.direct_current = record.meta("measurement_type") == "DC"
             elif record.key == ESTIMATE:
-                self._note(self.power.estimates, record)
+                self._note_problem(self.power.estimates, record)
             elif EARLIEST_MS < record.time_ms < LATEST_MS:  # others are already a problem of form
                 self._fold_timed(record)
 
-    def _note(self, values: dict[Any, int], record: Record) -> None:
+    def _note_problem(self, values: dict[Any, int], record: Record) -> None:
         value = record.value if is_number(record.value) else shown(record.value)
         if len(values) < VALUES_KEPT:
             values.setdefault(value, record.line)
@@ -306,7 +304,7 @@ class _PowerReader(LogReader):
         elif record.key == STOP:
             power.stops.first(record.line, time_ms)
             if power.starts.count and power.stops.count == 1:
-                self._account(record, None)
+                self._count_energy(record, None)
         elif power.starts.count and not power.stops.count:
             self._read_power(record)
 
@@ -320,9 +318,9 @@ class _PowerReader(LogReader):
         power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
         power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
         self._readings.add(watts)
-        self._account(record, watts)
+        self._count_energy(record, watts)
 
-    def _account(self, record: Record, watts: float | None) -> None:
+    def _count_energy(self, record: Record, watts: float | None) -> None:
         """Count the reading, if any, for the time since the previous one, within the run."""
         power = self.power
         begin, end = max(self._until_ms, self._window[0]), min(record.time_ms, self._window[1])

@@ -55,8 +55,8 @@ def decode_long(text: bytes) -> Record:
     Only the known fields of long metadata are decoded. A long value is cut to its first characters.
     Raises MsgspecError if a field does not have its usual type.
     """
-    found = _decode_raw(text)
-    value, metadata = bytes(found.value), bytes(found.metadata)
+    raw = _decode_raw(text)
+    value, metadata = bytes(raw.value), bytes(raw.metadata)
     if any(len(part) <= LONG_RECORD_BYTES and depth(part) > MAX_DEPTH for part in (value, metadata)):
         raise msgspec.DecodeError("nested too deeply")
     if len(value) <= LONG_RECORD_BYTES:
@@ -66,9 +66,9 @@ def decode_long(text: bytes) -> Record:
     if len(metadata) <= LONG_RECORD_BYTES:
         fields = msgspec.json.decode(metadata, type=dict)
     else:
-        known = msgspec.structs.asdict(_decode_metadata(metadata))
-        fields = {name: field for name, field in known.items() if field is not msgspec.UNSET}
-    return Record(found.time_ms, found.key, kept, fields, None, msgspec.UNSET)
+        needed = msgspec.structs.asdict(_decode_metadata(metadata))
+        fields = {name: field for name, field in needed.items() if field is not msgspec.UNSET}
+    return Record(raw.time_ms, raw.key, kept, fields, None, msgspec.UNSET)
 
 
 def repeated_field(text: bytes) -> str:
@@ -77,23 +77,23 @@ def repeated_field(text: bytes) -> str:
     Raises ValueError if there are more fields than can be compared.
     """
     names: list[set[bytes]] = []
-    for number, found in enumerate(NAME_OR_BRACE.finditer(text)):
-        name, colon = found.groups()
+    for number, match in enumerate(NAME_OR_BRACE.finditer(text)):
+        name, colon = match.groups()
         if number > MOST_FIELDS:
             raise ValueError(f"more than {MOST_FIELDS} strings")
-        if name is None and found[0] == b"{":
+        if name is None and match[0] == b"{":
             names.append(set())
         elif name is None:
             names.pop()
         elif colon:
-            name = _unescaped(name) if b"\\" in name else name
+            name = _normalise_name(name) if b"\\" in name else name
             if name in names[-1]:
                 return name[1:-1][:80].decode("utf-8", "replace")
             names[-1].add(name)
     return ""
 
 
-def _unescaped(name: bytes) -> bytes:
+def _normalise_name(name: bytes) -> bytes:
     """Return a JSON string in normal form."""
     text = json.loads(name.decode("utf-8", "surrogateescape"))
     return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")

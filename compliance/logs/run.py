@@ -1,16 +1,17 @@
 """What one log says about its run, in one record: submitter, system, times, convergence, settings.
 
 Everything that asks what a log says reads this record: it is made once, from the one parse of the log, and handed
-down. It is small and can be sent to another process. The checker adds what it judges the log by, and what it finds.
+down. It is small and can be sent to another process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import prod
 from typing import Any, Final
+
+from msgspec import Struct
 
 from common.ending import Ending, stated_ending
 from common.reference import FULL, VARIANTS, Reference, Setting, Target
@@ -20,11 +21,16 @@ from common.version import DISTRIBUTION
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
-from compliance.logs.official import OfficialReading, official_convergence
-from compliance.logs.power import RunPower
-from compliance.logs.rate import samples_per_second
-from compliance.logs.timeline import Phases, clock, epoch_seconds, phases, seconds_by_part, staging_ms
-from compliance.model.finding import Finding, worst
+from compliance.logs.official import official_convergence
+from compliance.logs.timeline import (
+    Phases,
+    clock,
+    epoch_seconds,
+    phases,
+    samples_per_second,
+    seconds_by_part,
+    staging_ms,
+)
 
 PER_RUN: Final = "output_dir, train.seed and instances.first"
 """Keys in which the runs of one configuration differ; `RunDetails.configuration` lacks them."""
@@ -48,8 +54,7 @@ NOT_HYPERPARAMETERS: Final = ("number_of_nodes", "accelerators_per_node", "train
 SETTING_KEYS: Final = tuple(dict.fromkeys(setting.key for setting in SETTINGS))
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True):
     """One evaluation that counts: its epoch_num (openfold: samples; None if it says none), result, time and line."""
 
     epoch: float | None
@@ -58,8 +63,7 @@ class Evaluation:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunDetails:
+class RunDetails(Struct, frozen=True):
     """What only reports, comparisons and packages need of a log.
 
     evaluations: between the first epoch and run_stop, in file order; those without a number are left out.
@@ -109,11 +113,10 @@ class RunDetails:
         return shared
 
 
-@dataclass(slots=True)
-class Run:
-    """What one log says, and the findings about it.
+class Run(Struct, frozen=True):
+    """What one log says; `compliance.model.judged_run` adds how it was judged.
 
-    path: of the log. round, benchmark, division: by which it is judged; benchmark is None if it is not a known one.
+    path: of the log. benchmark: None if it is not a known one. variant: "full" or the name of a mini problem.
     submission: value of each submission_* key, as logged first. lines: where they, settings and provenance stand.
     start_ms, stop_ms: run_start and run_stop as the score uses them (milliseconds since 1970), None if absent.
     finished: there is a run_stop. status, ending: of the last one; ending is None if it states none.
@@ -123,28 +126,23 @@ class Run:
     converged: that evaluation meets the target and the run stopped with success.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
-    official: what else the official tools read; None in the profile strict.
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
     settings: value of each setting that the division requires, as logged first.
     software: of a log of this suite, the hash of its sources and the versions by name; else empty.
-    variant: "full" or the name of a mini problem, as the log says (in either profile).
-    fingerprint: by which copies of the run are found.
-    inflated_bytes: what was read of a compressed log and power files.
-    detailed: the details, None unless they were asked for. power: what its power files say, None without them.
-    findings: of the rules about logs; ignored: those that do not count, with the reason.
+    fingerprint: by which copies of the run are found. inflated_bytes: what was read of a compressed log.
+    detailed: the details, None unless they were asked for.
     """
 
     path: str
-    round: str = ""
     benchmark: str | None = None
-    division: str | None = None
-    submission: dict[str, Any] = field(default_factory=dict)
+    variant: str = FULL
+    submission: Mapping[str, Any] = {}
     batch_size: Any = None
     nodes: Any = None
     accelerators_per_node: Any = None
-    settings: dict[str, Any] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-    seeds: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
+    settings: Mapping[str, Any] = {}
+    lines: Mapping[str, int] = {}
+    seeds: Sequence[tuple[int, Any, Any, Any]] = ()
     seed_count: int = 0
     start_ms: float | None = None
     stop_ms: float | None = None
@@ -156,17 +154,11 @@ class Run:
     convergence: Any = None
     converged: bool = False
     official_convergence: float | None = None
-    official: OfficialReading | None = None
     samples_per_s: float | None = None
-    software: dict[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = {}
     fingerprint: Fingerprint = NO_FINGERPRINT
-    variant: str = FULL
-    parsed_clean: bool = True
     inflated_bytes: int = 0
     detailed: RunDetails | None = None
-    power: RunPower | None = None
-    findings: list[Finding] = field(default_factory=list)
-    ignored: list[tuple[Finding, str]] = field(default_factory=list)
 
     @property
     def details(self) -> RunDetails:
@@ -193,11 +185,6 @@ class Run:
         return self.seeds[0][-1] if self.seeds else None
 
     @property
-    def verdict(self) -> str:
-        """PASS, WARN or FAIL from the rules about the log itself."""
-        return worst(self.findings)
-
-    @property
     def mini(self) -> bool:
         """Whether it is a run on the mini problem, which is not an MLPerf result."""
         return self.variant != FULL
@@ -215,11 +202,6 @@ class Run:
         return self.staging_ms - self.staging_outside_ms
 
     @property
-    def energy_joules(self) -> float | None:
-        """Energy of nodes and switches from run_start to run_stop, in joules; None if it was not measured."""
-        return self.power.joules if self.power else None
-
-    @property
     def scale(self) -> int | None:
         """Accelerators of the run, or nodes on a system without accelerators; None if the log does not say."""
         nodes, each = as_count(self.nodes), as_count(self.accelerators_per_node)
@@ -229,48 +211,57 @@ class Run:
 # -- from a log --------------------------------------------------------------------------------------------
 
 
-def run_of(log: Log, reference: Reference | None, settings: Iterable[Setting] = (), details: bool = False) -> Run:
+def extract_run(
+    log: Log,
+    benchmark: str | None,
+    reference: Reference | None,
+    settings: Iterable[Setting] = (),
+    details: bool = False,
+) -> Run:
     """Return what a log says; never raises on damaged logs.
 
-    reference: facts of its benchmark; without them no evaluation counts. settings: those of its division, of which
-    the ones that identify a result are kept. details: look for what reports and packages need, too.
+    benchmark: of which it is; reference: the facts of that, without which no evaluation counts. settings: those of its
+    division, of which the ones that identify a result are kept. details: look for what reports and packages need, too.
     """
-    start_ms, stop_ms = clock(log)
-    run = Run(log.path, start_ms=_finite(start_ms), stop_ms=_finite(stop_ms))
-    run.staging_ms, run.staging_outside_ms = staging_ms(log, run.start_ms, run.stop_ms)
-    for key in SUBMISSION:
-        record = log.first(key)
-        if record:
-            run.submission[key] = record.value
-            run.lines[key] = record.line
-    nodes = log.first("number_of_nodes")
-    if nodes:
-        run.lines["number_of_nodes"] = nodes.line
-    run.batch_size, run.nodes = log.value("global_batch_size"), log.value("number_of_nodes")
-    run.accelerators_per_node = log.value("accelerators_per_node")
-    for setting in settings:
-        record = log.first(setting.key)
-        if record and setting.identity:
-            run.settings[setting.key] = record.value
-            run.lines[setting.key] = record.line
-    run.seeds = [(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]]
-    run.seed_count = len(log["seed"])
-    run.finished = bool(log["run_stop"])
-    if run.finished:
-        stop = log["run_stop"][-1]
-        run.status, run.ending = stop.meta("status"), stated_ending(stop.metadata)
-    run.software = _software(log.value(PROVENANCE))
-    if run.software:
-        run.lines[PROVENANCE] = log.records[PROVENANCE][0].line
-    run.fingerprint = fingerprint(log)
-    run.variant, run.inflated_bytes = variant_of(log), log.inflated_bytes
-    run.official_convergence = official_convergence(log)
-    if reference:
-        run.convergence, run.converged = _convergence(log, reference)
-        run.samples_per_s = samples_per_second(log, reference)
-    if details:
-        run.detailed = _details(log, reference)
-    return run
+    start_ms, stop_ms = map(_finite_or_none, clock(log))
+    staged_ms, staged_outside_ms = staging_ms(log, start_ms, stop_ms)
+    submission = {key: record for key in SUBMISSION if (record := log.first(key))}
+    identity = {setting.key: record for setting in settings if setting.identity and (record := log.first(setting.key))}
+    software = _read_software(log.value(PROVENANCE))
+    evidence = submission | identity
+    evidence |= {key: log[key][0] for key in ("number_of_nodes", PROVENANCE) if log[key]}
+    if not software:
+        evidence.pop(PROVENANCE, None)
+    stop = log["run_stop"][-1] if log["run_stop"] else None
+    convergence, converged = _read_convergence(log, reference) if reference else (None, False)
+    return Run(
+        log.path,
+        benchmark,
+        variant_of(log),
+        submission={key: record.value for key, record in submission.items()},
+        batch_size=log.value("global_batch_size"),
+        nodes=log.value("number_of_nodes"),
+        accelerators_per_node=log.value("accelerators_per_node"),
+        settings={key: record.value for key, record in identity.items()},
+        lines={key: record.line for key, record in evidence.items()},
+        seeds=[(r.line, r.meta("file"), r.meta("lineno"), r.value) for r in log["seed"][:SEEDS_KEPT]],
+        seed_count=len(log["seed"]),
+        start_ms=start_ms,
+        stop_ms=stop_ms,
+        staging_ms=staged_ms,
+        staging_outside_ms=staged_outside_ms,
+        finished=stop is not None,
+        status=stop.meta("status") if stop else None,
+        ending=stated_ending(stop.metadata) if stop else None,
+        convergence=convergence,
+        converged=converged,
+        official_convergence=official_convergence(log),
+        samples_per_s=samples_per_second(log, reference) if reference else None,
+        software=software,
+        fingerprint=fingerprint(log),
+        inflated_bytes=log.inflated_bytes,
+        detailed=_extract_details(log, reference) if details else None,
+    )
 
 
 def read_run(path: str) -> Run:
@@ -285,9 +276,7 @@ def parse_run(data: bytes, path: str) -> Run:
 
 def _by_its_own_words(log: Log) -> Run:
     benchmark = benchmark_of(log)
-    run = run_of(log, reference_of(benchmark, variant_of(log)), details=True)
-    run.benchmark = benchmark
-    return run
+    return extract_run(log, benchmark, reference_of(benchmark, variant_of(log)), details=True)
 
 
 def benchmark_of(log: Log) -> str | None:
@@ -308,7 +297,7 @@ def names_suite(provenance: Mapping[str, Any]) -> bool:
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
-def _software(provenance: Any) -> dict[str, str]:
+def _read_software(provenance: Any) -> dict[str, str]:
     """Return the hash of the sources and the versions that a provenance of this suite states, the first of many."""
     if not isinstance(provenance, dict) or not names_suite(provenance):
         return {}
@@ -323,43 +312,45 @@ def text_of(value: Any) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
 
 
-def _finite(time_ms: float | None) -> float | None:
+def _finite_or_none(time_ms: float | None) -> float | None:
     return time_ms if is_number(time_ms) else None
 
 
-def _details(log: Log, reference: Reference | None) -> RunDetails:
+def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means = log.value(PROVENANCE), log.value("sample_means")
     return RunDetails(
-        tuple(_evaluations(log, reference.target)) if reference else (),
+        tuple(_read_evaluations(log, reference.target)) if reference else (),
         tuple(epoch_seconds(log)),
         seconds_by_part(log),
         phases(log),
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
         means if isinstance(means, dict) else {},
-        _sharing(log.value(SPATIAL_EXTENTS)),
+        _sharing_ranks(log.value(SPATIAL_EXTENTS)),
     )
 
 
-def _sharing(extents: Any) -> int:
+def _sharing_ranks(extents: Any) -> int:
     """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
     if not isinstance(extents, list) or not 0 < len(extents) <= MOST_AXES:
         return 1
-    fits = all(isinstance(one, int) and not isinstance(one, bool) and 0 < one <= MOST_EXTENT for one in extents)
+    fits = all(
+        isinstance(extent, int) and not isinstance(extent, bool) and 0 < extent <= MOST_EXTENT for extent in extents
+    )
     return prod(extents) if fits else 1
 
 
 # -- convergence -------------------------------------------------------------------------------------------
 
 
-def _evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
+def _read_evaluations(log: Log, target: Target) -> Iterator[Evaluation]:
     for record in log.course(target.key).counted:
         if is_number(record.value) and is_number(record.time_ms):
             epoch = record.meta("epoch_num")
             yield Evaluation(epoch if is_number(epoch) else None, record.value, record.time_ms, record.line)
 
 
-def _convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
+def _read_convergence(log: Log, reference: Reference) -> tuple[Any, bool]:
     """Return epoch_num of the last evaluation that counts, and whether the run reached the target there."""
     counted = log.course(reference.target.key).counted
     if not counted:

@@ -29,37 +29,37 @@ class _Form(NamedTuple):
     pattern: re.Pattern[bytes]
 
 
-def _form(kind: str, mark: str, pattern: bytes) -> _Form:
+def _secret_form(kind: str, mark: str, pattern: bytes) -> _Form:
     return _Form(kind, tuple(mark.encode().split()), re.compile(pattern))
 
 
 _FORMS: Final = (
-    _form(
+    _secret_form(
         "private key",
         "KEY-----",
         rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY-----%s(?:[\w-]+: [^\n]{1,200}\s+){0,4}[A-Za-z0-9+/]{32}" % _BREAK,
     ),
-    _form("private key", "BLOCK-----", rb"-----BEGIN PGP PRIVATE KEY BLOCK-----\s[^-]{0,400}?[A-Za-z0-9+/]{48}"),
-    _form("private key", "PuTTY-User-Key-File", rb"PuTTY-User-Key-File-[23]: [^\0]{1,4000}?Private-Lines: \d"),
-    _form("key of AWS", "AKIA ASIA", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    _form("token of GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", rb"\bgh[pousr]_[0-9A-Za-z]{36}\b"),
-    _form("token of GitHub", "github_pat_", rb"\bgithub_pat_[0-9A-Za-z]{22}_[0-9A-Za-z]{59}\b"),
-    _form("token of GitLab", "glpat-", rb"\bglpat-[0-9A-Za-z_-]{20,64}(?![\w-])"),
-    _form("token of Hugging Face", "hf_", rb"\bhf_[0-9A-Za-z]{34}\b"),
-    _form("key of NGC", "nvapi-", rb"\bnvapi-[0-9A-Za-z_-]{60,80}(?![\w-])"),
-    _form(
+    _secret_form("private key", "BLOCK-----", rb"-----BEGIN PGP PRIVATE KEY BLOCK-----\s[^-]{0,400}?[A-Za-z0-9+/]{48}"),
+    _secret_form("private key", "PuTTY-User-Key-File", rb"PuTTY-User-Key-File-[23]: [^\0]{1,4000}?Private-Lines: \d"),
+    _secret_form("key of AWS", "AKIA ASIA", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    _secret_form("token of GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", rb"\bgh[pousr]_[0-9A-Za-z]{36}\b"),
+    _secret_form("token of GitHub", "github_pat_", rb"\bgithub_pat_[0-9A-Za-z]{22}_[0-9A-Za-z]{59}\b"),
+    _secret_form("token of GitLab", "glpat-", rb"\bglpat-[0-9A-Za-z_-]{20,64}(?![\w-])"),
+    _secret_form("token of Hugging Face", "hf_", rb"\bhf_[0-9A-Za-z]{34}\b"),
+    _secret_form("key of NGC", "nvapi-", rb"\bnvapi-[0-9A-Za-z_-]{60,80}(?![\w-])"),
+    _secret_form(
         "key of Weights & Biases",
         "WANDB_API_KEY wandb",
         rb"(?:WANDB_API_KEY\W{1,8}|wandb(?:\.login\(|\s+login\s)[^\n]{0,20}?\b)[0-9a-f]{40}\b",
     ),
-    _form("token of Slack", "xoxa- xoxb- xoxp- xoxr- xoxs-", rb"\bxox[abprs]-[0-9A-Za-z]{8,}-[0-9A-Za-z-]{12,}"),
-    _form("key of Google", "AIza", rb"\bAIza[0-9A-Za-z_-]{35}(?![\w-])"),
-    _form("key of Anthropic or OpenAI", "sk-", rb"\bsk-(?:(?:ant|proj)-[\w-]{40,200}|[0-9A-Za-z]{48})(?![\w-])"),
-    _form("token of PyPI", "pypi-AgE", rb"\bpypi-AgE[0-9A-Za-z_-]{50,}"),
-    _form("token of npm", "npm_", rb"\bnpm_[0-9A-Za-z]{36}\b"),
-    _form("token of Docker", "dckr_pat_", rb"\bdckr_pat_[0-9A-Za-z_-]{27}(?![\w-])"),
-    _form("JSON web token", ".eyJ", rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,}"),
-    _form(
+    _secret_form("token of Slack", "xoxa- xoxb- xoxp- xoxr- xoxs-", rb"\bxox[abprs]-[0-9A-Za-z]{8,}-[0-9A-Za-z-]{12,}"),
+    _secret_form("key of Google", "AIza", rb"\bAIza[0-9A-Za-z_-]{35}(?![\w-])"),
+    _secret_form("key of Anthropic or OpenAI", "sk-", rb"\bsk-(?:(?:ant|proj)-[\w-]{40,200}|[0-9A-Za-z]{48})(?![\w-])"),
+    _secret_form("token of PyPI", "pypi-AgE", rb"\bpypi-AgE[0-9A-Za-z_-]{50,}"),
+    _secret_form("token of npm", "npm_", rb"\bnpm_[0-9A-Za-z]{36}\b"),
+    _secret_form("token of Docker", "dckr_pat_", rb"\bdckr_pat_[0-9A-Za-z_-]{27}(?![\w-])"),
+    _secret_form("JSON web token", ".eyJ", rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,}"),
+    _secret_form(
         "key in an assignment",
         "KEY key TOKEN token SECRET secret",
         rb"(?i:api_?key|secret_?(?:access_?)?key|(?:auth|access)_?token)[\"']?\s{0,3}[:=]\s{0,3}[\"']"
@@ -74,11 +74,11 @@ def secrets(text: bytes) -> Iterator[Mention]:
     for form in _FORMS:
         if not any(mark in text for mark in form.marks):
             continue
-        for found in form.pattern.finditer(text):
-            if left and not _is_sample(found[0]):
+        for match in form.pattern.finditer(text):
+            if left and not _is_sample(match[0]):
                 left -= 1
-                yield Mention(form.kind, text.count(b"\n", 0, found.start()) + 1, f"{found[0][:4].decode('latin-1')}…")
+                yield Mention(form.kind, text.count(b"\n", 0, match.start()) + 1, f"{match[0][:4].decode('latin-1')}…")
 
 
-def _is_sample(found: bytes) -> bool:
-    return len(set(found)) < LEAST_DIFFERENT or _SAMPLE.search(found) is not None
+def _is_sample(secret: bytes) -> bool:
+    return len(set(secret)) < LEAST_DIFFERENT or _SAMPLE.search(secret) is not None

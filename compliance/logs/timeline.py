@@ -1,4 +1,4 @@
-"""When things happened in a run: its clock, its staging, and the parts of its time.
+"""When things happened in a run: its clock, its staging, the parts of its time, and how fast it trained.
 
 The time of a run is from init_start to run_stop. Where intervals overlap, time counts once: as staging
 before evaluation, evaluation before training (many logs evaluate inside an epoch, ours between epochs), training
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final, NamedTuple
 
+from common.reference import Reference
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
@@ -21,6 +22,8 @@ PARTS: Final = ("init", "staging", "train", "eval", "rest")
 """The parts of a run's time, in the order in which they are shown."""
 INTERVALS: Final = {"staging": ("staging",), "eval": ("eval",), "train": ("epoch", "block"), "init": ("init",)}
 """The intervals that make up the parts; time in several of them belongs to the first."""
+SHORTEST_S: Final = 0.001
+"""The resolution of the times of a log; of a shorter training, the rate takes it for this long."""
 Span = tuple[float, float]
 
 
@@ -56,12 +59,12 @@ def staging_ms(log: Log, start_ms: float | None, stop_ms: float | None) -> tuple
 
 def seconds_by_part(log: Log) -> dict[str, float]:
     """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""
-    extent = _extent(log)
+    extent = _time_extent(log)
     if extent is None:
         return {}
     seconds, spans, before = {}, [], 0.0
     for part, kinds in INTERVALS.items():
-        spans += [(found.begin, found.end) for kind in kinds for found in _intervals(log, kind, extent)]
+        spans += [(interval.begin, interval.end) for kind in kinds for interval in _pair_intervals(log, kind, extent)]
         covered = _covered_ms(spans)
         seconds[part], before = (covered - before) / 1000, covered
     seconds["rest"] = max(0.0, (extent[1] - extent[0] - before) / 1000)
@@ -70,12 +73,12 @@ def seconds_by_part(log: Log) -> dict[str, float]:
 
 def epoch_seconds(log: Log) -> Iterator[float]:
     """Yield the length of each whole epoch; in a log with blocks only, that of a block by its epoch_count."""
-    extent = _extent(log)
+    extent = _time_extent(log)
     kind = "epoch" if log["epoch_start"] else "block"
-    for found in _intervals(log, kind, extent) if extent else ():
-        count = found.start.meta("epoch_count") if kind == "block" else 1
-        if found.whole and is_number(count) and count > 0:
-            yield (found.end - found.begin) / count / 1000
+    for interval in _pair_intervals(log, kind, extent) if extent else ():
+        count = interval.start.meta("epoch_count") if kind == "block" else 1
+        if interval.whole and is_number(count) and count > 0:
+            yield (interval.end - interval.begin) / count / 1000
 
 
 class Phases(NamedTuple):
@@ -95,22 +98,47 @@ class Phases(NamedTuple):
 
 def phases(log: Log) -> Phases:
     """Return the phases of a run; in a log without epochs, its blocks are the epochs."""
-    extent = _extent(log)
+    extent = _time_extent(log)
     kind = "epoch" if log["epoch_start"] else "block"
-    trained = list(_intervals(log, kind, extent)) if extent else []
-    evaluated = [found for found in _intervals(log, "eval", extent) if found.whole] if extent else []
-    whole = [found for found in trained if found.whole]
-    numbered = [(_number(found.start), found) for found in trained]
+    trained = list(_pair_intervals(log, kind, extent)) if extent else []
+    evaluated = [interval for interval in _pair_intervals(log, "eval", extent) if interval.whole] if extent else []
+    whole = [interval for interval in trained if interval.whole]
+    numbered = [(_epoch_number(interval.start), interval) for interval in trained]
     return Phases(
-        _covered_ms((found.begin, found.end) for found in (*whole, *evaluated)) / 1000,
+        _covered_ms((interval.begin, interval.end) for interval in (*whole, *evaluated)) / 1000,
         len(evaluated),
-        _covered_ms((found.begin, found.end) for found in evaluated) / 1000,
-        tuple(-inf if number is None else number for number, found in numbered if not found.whole),
+        _covered_ms((interval.begin, interval.end) for interval in evaluated) / 1000,
+        tuple(-inf if number is None else number for number, interval in numbered if not interval.whole),
         min((number for number, _ in numbered if number is not None), default=None),
     )
 
 
-def _extent(log: Log) -> Span | None:
+def samples_per_second(log: Log, reference: Reference) -> float | None:
+    """Return samples trained per second from the first epoch's start to the last one's end; None if not logged."""
+    kind = "epoch" if log["epoch_start"] else "block"
+    starts, stops = log[f"{kind}_start"], log[f"{kind}_stop"]
+    samples = _trained_samples(log, reference, kind)
+    end_ms = stops[-1].time_ms if len(stops) >= len(starts) > 0 else clock(log)[1]
+    if not starts or not samples or end_ms is None:
+        return None
+    seconds = (end_ms - starts[0].time_ms) / 1000
+    return samples / max(seconds, SHORTEST_S) if is_number(seconds) and seconds >= 0 else None
+
+
+def _trained_samples(log: Log, reference: Reference, kind: str) -> float | None:
+    """Return how many samples the run trains on, epoch after epoch."""
+    if reference.epoch_unit == "samples":
+        counted = [number for number, _ in log.numbered(reference.target.key)]
+        return max(counted, default=None)
+    each = log.value("train_samples")
+    if not is_number(each) or each <= 0:
+        return None
+    if kind == "epoch":
+        return float(each) * len({number for number, _ in log.numbered("epoch_start")})
+    return float(each) * sum(count for count, _ in log.numbered("block_start", "epoch_count") if count > 0)
+
+
+def _time_extent(log: Log) -> Span | None:
     """Return init_start and run_stop, or the first and last structural record in place of one that is missing."""
     times = [record.time_ms for record in log.events if is_number(record.time_ms)]
     if not times:
@@ -140,7 +168,7 @@ class _Interval(NamedTuple):
     start: Record
 
 
-def _intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
+def _pair_intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
     """Yield the intervals of a kind ("epoch": epoch_start to epoch_stop) that have a part inside the extent.
 
     Start and stop belong together by the number of their epoch: an epoch may begin before the one before it was
@@ -150,28 +178,28 @@ def _intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
     stop_key = f"{kind}_stop"
     opened: dict[float | None, Record] = {}
     for record in log.in_order(f"{kind}_start", stop_key):
-        number = _number(record)
+        number = _epoch_number(record)
         if not is_number(record.time_ms):
             continue
         if record.key != stop_key:
             opened.setdefault(number, record)
             continue
-        found = opened.pop(number, None) or opened.pop(None, None)
-        if found is None and number is None and opened:
-            found = opened.popitem()[1]
-        if found:
-            yield from _cut(found, record.time_ms, True, extent)
+        opening = opened.pop(number, None) or opened.pop(None, None)
+        if opening is None and number is None and opened:
+            opening = opened.popitem()[1]
+        if opening:
+            yield from _cut_interval(opening, record.time_ms, True, extent)
     for start in opened.values():
-        yield from _cut(start, _next_time(log, start), False, extent)
+        yield from _cut_interval(start, _next_time(log, start), False, extent)
 
 
-def _cut(start: Record, end: float, whole: bool, extent: Span) -> Iterator[_Interval]:
+def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Iterator[_Interval]:
     first, last = max(start.time_ms, extent[0]), min(end, extent[1])
     if first <= last:
         yield _Interval(first, last, whole and (first, last) == (start.time_ms, end), start)
 
 
-def _number(record: Record) -> float | None:
+def _epoch_number(record: Record) -> float | None:
     """Return the number of the epoch or of the first epoch of the block that a record is about."""
     numbers = (record.meta("epoch_num"), record.meta("first_epoch_num"))
     return next((number for number in numbers if is_number(number)), None)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from compliance.logs.fingerprint import Keys, alike, equal_values, interval_keys, middle, same_times, value_keys
 from compliance.logs.power import shared_readings
-from compliance.logs.run import Run
-from compliance.model.likeness import Keys, alike, equal_values, interval_keys, middle, same_times, value_keys
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
 
 BUCKET: Final = 16
@@ -28,45 +30,44 @@ NEAR: Final = 1e-3
 def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) -> list[Copies]:
     """Return the copies inside the results, between them, and of the runs of other results in them."""
     every = (*others, *results)
-    runs = [(run, found) for found in every for run in (*found.runs, *found.pruned)]
+    runs = [(run, result) for result in every for run in (*result.runs, *result.pruned)]
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
-    files = [(log, found) for run, found in runs if run.power for log in run.power.nodes if log.sketch]
-    known = {id(found) for found in others}
+    files = [(log, result) for run, result in runs if run.power for log in run.power.nodes if log.sketch]
+    other_ids = {id(result) for result in others}
     times = _groups(runs, Groups(_keys(interval_keys), _same_run, lambda run: middle(run.fingerprint)))
     values = _groups(runs, Groups(_keys(value_keys), _same_values))
-    power = _groups(files, Groups(lambda log: (log.sketch, ()), lambda one, other, _: shared_readings(one, other)))
+    power = _groups(files, Groups(lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other)))
     copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
 
-    def news(one: Any, other: Any) -> bool:
+    def is_news(item: Any, other: Any) -> bool:
         """Tell whether the two are not from copies of one run, of which the values and readings are copies as well."""
-        first, second = (id(measured.get(id(item), item)) for item in (one, other))
+        first, second = (id(measured.get(id(each), each)) for each in (item, other))
         return first == second or first not in copied or copied[first] != copied.get(second)
 
-    found = [*_paired(TIMES, times, known), *_paired(VALUES, values, known), *_paired(POWER, power, known)]
-    for copies in found:
-        if copies.kind != TIMES:
-            copies.pairs = [pair for pair in copies.pairs if news(*pair)]
-    return [copies for copies in found if copies.pairs and not _same_result(copies, known)]
+    candidates = [*_pair_results(TIMES, times, other_ids)]
+    for copies in (*_pair_results(VALUES, values, other_ids), *_pair_results(POWER, power, other_ids)):
+        candidates.append(replace(copies, pairs=[pair for pair in copies.pairs if is_news(*pair)]))
+    return [copies for copies in candidates if copies.pairs and not _same_result(copies, other_ids)]
 
 
-def _same_run(one: Run, other: Run, shared: int) -> bool:
-    first, second = one.fingerprint, other.fingerprint
+def _same_run(run: JudgedRun, other: JudgedRun, shared: int) -> bool:
+    first, second = run.fingerprint, other.fingerprint
     return same_times(first, second) or alike(first, second, moved=shared > 1) is not None
 
 
-def _same_values(one: Run, other: Run, _: int) -> bool:
-    return equal_values(one.fingerprint, other.fingerprint) > 0
+def _same_values(first: JudgedRun, second: JudgedRun, _: int) -> bool:
+    return equal_values(first.fingerprint, second.fingerprint) > 0
 
 
-def _keys(keys: Callable[[Any], Keys]) -> Callable[[Run], Keys]:
+def _keys(keys: Callable[[Any], Keys]) -> Callable[[JudgedRun], Keys]:
     return lambda run: keys(run.fingerprint)
 
 
-def _same_result(copies: Copies, known: set[int]) -> bool:
+def _same_result(copies: Copies, other_ids: set[int]) -> bool:
     """Tell whether the other result is the same one, in another copy of the submission."""
     first, second = copies.first, copies.second
     same = (first.round, first.name.lower()) == (second.round, second.name.lower())
-    return id(first) in known and same and not first.loose
+    return id(first) in other_ids and same and not first.loose
 
 
 # -- groups ------------------------------------------------------------------------------------------------
@@ -102,25 +103,25 @@ class Groups:
 
     def add(self, item: Any, owner: ResultSet) -> None:
         """Put the item into the group of an earlier one, or into a new one."""
-        shared = dict(self._sharing(item))
-        near = chain(shared.items(), ((at, 0) for at in self._near(item, owner) if at not in shared))
-        found = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
-        group: list[Owned] = next(found, [])
+        shared = dict(self._sharing_items(item))
+        near = chain(shared.items(), ((at, 0) for at in self._near_siblings(item, owner) if at not in shared))
+        fitting = (self._groups[at] for at, count in near if self._belong(self._items[at], item, count))
+        group: list[Owned] = next(fitting, [])
         group.append((item, owner))
         self._items.append(item)
         self._groups.append(group)
 
-    def _near(self, item: Any, owner: ResultSet) -> list[int]:
+    def _near_siblings(self, item: Any, owner: ResultSet) -> list[int]:
         """Return earlier items of the same result at nearly the same place, and remember this one."""
         siblings = self._siblings.setdefault(id(owner), [])
         if self._place is None or len(siblings) == SIBLINGS:
             return []
         here = self._place(item)
-        near = [at for at, place in siblings if abs(here - place) <= NEAR]
+        near = [at for at, position in siblings if abs(here - position) <= NEAR]
         siblings.append((len(self._items), here))
         return near
 
-    def _sharing(self, item: Any) -> list[tuple[int, int]]:
+    def _sharing_items(self, item: Any) -> list[tuple[int, int]]:
         """Return the earlier items that share most keys with this one, and remember its keys."""
         keys, near = self._keys(item)
         number, shared = len(self._items), []
@@ -140,23 +141,23 @@ class Groups:
         return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
 
 
-def _paired(kind: str, groups: Iterable[list[Owned]], known: set[int]) -> Iterator[Copies]:
+def _pair_results(kind: str, groups: Iterable[list[Owned]], other_ids: set[int]) -> Iterator[Copies]:
     """Yield the copies by pair of results; every result of a group is named beside one of its round, or the first."""
-    found: dict[tuple[int, int], Copies] = {}
+    by_results: dict[tuple[int, int], Copies] = {}
 
     def note(first: Owned, second: Owned) -> None:
-        copies = found.setdefault((id(first[1]), id(second[1])), Copies(kind, first[1], second[1]))
+        copies = by_results.setdefault((id(first[1]), id(second[1])), Copies(kind, first[1], second[1]))
         copies.pairs.append((first[0], second[0]))
 
     for group in groups:
         firsts: dict[int, Owned] = {}
         for item, owner in group:
             if id(owner) in firsts:
-                if id(owner) not in known:
+                if id(owner) not in other_ids:
                     note(firsts[id(owner)], (item, owner))
                 continue
             earlier = sorted(firsts.values(), key=lambda first: first[1].round != owner.round)
             firsts[id(owner)] = (item, owner)
-            if earlier and id(owner) not in known:
+            if earlier and id(owner) not in other_ids:
                 note(earlier[0], (item, owner))
-    yield from found.values()
+    yield from by_results.values()

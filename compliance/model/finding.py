@@ -42,17 +42,17 @@ class Finding(NamedTuple):
 
 def worst(findings: Iterable[Finding]) -> str:
     """Return the verdict: FAIL with an error, INCOMPLETE if runs are missing, WARN with a warning, else PASS."""
-    found = {(finding.severity, finding.incomplete) for finding in findings}
-    if (ERROR, False) in found:
+    kinds = {(finding.severity, finding.incomplete) for finding in findings}
+    if (ERROR, False) in kinds:
         return FAIL
-    if (ERROR, True) in found:
+    if (ERROR, True) in kinds:
         return INCOMPLETE
-    return WARN if any(severity == WARNING for severity, _ in found) else PASS
+    return WARN if any(severity == WARNING for severity, _ in kinds) else PASS
 
 
-def few(found: Iterator[Finding]) -> Iterator[Finding]:
+def few(findings: Iterator[Finding]) -> Iterator[Finding]:
     """Yield the first findings, and a count of the others."""
-    kept = list(found)
+    kept = list(findings)
     yield from kept[:SHOWN]
     if len(kept) > SHOWN:
         yield kept[SHOWN]._replace(message=f"and {len(kept) - SHOWN} more such findings, starting with this one")

@@ -15,7 +15,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from common.tree import ANYWHERE, Tree
 
@@ -39,18 +40,16 @@ MAX_DEPTH = 12
 REPOSITORY_DEPTH = 4
 
 
-@dataclass(slots=True)
-class PowerPlace:
+class PowerPlace(Struct):
     """A folder with the power files of one run: of nodes, of switches, and files with other names."""
 
     folder: str
-    nodes: list[str] = field(default_factory=list)
-    switches: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    nodes: list[str] = []
+    switches: list[str] = []
+    others: list[str] = []
 
 
-@dataclass(slots=True)
-class SetPlace:
+class SetPlace(Struct):
     """A folder with the logs of one result.
 
     power: by result (result_1, …); None if no power was measured. tree: the package, whose files are read.
@@ -60,16 +59,15 @@ class SetPlace:
     system: str = ""
     scaling: str = STRONG
     benchmark: str = ""
-    logs: list[str] = field(default_factory=list)
-    pruned: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
+    logs: list[str] = []
+    pruned: list[str] = []
+    others: list[str] = []
     scaling_file: str = ""
     power: dict[str, PowerPlace] | None = None
     tree: Tree = ANYWHERE
 
 
-@dataclass(slots=True)
-class PackagePlace:
+class PackagePlace(Struct):
     """An organisation's folder; links that leave it are not followed.
 
     unexpected: folders that fit no layout, and what was expected there. tree: reads its files.
@@ -78,20 +76,19 @@ class PackagePlace:
     root: str
     organisation: str
     flat: bool = False
-    sets: list[SetPlace] = field(default_factory=list)
-    systems: list[str] = field(default_factory=list)
-    unexpected: list[tuple[str, str]] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    sets: list[SetPlace] = []
+    systems: list[str] = []
+    unexpected: list[tuple[str, str]] = []
+    missing: list[str] = []
     tree: Tree = ANYWHERE
 
 
-@dataclass(slots=True)
-class Places:
+class Places(Struct):
     """What is below the given paths: single logs, loose folders of logs, packages."""
 
-    logs: list[str] = field(default_factory=list)
-    folders: list[SetPlace] = field(default_factory=list)
-    packages: list[PackagePlace] = field(default_factory=list)
+    logs: list[str] = []
+    folders: list[SetPlace] = []
+    packages: list[PackagePlace] = []
 
 
 def discover(paths: list[str]) -> Places:
@@ -114,31 +111,31 @@ def round_of_path(path: str) -> str | None:
     """Return the round in the name of the nearest folder above (v1.0, hpc_results_v3.0, …)."""
     folder = os.path.dirname(os.path.abspath(path)) if os.path.isfile(path) else os.path.abspath(path)
     for part in reversed(folder.split(os.sep)):
-        found = ROUND_NAME.search(part)
-        if found:
-            return found.group(1)
+        match = ROUND_NAME.search(part)
+        if match:
+            return match.group(1)
     return None
 
 
 def _discover_folder(path: str, places: Places) -> None:
     packages = list(_packages_below(path, REPOSITORY_DEPTH, set()))
     if packages:
-        places.packages += [_package(root) for root in packages]
+        places.packages += [_read_package(root) for root in packages]
         return
     root = _package_above(path)
     if root is not None:
-        package = _package(root)
+        package = _read_package(root)
         inside = os.path.realpath(path)
-        package.sets = [place for place in package.sets if _within(os.path.realpath(place.folder), inside)]
-        package.unexpected = [pair for pair in package.unexpected if _within(os.path.realpath(pair[0]), inside)]
+        package.sets = [layout for layout in package.sets if _is_within(os.path.realpath(layout.folder), inside)]
+        package.unexpected = [pair for pair in package.unexpected if _is_within(os.path.realpath(pair[0]), inside)]
         if package.sets:
             places.packages.append(package)
             return
-    found = list(_log_folders(path))
-    places.folders += found or [SetPlace(path)]
+    log_folders = list(_log_folders(path))
+    places.folders += log_folders or [SetPlace(path)]
 
 
-def _within(path: str, folder: str) -> bool:
+def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep) or folder.startswith(path + os.sep)
 
 
@@ -164,52 +161,52 @@ def _package_above(path: str) -> str | None:
     return None
 
 
-def _package(root: str) -> PackagePlace:
+def _read_package(root: str) -> PackagePlace:
     name = os.path.basename(os.path.abspath(root))
     tree = Tree.at(root)
-    place = PackagePlace(root, name, tree=tree)
+    layout = PackagePlace(root, name, tree=tree)
     results, systems = os.path.join(root, RESULTS), os.path.join(root, SYSTEMS)
     existing = subfolders(root, tree)
-    place.missing = [folder for folder in (results, systems) if folder not in existing]
-    place.systems = [path for path in _files(systems) if path.endswith(".json")] if systems in existing else []
+    layout.missing = [folder for folder in (results, systems) if folder not in existing]
+    layout.systems = [path for path in _sorted_files(systems) if path.endswith(".json")] if systems in existing else []
     if results in existing:
-        _read_results(results, place)
-    return place
+        _read_results(results, layout)
+    return layout
 
 
-def _read_results(results: str, place: PackagePlace) -> None:
-    tree = place.tree
+def _read_results(results: str, layout: PackagePlace) -> None:
+    tree = layout.tree
     systems = subfolders(results, tree)
     scalings = [folder for system in systems for folder in subfolders(system, tree)]
-    place.flat = any(_result_files(folder) for folder in scalings) and not any(
+    layout.flat = any(_result_files(folder) for folder in scalings) and not any(
         os.path.basename(folder) in (STRONG, WEAK) for folder in scalings
     )
     for system in systems:
         for folder in subfolders(system, tree):
             name = os.path.basename(folder)
-            if place.flat:
-                place.sets.append(_set(folder, system, STRONG, tree))
+            if layout.flat:
+                layout.sets.append(_read_set(folder, system, STRONG, tree))
             elif name in (STRONG, WEAK):
-                place.sets += [_set(benchmark, system, name, tree) for benchmark in subfolders(folder, tree)]
+                layout.sets += [_read_set(benchmark, system, name, tree) for benchmark in subfolders(folder, tree)]
             else:
-                place.unexpected.append((folder, "strong or weak"))
-                place.sets += [_set(benchmark, system, STRONG, tree) for benchmark in subfolders(folder, tree)]
+                layout.unexpected.append((folder, "strong or weak"))
+                layout.sets += [_read_set(benchmark, system, STRONG, tree) for benchmark in subfolders(folder, tree)]
 
 
-def _set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
-    place = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder), tree=tree)
-    place.logs = _result_files(folder)
+def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
+    layout = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder), tree=tree)
+    layout.logs = _result_files(folder)
     pruned = os.path.join(folder, PRUNED)
-    place.pruned = _result_files(pruned)
-    known = {*place.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
-    place.others = [path for path in _entries(folder) if path not in known]
-    place.power = _power(folder, tree)
+    layout.pruned = _result_files(pruned)
+    expected = {*layout.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
+    layout.others = [path for path in _sorted_entries(folder) if path not in expected]
+    layout.power = _read_power_folders(folder, tree)
     scaling_file = os.path.join(folder, SCALING_FILE)
-    place.scaling_file = scaling_file if os.path.lexists(scaling_file) else ""
-    return place
+    layout.scaling_file = scaling_file if os.path.lexists(scaling_file) else ""
+    return layout
 
 
-def _power(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
+def _read_power_folders(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
     power = os.path.join(folder, POWER)
     if not os.path.exists(power):
         return None
@@ -218,12 +215,12 @@ def _power(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
 
 def power_files(folder: str) -> PowerPlace:
     """Return the power files in the folder of a run."""
-    place = PowerPlace(folder)
-    for path in _entries(folder):
+    files = PowerPlace(folder)
+    for path in _sorted_entries(folder):
         name = POWER_NAME.fullmatch(os.path.basename(path))
-        kinds = {"node": place.nodes, "sw": place.switches}
-        (kinds[name[1]] if name and _is_file(path) else place.others).append(path)
-    return place
+        kinds = {"node": files.nodes, "sw": files.switches}
+        (kinds[name[1]] if name and _is_file(path) else files.others).append(path)
+    return files
 
 
 def is_judged_file(path: str) -> bool:
@@ -258,22 +255,22 @@ def power_number(path: str) -> int:
 def _log_folders(path: str) -> Iterator[SetPlace]:
     """Yield each folder below that contains logs; in a folder with result_* files only these count."""
     measured: tuple[str, ...] = ()
-    for folder, names in _walk(path):
+    for folder, names in _walk_sorted(path):
         if os.path.join(folder, "").startswith(measured):
             continue
         results = [name for name in names if RESULT_NAME.fullmatch(name)]
         logs = results or [name for name in names if LOG_NAME.fullmatch(name)]
         if logs:
-            place = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
+            layout = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
             paths = [os.path.join(folder, name) for name in sorted(logs, key=natural)]
-            place.logs = [path for path in paths if _is_file(path)]
+            layout.logs = [path for path in paths if _is_file(path)]
             if results:
-                place.power = _power(folder)
+                layout.power = _read_power_folders(folder)
                 measured += (os.path.join(folder, POWER, ""),)
-            yield place
+            yield layout
 
 
-def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
+def _walk_sorted(path: str) -> Iterator[tuple[str, list[str]]]:
     """Yield (folder, file names) like os.walk, sorted, following links but no loops."""
     seen: set[str] = set()
     stack = [(path, 0)]
@@ -283,7 +280,7 @@ def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
         if real in seen or depth > MAX_DEPTH:
             continue
         seen.add(real)
-        entries = _entries(folder)
+        entries = _sorted_entries(folder)
         below = dict.fromkeys(entry for entry in entries if os.path.isdir(entry))
         yield folder, [os.path.basename(entry) for entry in entries if entry not in below]
         stack += [(entry, depth + 1) for entry in reversed(below)]
@@ -295,7 +292,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts]
 
 
-def _entries(folder: str) -> list[str]:
+def _sorted_entries(folder: str) -> list[str]:
     try:
         names = os.listdir(folder)
     except OSError:
@@ -305,12 +302,12 @@ def _entries(folder: str) -> list[str]:
 
 def subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:
     """Return the folders in a folder, without links that lead out of the tree; none if it cannot be read."""
-    found = [path for path in _entries(folder) if os.path.isdir(path)]
-    return [path for path in found if not (os.path.islink(path) and tree.leaves(path))]
+    folders = [path for path in _sorted_entries(folder) if os.path.isdir(path)]
+    return [path for path in folders if not (os.path.islink(path) and tree.leaves(path))]
 
 
-def _files(folder: str) -> list[str]:
-    return [path for path in _entries(folder) if _is_file(path)]
+def _sorted_files(folder: str) -> list[str]:
+    return [path for path in _sorted_entries(folder) if _is_file(path)]
 
 
 def _is_file(path: str) -> bool:
@@ -322,4 +319,4 @@ def _is_file(path: str) -> bool:
 
 
 def _result_files(folder: str) -> list[str]:
-    return [path for path in _files(folder) if RESULT_NAME.fullmatch(os.path.basename(path))]
+    return [path for path in _sorted_files(folder) if RESULT_NAME.fullmatch(os.path.basename(path))]

@@ -20,11 +20,11 @@ MOST_BYTES: Final = 1 << 16
 def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield (path, reason) for each file or folder on which the official tool ends with a traceback."""
     yield from unreadable(root, tree)
-    for _, scaling, benchmark in _benchmarks(root, tree):
+    for _, scaling, benchmark in _benchmark_folders(root, tree):
         if os.path.basename(scaling) not in (STRONG, WEAK):
             yield benchmark, f"is a folder in {os.path.basename(scaling)!r}, which is neither strong nor weak"
         elif os.path.basename(benchmark) in benchmarks_of(round_):
-            for path in _matching(benchmark, "result_*.txt"):
+            for path in _matching_files(benchmark, "result_*.txt"):
                 if os.path.isdir(path):
                     yield path, "is a folder with the name of a log"
                 elif not os.path.exists(path):
@@ -33,15 +33,15 @@ def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield (path, reason) for each file beside the logs that the official tool cannot read."""
-    for path in _matching(os.path.join(root, SYSTEMS), "*.json"):
+    for path in _matching_files(os.path.join(root, SYSTEMS), "*.json"):
         if os.path.isdir(path):
             yield path, "is a folder with the name of a system description"
-    folders = [folder for system, _, benchmark in _benchmarks(root, tree) for folder in (system, benchmark)]
+    folders = [folder for system, _, benchmark in _benchmark_folders(root, tree) for folder in (system, benchmark)]
     for folder in dict.fromkeys(folders):
-        yield from _unreadable(os.path.join(folder, PARAMETERS_FILE), tree)
+        yield from _find_unreadable(os.path.join(folder, PARAMETERS_FILE), tree)
 
 
-def _benchmarks(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
+def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield the folders of a system, a scaling and a benchmark that the official tool looks into."""
     for system in subfolders(os.path.join(root, RESULTS), tree):
         for scaling in subfolders(system, tree):
@@ -49,7 +49,7 @@ def _benchmarks(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
                 yield system, scaling, benchmark
 
 
-def _unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
+def _find_unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
     if not os.path.exists(path):
         return
     try:
@@ -62,6 +62,6 @@ def _unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
         yield path, "is not text in UTF-8"
 
 
-def _matching(folder: str, pattern: str) -> list[str]:
+def _matching_files(folder: str, pattern: str) -> list[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return [os.path.join(folder, name) for name in sorted(names) if name[0] != "." and fnmatchcase(name, pattern)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from common.tree import ANYWHERE, Tree
 from compliance.logs.personal_data import Mention
@@ -16,15 +17,14 @@ from compliance.model.system import SystemDescription
 from compliance.model.waivers import Waiver
 
 
-@dataclass(slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """One organisation's folder.
 
     flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
     expected there. contents: every file, folder and link below the root. bypasses: lines of its parameter files that
     ask to leave checks out. crashes: paths on which the official tool ends with a traceback, and why; in the profile
     strict only those of files beside the logs. tree: reads its files.
-    mentions: personal data and secrets in its texts, by path; None before they are searched.
+    mentions: personal data and secrets by the path of each text that was searched: what the rules about them share.
     """
 
     root: str
@@ -32,16 +32,16 @@ class Package:
     round: str
     profile: str
     flat: bool
-    sets: list[ResultSet] = field(default_factory=list)
-    descriptions: dict[str, SystemDescription] = field(default_factory=dict)
-    unexpected: list[tuple[str, str]] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    contents: list[PackageEntry] = field(default_factory=list)
-    bypasses: list[Bypass] = field(default_factory=list)
-    crashes: list[tuple[str, str]] = field(default_factory=list)
+    sets: list[ResultSet] = []
+    descriptions: dict[str, SystemDescription] = {}
+    unexpected: list[tuple[str, str]] = []
+    missing: list[str] = []
+    contents: list[PackageEntry] = []
+    bypasses: list[Bypass] = []
+    crashes: list[tuple[str, str]] = []
     tree: Tree = ANYWHERE
-    mentions: dict[str, list[Mention]] | None = None
-    findings: list[Finding] = field(default_factory=list)
+    mentions: dict[str, list[Mention]] = {}
+    findings: list[Finding] = []
 
     def path(self, entry: PackageEntry) -> str:
         """Return where an entry of the contents is."""
@@ -58,8 +58,7 @@ class Package:
         return worst([*self.findings, *(f for results in self.sets for f in results.findings)])
 
 
-@dataclass(slots=True)
-class Submissions:
+class Submissions(Struct, frozen=True):
     """Everything checked in one call: packages, perhaps of several rounds; and the waivers that were given.
 
     copies: runs or power files of one result that have the contents of another's.
@@ -68,5 +67,5 @@ class Submissions:
     packages: list[Package]
     sets: list[ResultSet]
     profile: str
-    waivers: Mapping[str, Waiver] = field(default_factory=dict)
-    copies: list[Copies] = field(default_factory=list)
+    waivers: Mapping[str, Waiver] = {}
+    copies: list[Copies] = []

@@ -41,25 +41,25 @@ class PackageEntry(NamedTuple):
 
 def contents_of(root: str) -> list[PackageEntry]:
     """Return what is below the folder, in natural order of names; leave out what cannot be read."""
-    found: list[PackageEntry] = []
+    contents: list[PackageEntry] = []
     folders = [""]
-    while folders and len(found) < MOST:
-        entries = _entries(root, folders.pop())
-        found += entries
+    while folders and len(contents) < MOST:
+        entries = _read_entries(root, folders.pop())
+        contents += entries
         folders += [entry.path for entry in reversed(entries) if entry.kind == FOLDER]
-    return found
+    return contents
 
 
-def _entries(root: str, folder: str) -> list[PackageEntry]:
+def _read_entries(root: str, folder: str) -> list[PackageEntry]:
     try:
         with os.scandir(os.path.join(root, folder)) as scan:
             items = sorted(scan, key=lambda item: natural(item.name))
-            return [_entry(item, f"{folder}/{item.name}" if folder else item.name) for item in items]
+            return [_make_entry(item, f"{folder}/{item.name}" if folder else item.name) for item in items]
     except OSError:
         return []
 
 
-def _entry(item: os.DirEntry[str], path: str) -> PackageEntry:
+def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
     status = item.stat(follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
         return PackageEntry(path, LINK, target=os.readlink(item.path))

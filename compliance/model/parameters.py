@@ -35,7 +35,7 @@ class Bypass(NamedTuple):
     @property
     def about_convergence(self) -> bool:
         """Whether the line means the convergence test."""
-        return "rcp" in _letters(self.text)
+        return "rcp" in _ascii_letters(self.text)
 
     def covers(self, folder: str) -> bool:
         """Tell whether a folder, relative to the organisation's, lies below that of the file."""
@@ -56,31 +56,31 @@ class ParameterFile(NamedTuple):
 
 def read_parameters(root: str, contents: list[PackageEntry], tree: Tree = ANYWHERE) -> list[ParameterFile]:
     """Return all parameter files in an organisation's folder, in whatever letter case and place."""
-    wanted = _letters(PARAMETERS_FILE)
-    named = (entry for entry in contents if entry.kind in (FILE, LINK) and "hecker" in entry.name.lower())
-    return [_read(root, entry, tree) for entry in named if _letters(entry.name).startswith(wanted)]
+    wanted = _ascii_letters(PARAMETERS_FILE)
+    candidates = (entry for entry in contents if entry.kind in (FILE, LINK) and "hecker" in entry.name.lower())
+    return [_read_file(root, entry, tree) for entry in candidates if _ascii_letters(entry.name).startswith(wanted)]
 
 
-def _read(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
+def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
     path = os.path.join(root, entry.path)
-    text = _text(path, tree)
+    text = _read_text(path, tree)
     lines = text.split("\n")
-    asked = tuple(
+    bypasses = tuple(
         Bypass(path, number, line.strip(), entry.folder, entry.path)
         for number, line in enumerate(lines, 1)
-        if "bypass" in _letters(line) and not line.lstrip().startswith("#")
+        if "bypass" in _ascii_letters(line) and not line.lstrip().startswith("#")
     )
     obeyed = frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS}
-    return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, asked, obeyed)
+    return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, bypasses, obeyed)
 
 
-def _text(path: str, tree: Tree) -> str:
+def _read_text(path: str, tree: Tree) -> str:
     """Return the beginning of a file, every line ending a line feed; "" for what is not a readable regular file."""
     data = tree.begin(path, MAX_BYTES)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return re.sub("\r\n?", "\n", data.decode("utf-16" if wide else "utf-8", "replace"))
 
 
-def _letters(text: str) -> str:
+def _ascii_letters(text: str) -> str:
     """Return the ASCII letters of a text, in lower case: equal for rcp_bypass, --RCP-BYPASS and 'rcp bypass'."""
     return _NO_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from compliance.logs.run import Run
+from msgspec import Struct
+
 from compliance.model.finding import ERROR, PASSING, SEVERITIES, WARNING, Finding, worst
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """The outcome of one check.
 
     rounds: what each input was judged by: (path, round, why that round).
@@ -25,14 +25,14 @@ class Report:
     """
 
     profile: str
-    rounds: list[tuple[str, str, str]] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-    sets: list[ResultSet] = field(default_factory=list)
-    packages: list[Package] = field(default_factory=list)
-    own: list[Finding] = field(default_factory=list)
-    own_rules: dict[str, list[str]] = field(default_factory=dict)
-    ignored: list[tuple[Finding, str]] = field(default_factory=list)
-    against: list[tuple[str, int]] = field(default_factory=list)
+    rounds: list[tuple[str, str, str]] = []
+    runs: list[JudgedRun] = []
+    sets: list[ResultSet] = []
+    packages: list[Package] = []
+    own: list[Finding] = []
+    own_rules: dict[str, list[str]] = {}
+    ignored: list[tuple[Finding, str]] = []
+    against: list[tuple[str, int]] = []
 
     @property
     def findings(self) -> list[Finding]:

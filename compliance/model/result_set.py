@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, plain
-from compliance.logs.run import Run
+from compliance.model.case import Case
 from compliance.model.finding import Finding, listed, worst
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.parameters import Bypass
 from compliance.model.scaling import Scaling
@@ -26,17 +28,15 @@ VALUES: Final = "values"
 POWER: Final = "power"
 
 
-@dataclass(slots=True)
-class ResultSet:
+class ResultSet(Struct, frozen=True):
     """The runs of one system and benchmark in one folder.
 
+    case: what it is judged by; its division and benchmark are from folder and system description, else from the logs.
     scaling: "strong" (time to train) or "weak" (throughput). folder_benchmark: the folder's name.
-    benchmark, division: decide which rules apply; from folder and system description, else from the logs.
     variant: of most of its logs, "full" or the name of a mini problem.
     loose: the folder is not part of a submission; the number of runs and the like are then only notes.
     unchecked: the official tool does not look into the folder.
     power: the power files by result (result_1, …), None if no power was measured.
-    suite_code: the code that the package names as its implementation is this suite.
     scaling_file: what a scaling.json says, None without one. waiver: reason of an RCP waiver.
     bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
     officially_bypassed: the checks that the official tool leaves out on such a line; empty in the profile strict.
@@ -44,33 +44,28 @@ class ResultSet:
     """
 
     folder: str
-    round: str
-    profile: str
+    case: Case
     scaling: str = STRONG
     organisation: str = ""
     system: str = ""
     folder_benchmark: str = ""
-    benchmark: str | None = None
-    division: str | None = None
     variant: str = FULL
-    reference: Reference | None = None
-    runs: list[Run] = field(default_factory=list)
-    pruned: list[Run] = field(default_factory=list)
-    other_files: list[str] = field(default_factory=list)
+    runs: list[JudgedRun] = []
+    pruned: list[JudgedRun] = []
+    other_files: list[str] = []
     description: SystemDescription | None = None
     loose: bool = False
     unchecked: bool = False
     power: dict[str, PowerPlace] | None = None
     scaling_file: Scaling | None = None
-    suite_code: bool = False
     waiver: str = ""
-    bypasses: list[Bypass] = field(default_factory=list)
+    bypasses: list[Bypass] = []
     officially_bypassed: frozenset[str] = frozenset()
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = []
     convergence: Verdict | None = None
     official_convergence: Verdict | None = None
     score: TimeToTrain | Throughput | None = None
-    copies: list[Copies] = field(default_factory=list)
+    copies: list[Copies] = []
 
     @property
     def name(self) -> str:
@@ -79,9 +74,34 @@ class ResultSet:
         return "/".join(part for part in parts if part) or self.folder
 
     @property
+    def round(self) -> str:
+        """The round whose rules apply."""
+        return self.case.round
+
+    @property
+    def profile(self) -> str:
+        """Whose rules apply: the written ones or those of the official tool."""
+        return self.case.profile
+
+    @property
     def strict(self) -> bool:
         """Whether the written rules apply."""
-        return self.profile == "strict"
+        return self.case.strict
+
+    @property
+    def benchmark(self) -> str | None:
+        """The benchmark, if it is a known one."""
+        return self.case.benchmark
+
+    @property
+    def division(self) -> str | None:
+        """The division, if anything states it."""
+        return self.case.division
+
+    @property
+    def reference(self) -> Reference | None:
+        """The facts of its benchmark, if it is a known one."""
+        return self.case.reference
 
     @property
     def mini(self) -> bool:
@@ -122,7 +142,7 @@ class ResultSet:
         return max(0, self.reference.runs - len(self.runs))
 
     @property
-    def failing(self) -> list[Run]:
+    def failing(self) -> list[JudgedRun]:
         """The runs whose own log fails."""
         return [run for run in self.runs if run.verdict == "FAIL"]
 
@@ -172,8 +192,7 @@ class ResultSet:
         return scale * (self.description.count("host_processors_per_node") or 1)
 
 
-@dataclass(slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Pairs of runs (for POWER: of power files), of which each has intervals, results or readings of the other.
 
     kind: TIMES, VALUES or POWER. first, second: the results that the runs belong to, the same one for copies inside it.
@@ -182,9 +201,9 @@ class Copies:
     kind: str
     first: ResultSet
     second: ResultSet
-    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+    pairs: list[tuple[Any, Any]] = []
 
 
-def names_of(runs: Sequence[Run]) -> str:
+def names_of(runs: Sequence[JudgedRun]) -> str:
     """Return the file names of runs, the first four of many."""
     return listed([os.path.basename(run.path) for run in runs], 4)

@@ -38,10 +38,10 @@ def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | No
         return Scaling(path, None, f"cannot be read: {error.strerror}")
     except (ValueError, RecursionError) as error:
         return Scaling(path, None, "is nested too deeply" if isinstance(error, RecursionError) else str(error))
-    return _judged(path, document, strict)
+    return _judge_document(path, document, strict)
 
 
-def _judged(path: str, document: Any, strict: bool) -> Scaling:
+def _judge_document(path: str, document: Any, strict: bool) -> Scaling:
     if not isinstance(document, dict):
         return Scaling(path, None, f"contains a JSON {type(document).__name__}, not an object")
     if "scaling_factor" not in document:
@@ -49,8 +49,8 @@ def _judged(path: str, document: Any, strict: bool) -> Scaling:
     factor = document["scaling_factor"]
     if not is_number(factor):
         simple = factor is None or isinstance(factor, str | bool | float)
-        said = json.dumps(factor)[:60] if simple else f"of JSON type {type(factor).__name__}"
-        return Scaling(path, None, f"says scaling_factor {said}, not a finite number")
+        stated = json.dumps(factor)[:60] if simple else f"of JSON type {type(factor).__name__}"
+        return Scaling(path, None, f"says scaling_factor {stated}, not a finite number")
     if strict and factor < 1:
         return Scaling(path, None, f"says scaling_factor {factor:g}, which would improve the score; it is not used")
     return Scaling(path, float(factor))

@@ -11,10 +11,12 @@ clock. Only times of one clock can be compared, so each score also has the time 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Final
 
-from compliance.logs.run import Run
+from msgspec import Struct
+from msgspec.structs import replace
+
+from compliance.model.judged_run import JudgedRun
 from compliance.rcp.stats import olympic_mean, without_extremes
 
 SHORTEST_STAGING: Final = 0.005
@@ -22,8 +24,7 @@ SHORTEST_STAGING: Final = 0.005
 IN, OUT, BOTH = "in", "out", "in and out"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeToTrain:
+class TimeToTrain(Struct, frozen=True):
     """Score of a time-to-train result, in minutes; None if the runs do not give one.
 
     run_minutes: of the accepted runs, ascending. rejected: names of the others.
@@ -73,8 +74,7 @@ class TimeToTrain:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Throughput:
+class Throughput(Struct, frozen=True):
     """Score of a throughput result.
 
     system_scale: T, accelerators of the whole system (host processors if it has none); None if unknown.
@@ -120,7 +120,9 @@ class Throughput:
         )
 
 
-def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor: float | None = None) -> TimeToTrain:
+def time_to_train(
+    runs: list[JudgedRun], normalization: float = 1.0, committee_factor: float | None = None
+) -> TimeToTrain:
     """Return the time to train of a result; no minutes if more than one run was rejected."""
     accepted, rejected = _sorted_out(runs)
     run_minutes = sorted(run.minutes for run in accepted if run.minutes is not None)
@@ -138,7 +140,7 @@ def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor:
         committee_factor,
         mean([run.staging_ms / 60_000 for run in accepted]),
         mean(counts),
-        _mini(runs),
+        _any_mini(runs),
         _mean_energy(accepted, len(rejected)) if len(rejected) <= 1 else None,
         staging_clock(accepted),
         mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
@@ -147,7 +149,7 @@ def time_to_train(runs: list[Run], normalization: float = 1.0, committee_factor:
 
 
 def throughput(
-    runs: list[Run], system_scale: int | None, instance_scale: int | None, normalization: float = 1.0
+    runs: list[JudgedRun], system_scale: int | None, instance_scale: int | None, normalization: float = 1.0
 ) -> Throughput:
     """Return the throughput of a set of instances, over the accepted ones."""
     accepted, rejected = _sorted_out(runs)
@@ -158,7 +160,7 @@ def throughput(
         _minutes_of_all(accepted, lambda run: 0.0),
         tuple(rejected),
         normalization,
-        _mini(runs),
+        _any_mini(runs),
         _total_energy(accepted),
         sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
         staging_clock(accepted),
@@ -167,7 +169,7 @@ def throughput(
     )
 
 
-def staging_clock(runs: list[Run]) -> str:
+def staging_clock(runs: list[JudgedRun]) -> str:
     """Return where the runs stage their data: IN the clock, OUT of it, BOTH, or "" if they do not."""
     shortest = SHORTEST_STAGING * 60_000 * len(runs)
     inside = sum(run.staging_inside_ms for run in runs) >= shortest if runs else False
@@ -175,14 +177,14 @@ def staging_clock(runs: list[Run]) -> str:
     return BOTH if inside and outside else IN if inside else OUT if outside else ""
 
 
-def _minutes_of_all(runs: list[Run], later_ms: Callable[[Run], float]) -> float | None:
+def _minutes_of_all(runs: list[JudgedRun], later_ms: Callable[[JudgedRun], float]) -> float | None:
     """Return the minutes from the first start to the last stop, where each run starts later by later_ms(run)."""
     starts = [run.start_ms + later_ms(run) for run in runs if run.start_ms is not None]
     stops = [run.stop_ms for run in runs if run.stop_ms is not None]
     return (max(stops) - min(starts)) / 60_000 if starts and stops else None
 
 
-def most_at_once(runs: list[Run], end_ms: float | None = None) -> int:
+def most_at_once(runs: list[JudgedRun], end_ms: float | None = None) -> int:
     """Return the largest number of runs that were active at the same time; end_ms: the stop of a run without one."""
     events: list[tuple[float, int]] = []
     for run in runs:
@@ -196,7 +198,7 @@ def most_at_once(runs: list[Run], end_ms: float | None = None) -> int:
     return most
 
 
-def _mean_energy(accepted: list[Run], rejected: int) -> float | None:
+def _mean_energy(accepted: list[JudgedRun], rejected: int) -> float | None:
     """Return the mean energy of the runs whose minutes are averaged: power_measurement.adoc#scoring."""
     timed = sorted((run.minutes, number, run) for number, run in enumerate(accepted) if run.minutes is not None)
     kept = [run for _, _, run in without_extremes(timed, rejected)]
@@ -204,15 +206,15 @@ def _mean_energy(accepted: list[Run], rejected: int) -> float | None:
     return None if total is None else total / len(kept)
 
 
-def _total_energy(runs: list[Run]) -> float | None:
+def _total_energy(runs: list[JudgedRun]) -> float | None:
     joules = [run.energy_joules for run in runs if run.energy_joules is not None]
     return sum(joules) if joules and len(joules) == len(runs) else None
 
 
-def _mini(runs: list[Run]) -> bool:
+def _any_mini(runs: list[JudgedRun]) -> bool:
     return any(run.mini for run in runs)
 
 
-def _sorted_out(runs: list[Run]) -> tuple[list[Run], list[str]]:
+def _sorted_out(runs: list[JudgedRun]) -> tuple[list[JudgedRun], list[str]]:
     accepted = [run for run in runs if run.verdict != "FAIL"]
     return accepted, [run.path.rsplit("/", 1)[-1] for run in runs if run.verdict == "FAIL"]

@@ -31,8 +31,8 @@ class SuiteCode:
         return bool(made_by) and all(self._is_suite(benchmark, name) for name in made_by)
 
     def _is_suite(self, benchmark: str, name: str) -> bool:
-        named = letters_and_digits(name) == letters_and_digits(DISTRIBUTION)
-        return named or {("common", "provenance.py"), (benchmark, "train.py")} <= self._ends[benchmark][name]
+        has_its_name = letters_and_digits(name) == letters_and_digits(DISTRIBUTION)
+        return has_its_name or {("common", "provenance.py"), (benchmark, "train.py")} <= self._ends[benchmark][name]
 
 
 def letters_and_digits(name: str) -> str:

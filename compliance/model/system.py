@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import as_count, same
@@ -57,8 +58,7 @@ class RepeatedMember(NamedTuple):
     same: bool
 
 
-@dataclass(slots=True)
-class SystemDescription:
+class SystemDescription(Struct):
     """A file systems/<system>.json.
 
     problem: why it could not be read; then `fields` is empty. encoding: why the official tool cannot read it.
@@ -66,10 +66,10 @@ class SystemDescription:
 
     path: str
     name: str
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = {}
     problem: str = ""
     line: int = 0
-    repeated: list[RepeatedMember] = field(default_factory=list)
+    repeated: list[RepeatedMember] = []
     encoding: str = ""
 
     @property
@@ -86,8 +86,8 @@ class SystemDescription:
     def count(self, name: str) -> int | None:
         """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without one up to 10**9."""
         value = self.fields.get(name)
-        found = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
-        return as_count(int(found.group(1)) if found else value)
+        number = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
+        return as_count(int(number.group(1)) if number else value)
 
     def states_number(self, name: str) -> bool:
         """Tell whether a field holds a number, be it one that `count` cannot give, such as one of 400 digits."""
@@ -114,9 +114,9 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     description = SystemDescription(path, name)
     try:
         data = tree.read(path, MAX_DESCRIPTION_BYTES)
-        description.encoding = _foreign(data)
+        description.encoding = _foreign_bytes(data)
         text = data.decode("utf-8-sig", "replace")
-        fields = json.loads(text, object_pairs_hook=partial(_object, text, description.repeated))
+        fields = json.loads(text, object_pairs_hook=partial(_last_members, text, description.repeated))
         if not isinstance(fields, dict):
             raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
@@ -131,7 +131,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     return description
 
 
-def _object(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _last_members(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object with these members, the last of each name as every reader takes it; note those named again."""
     members: dict[str, Any] = {}
     for name, value in pairs:
@@ -142,7 +142,7 @@ def _object(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, An
     return members
 
 
-def _foreign(data: bytes) -> str:
+def _foreign_bytes(data: bytes) -> str:
     """Return why these bytes are not plain UTF-8, "" if they are."""
     if data.startswith(b"\xef\xbb\xbf"):
         return "begins with a byte order mark"

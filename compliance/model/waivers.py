@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import ANYWHERE, RefusedFileError
 from compliance.benchmarks import benchmarks_of
@@ -41,32 +41,32 @@ def waiver_name(results: ResultSet) -> str:
 
 def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator[tuple[Waiver, str]]:
     """Yield each waiver that changes no verdict of these results, and why."""
-    named: dict[str, bool] = {}  # whether a result of this name needs a waiver
+    needs_waiver: dict[str, bool] = {}  # whether a result of this name needs a waiver
     for results in sets:
         name = waiver_name(results)
-        named[name] = named.get(name, False) or results.fails_convergence
+        needs_waiver[name] = needs_waiver.get(name, False) or results.fails_convergence
     for name, waiver in waivers.items():
-        if name not in named:
-            yield waiver, f"this waiver names no result that was checked: {name}{meant(name, named)}"
-        elif not named[name]:
+        if name not in needs_waiver:
+            yield waiver, f"this waiver names no result that was checked: {name}{meant(name, needs_waiver)}"
+        elif not needs_waiver[name]:
             yield waiver, f"this waiver is not needed: {name} has not failed the convergence test"
 
 
 def checked(waivers: Mapping[str, Waiver | str]) -> dict[str, Waiver]:
     """Return the waivers by name; raise UsageError if a name cannot be that of a result or a reason is missing."""
-    found = {}
-    for name, given in waivers.items():
-        found[name] = given if isinstance(given, Waiver) else Waiver(given)
-        if problem := _problem(name, found[name].reason):
+    by_name = {}
+    for name, waiver in waivers.items():
+        by_name[name] = waiver if isinstance(waiver, Waiver) else Waiver(waiver)
+        if problem := _find_problem(name, by_name[name].reason):
             raise UsageError(f"waiver: {problem}")
-    return found
+    return by_name
 
 
 def read_waivers(path: str) -> dict[str, Waiver]:
     """Return the waivers of a file by the name of their result; raise UsageError with file and line if it is broken."""
     import yaml  # only with --waivers
 
-    text = _text(path)
+    text = _decode_file(path)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -76,31 +76,31 @@ def read_waivers(path: str) -> dict[str, Waiver]:
         raise UsageError(f"{path}: the waivers are not valid YAML: {str(error).splitlines()[0]}") from None
     except RecursionError:
         raise UsageError(f"{path}, line 1: the waivers are nested too deeply; expected lines {FORM}: reason") from None
-    return dict(_entries(root, path))
+    return dict(_parse_entries(root, path))
 
 
-def _entries(root: Any, path: str) -> Iterator[tuple[str, Waiver]]:
+def _parse_entries(root: Any, path: str) -> Iterator[tuple[str, Waiver]]:
     """Yield name and waiver of each line of the file."""
     if root is None or root.id != "mapping" or not root.value:
         line = root.start_mark.line + 1 if root else 1
         raise UsageError(f"{path}, line {line}: this is not a list of waivers; expected lines {FORM}: reason")
     lines: dict[str, int] = {}
     for key, value in root.value:
-        name, line = _word(key), key.start_mark.line + 1
-        if problem := _problem(name, _word(value)):
+        name, line = _scalar_text(key), key.start_mark.line + 1
+        if problem := _find_problem(name, _scalar_text(value)):
             raise UsageError(f"{path}, line {line}: {problem}")
         if name in lines:
             raise UsageError(f"{path}, line {line}: {name} is waived twice; first in line {lines[name]}")
         lines[name] = line
-        yield name, Waiver(_word(value).strip(), path, line)
+        yield name, Waiver(_scalar_text(value).strip(), path, line)
 
 
-def _word(node: Any) -> Any:
+def _scalar_text(node: Any) -> Any:
     """Return the text of a YAML node; None if it is something else, such as a number or a list."""
     return node.value if node.tag == "tag:yaml.org,2002:str" else None
 
 
-def _text(path: str) -> str:
+def _decode_file(path: str) -> str:
     try:
         return ANYWHERE.read(path, MAX_BYTES).decode("utf-8-sig")
     except RefusedFileError as error:
@@ -111,26 +111,26 @@ def _text(path: str) -> str:
         raise UsageError(f"{path}: the waivers are not UTF-8: byte {error.start}") from None
 
 
-def _problem(name: Any, reason: Any) -> str:
+def _find_problem(name: Any, reason: Any) -> str:
     """Return what is wrong with an entry, "" if nothing is."""
     if not isinstance(name, str) or len(parts := name.split("/")) != PARTS or not all(parts):
         return f"{str(name)[:80]!r} names no result; expected {FORM}, such as {EXAMPLE}"
     round_, _, _, scaling, benchmark = parts
-    for what, word, known in (
+    for part, word, names in (
         ("round", round_, ROUNDS),
         ("scaling", scaling, (STRONG, WEAK)),
         ("benchmark", benchmark, tuple(benchmarks_of(round_) if round_ in ROUNDS else ())),
     ):
-        if word not in known:
-            return f"{name!r}: there is no {what} {word!r}{meant(word, known)}; known are {', '.join(known)}"
+        if word not in names:
+            return f"{name!r}: there is no {part} {word!r}{meant(word, names)}; known are {', '.join(names)}"
     if not isinstance(reason, str) or not reason.strip():
         return f"{name}: expected a reason as text; write {name}: why"
     return ""
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def meant(word: str, names: Iterable[str]) -> str:
     """Return `, did you mean …?` if a known word is close."""
     import difflib  # only a name that is wrong pays for it
 
-    near = difflib.get_close_matches(word, list(known), 1)
+    near = difflib.get_close_matches(word, list(names), 1)
     return f" (did you mean {near[0]!r}?)" if near else ""

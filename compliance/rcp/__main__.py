@@ -44,7 +44,7 @@ max speedup: mean / min mean. kept: results are compared with this point. Those 
 a larger batch does, or than a line between their neighbours."""
 
 
-def _rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list[list[str]]:
+def _point_rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list[list[str]]:
     kept = {mode: {point.batch_size for point in prune(points, mode)} for mode in modes}
     heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup"]
     rows = [heads + [f"kept {mode}" for mode in modes]]
@@ -60,7 +60,7 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
     if not points:
         print("  no reference points")
         return
-    rows = _rows(points, modes)
+    rows = _point_rows(points, modes)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
@@ -75,19 +75,19 @@ def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) ->
         _print_points(load_points_from(path, runs, round_, name), modes)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m compliance.rcp")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
 
-    shown = commands.add_parser("show", help="print tables of convergence points")
-    shown.epilog = EXAMPLES
-    what = shown.add_mutually_exclusive_group()
-    what.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
-    what.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
-    shown.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
-    shown.add_argument("--variant", choices=VARIANTS, help="of the problem (default: all)")
-    shown.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
+    show = commands.add_parser("show", help="print tables of convergence points")
+    show.epilog = EXAMPLES
+    choice = show.add_mutually_exclusive_group()
+    choice.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
+    choice.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
+    show.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
+    show.add_argument("--variant", choices=VARIANTS, help="of the problem (default: all)")
+    show.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
 
     recorded = commands.add_parser("record", help="make or extend a table")
     recorded.description, recorded.epilog = RECORD_HELP, EXAMPLES
@@ -100,23 +100,25 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 after an error (wrong use exits with 2)."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _record(given) if given.command == "record" else _show(given), (ValueError, OSError))
+    given = _make_parser().parse_args(arguments)
+    return run_command(
+        lambda: _record_run(given) if given.command == "record" else _show_points(given), (ValueError, OSError)
+    )
 
 
-def _record(given: argparse.Namespace) -> int:
-    _check_exists(given.runs)
-    record(given.runs, given.output, given.name, given.benchmark)
+def _record_run(arguments: argparse.Namespace) -> int:
+    _check_exists(arguments.runs)
+    record(arguments.runs, arguments.output, arguments.name, arguments.benchmark)
     return 0
 
 
-def _show(given: argparse.Namespace) -> int:
-    if given.table:
-        _check_exists(given.table)
-    names = [given.benchmark] if given.benchmark else REFERENCES
-    modes: tuple[Mode, ...] = ("official", "envelope") if given.mode == "both" else (given.mode,)
-    for table in [given.table] if given.table else [ROOT / REFERENCES[name].points for name in names]:
-        show(table, given.round, given.variant, modes)
+def _show_points(arguments: argparse.Namespace) -> int:
+    if arguments.table:
+        _check_exists(arguments.table)
+    names = [arguments.benchmark] if arguments.benchmark else REFERENCES
+    modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
+    for table in [arguments.table] if arguments.table else [ROOT / REFERENCES[name].points for name in names]:
+        show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
     return 0
 

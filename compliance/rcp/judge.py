@@ -96,7 +96,9 @@ class _Match:
     introduction: str
 
 
-def _match(points: Sequence[ReferencePoint], batch_size: int, required_runs: int, mode: Mode) -> _Match | None:
+def _match_batch_size(
+    points: Sequence[ReferencePoint], batch_size: int, required_runs: int, mode: Mode
+) -> _Match | None:
     """Return what a batch size is compared with; None if it is larger than all points."""
     below = [point for point in points if point.batch_size <= batch_size]
     above = [point for point in points if point.batch_size > batch_size]
@@ -115,7 +117,7 @@ def _match(points: Sequence[ReferencePoint], batch_size: int, required_runs: int
     return _Match("interpolated", interpolate(low, high, batch_size, required_runs, mode), text)
 
 
-def _converged(value: float, mode: Mode) -> bool:
+def _has_converged(value: float, mode: Mode) -> bool:
     """Tell whether a run converged; the official tool goes by the status, and takes any epoch."""
     return value != NOT_CONVERGED if mode == "official" else is_number(value) and value < NOT_CONVERGED
 
@@ -132,7 +134,7 @@ def no_verdict(reason: str) -> Verdict:
     return Verdict(False, "no verdict", "traceback", text)
 
 
-def _missing(batch_size: int) -> str:
+def _missing_text(batch_size: int) -> str:
     return f"Missing RCP, please submit RCP with BS = {batch_size}"
 
 
@@ -155,39 +157,39 @@ def judge(
     if batch_size is None or not _is_size(batch_size, mode):
         text = "The batch size is unknown: every log of a result must state the same global_batch_size."
         return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
-    failed = sum(not _converged(value, mode) for value in epochs)
+    failed = sum(not _has_converged(value, mode) for value in epochs)
     if failed > 1:
         text = f"{failed} of {len(epochs)} runs did not reach the quality target; at most one may fail."
         return Verdict(False, "insufficient convergence", "Insufficient convergence", text)
     kept = prune(points, mode)
-    match = _match(kept, batch_size, required_runs, mode)
+    match = _match_batch_size(kept, batch_size, required_runs, mode)
     if match is None:
         text = (
             f"No reference has a global_batch_size of {batch_size} or more (the largest is "
             f"{kept[-1].batch_size}), so the expected convergence is unknown. Submit "
             f"{2 * required_runs} reference runs at this batch size."
         )
-        return Verdict(False, "missing", _missing(batch_size), text)
-    return _compare(match, batch_size, epochs, mode)
+        return Verdict(False, "missing", _missing_text(batch_size), text)
+    return _compare_epochs(match, batch_size, epochs, mode)
 
 
-def _compare(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode) -> Verdict:
+def _compare_epochs(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode) -> Verdict:
     """Return the verdict for a result whose reference is known."""
     point, accepted = match.point, match.point.accepts_from(mode)
     phrase = "RCP found" if match.case == "exact" else "RCP Interpolation"
-    mean = olympic_mean(value if _converged(value, mode) else math.inf for value in epochs)
+    mean = olympic_mean(value if _has_converged(value, mode) else math.inf for value in epochs)
     if mean is None:
         text = f"{len(epochs)} runs; at least 3 are needed, because the mean leaves out the fastest and the slowest."
         return Verdict(False, "too few runs", phrase, text, point)
     passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
     if match.case == "smaller batch":
-        phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing(batch_size)
+        phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing_text(batch_size)
     factor = max(1.0, point.mean / mean) if passed else 1.0
-    text = f"{match.introduction} {_explain(point, accepted, mean, passed, factor)}"
+    text = f"{match.introduction} {_explain_failure(point, accepted, mean, passed, factor)}"
     return Verdict(passed, match.case, phrase, text, point, mean, factor)
 
 
-def _explain(point: ReferencePoint, accepted: float, mean: float, passed: bool, factor: float) -> str:
+def _explain_failure(point: ReferencePoint, accepted: float, mean: float, passed: bool, factor: float) -> str:
     numbers = (
         f"The result converges in {mean:.6g} {point.unit} on average (fastest and slowest run left out), the "
         f"reference in {point.mean:.6g}, and down to {accepted:.6g} is explained by chance."

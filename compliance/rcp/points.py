@@ -60,7 +60,7 @@ class ReferencePoint:
         return bisected(self.mean, self.min_mean)
 
 
-def _line(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:
+def _line_value(low: ReferencePoint, high: ReferencePoint, batch_size: int, name: str) -> float:
     left, right = getattr(low, name), getattr(high, name)
     slope = (right - left) / (high.batch_size - low.batch_size)
     return float(slope * (batch_size - low.batch_size) + left)
@@ -70,7 +70,7 @@ def interpolate(
     low: ReferencePoint, high: ReferencePoint, batch_size: int, required_runs: int, mode: Mode
 ) -> ReferencePoint:
     """Return the point on the straight line between two others (mean and std by batch size)."""
-    mean, std = (_line(low, high, batch_size, name) for name in ("mean", "std"))
+    mean, std = (_line_value(low, high, batch_size, name) for name in ("mean", "std"))
     runs_counted = 2 * required_runs - (0 if mode == "official" else 2)
     minimum = min_acceptable_mean(mean, std, runs_counted, required_runs)
     speedup = mean / minimum if minimum else math.inf
@@ -111,8 +111,8 @@ def load_points(
     unknown benchmark or a broken table.
     """
     if benchmark not in REFERENCES:
-        known = ", ".join(REFERENCES)
-        raise ValueError(f"no reference table for benchmark {benchmark!r}; there is one for {known}")
+        names = ", ".join(REFERENCES)
+        raise ValueError(f"no reference table for benchmark {benchmark!r}; there is one for {names}")
     reference = REFERENCES[benchmark]
     short = ".".join(round_.split(".")[:2])
     path = ROOT / reference.points
@@ -135,17 +135,17 @@ def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[Re
         return ()
     fastest = min(points, key=lambda point: point.mean)
     rest = [point for point in points if point.batch_size >= fastest.batch_size]
-    return tuple(_walk(rest) if mode == "official" else _lower_hull(rest))
+    return tuple(_walk_envelope(rest) if mode == "official" else _lower_hull(rest))
 
 
-def _above(low: ReferencePoint, point: ReferencePoint, high: ReferencePoint) -> bool:
-    return point.mean > _line(low, high, point.batch_size, "mean")
+def _is_above(low: ReferencePoint, point: ReferencePoint, high: ReferencePoint) -> bool:
+    return point.mean > _line_value(low, high, point.batch_size, "mean")
 
 
-def _walk(points: list[ReferencePoint]) -> list[ReferencePoint]:
+def _walk_envelope(points: list[ReferencePoint]) -> list[ReferencePoint]:
     kept, i = list(points), 1
     while i < len(kept) - 1:
-        if _above(kept[i - 1], kept[i], kept[i + 1]):
+        if _is_above(kept[i - 1], kept[i], kept[i + 1]):
             del kept[i]
         else:
             i += 1
@@ -155,7 +155,7 @@ def _walk(points: list[ReferencePoint]) -> list[ReferencePoint]:
 def _lower_hull(points: list[ReferencePoint]) -> list[ReferencePoint]:
     hull: list[ReferencePoint] = []
     for point in points:
-        while len(hull) > 1 and _above(hull[-2], hull[-1], point):
+        while len(hull) > 1 and _is_above(hull[-2], hull[-1], point):
             hull.pop()
         hull.append(point)
     return hull
@@ -176,13 +176,17 @@ def compare_hyperparameters(point: ReferencePoint, logged: Mapping[str, Any]) ->
     pairs = [
         (LOGGED_AS.get(key, key), value) for key, value in point.hyperparameters.items() if key not in NO_INFLUENCE
     ]
-    return [(key, value, logged[key]) for key, value in pairs if key in logged and not _agree(key, value, logged[key])]
+    return [
+        (key, value, logged[key])
+        for key, value in pairs
+        if key in logged and not _points_agree(key, value, logged[key])
+    ]
 
 
-def _agree(key: str, reference: Any, logged: Any) -> bool:
+def _points_agree(key: str, reference: Any, logged: Any) -> bool:
     if isinstance(reference, list) and isinstance(logged, list):
-        return len(reference) == len(logged) and all(map(_agree, [key] * len(logged), reference, logged))
-    left, right = _number(reference), _number(logged)
+        return len(reference) == len(logged) and all(map(_points_agree, [key] * len(logged), reference, logged))
+    left, right = _parse_number(reference), _parse_number(logged)
     if left is not None and right is not None:
         return math.isclose(left, right, rel_tol=1e-6)
     if key == "opt_name":
@@ -190,7 +194,7 @@ def _agree(key: str, reference: Any, logged: Any) -> bool:
     return bool(reference == logged)
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

@@ -47,29 +47,29 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
     variant = log.value("dataset_variant") if log["dataset_variant"] else FULL
     reference = reference_of(benchmark, variant) if variant in VARIANTS else None
     if reference is None:
-        known = [known for known in VARIANTS if reference_of(benchmark, known)]
-        raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(known)}")
+        variants = [variants for variants in VARIANTS if reference_of(benchmark, variants)]
+        raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(variants)}")
     if log[BAGGING]:
         raise ValueError("it is a run with bagging; a reference run trains on the whole training set")
     if log[INIT_WEIGHTS]:
         raise ValueError("it started from given weights; a reference run starts from random ones")
-    epochs = _convergence(log, reference.target)
+    epochs = _last_epoch(log, reference.target)
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
     with ANYWHERE.open(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    run = RecordedRun(name, digest, epochs, _sources(log))
+    run = RecordedRun(name, digest, epochs, _source_hash(log))
     return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
 
 
-def _sources(log: Log) -> str | None:
+def _source_hash(log: Log) -> str | None:
     """Return the hash of the sources that made the run, as the suite's trainers log it; None if it does not."""
     provenance = log.value("provenance")
     sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
     return sources if is_digest(sources) else None
 
 
-def _convergence(log: Log, target: Target) -> float | None:
+def _last_epoch(log: Log, target: Target) -> float | None:
     """Return the epoch_num of the last evaluation that counts; None for a run that did not succeed.
 
     ValueError if the log does not say how the run ended, or says success without meeting the target.
@@ -90,29 +90,29 @@ def _convergence(log: Log, target: Target) -> float | None:
 
 def _read_runs(folder: Path) -> list[LoggedRun]:
     """Return what the logs under a folder (or one log) say, without copies; report the unusable ones."""
-    found: dict[str, LoggedRun] = {}
+    runs: dict[str, LoggedRun] = {}
     for path in sorted(folder.rglob("result_*.txt")) if folder.is_dir() else [folder]:
         try:
             logged = read_reference_run(path, str(path.relative_to(folder)) if folder.is_dir() else path.name)
         except ValueError as error:
             _report_left_out(path, str(error))
             continue
-        first = found.setdefault(logged.run.sha256, logged)
+        first = runs.setdefault(logged.run.sha256, logged)
         if first is not logged:
             _report_left_out(path, f"a copy of {first.run.file}")
-    return list(found.values())
+    return list(runs.values())
 
 
 def _report_left_out(path: Path | str, reason: str) -> None:
     print(f"left out {path}: {reason}", file=sys.stderr)
 
 
-def _add(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) -> None:
+def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) -> None:
     """Add a run to its point, which the first run creates; ValueError if it does not belong there."""
     key = (logged.variant, logged.batch_size)
     index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
     if index is None:
-        index, name = len(entries), f"{prefix or _prefix(logged)}_{logged.batch_size}"
+        index, name = len(entries), f"{prefix or _message_prefix(logged)}_{logged.batch_size}"
         entries.append(RecordedPoint(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
     entry = entries[index]
     if entry.epochs and not entry.runs:
@@ -120,7 +120,7 @@ def _add(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) ->
             f"point {entry.name!r} does not list its runs (a published point?), so "
             f"{logged.run.file} cannot be added; record to another table"
         )
-    differences = _differences(entry, logged.hyperparameters)
+    differences = _describe_differences(entry, logged.hyperparameters)
     if differences:
         raise ValueError(
             f"{logged.run.file} has other hyperparameters than point {entry.name!r}: {differences}. The runs "
@@ -131,11 +131,11 @@ def _add(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None) ->
     entries[index] = replace(entry, epochs=epochs, runs=runs)
 
 
-def _prefix(logged: LoggedRun) -> str:
+def _message_prefix(logged: LoggedRun) -> str:
     return f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
 
 
-def _differences(entry: RecordedPoint, logged: dict[str, Any]) -> str:
+def _describe_differences(entry: RecordedPoint, logged: dict[str, Any]) -> str:
     point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
     return "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged))
 
@@ -159,11 +159,11 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
         raise ValueError(f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)")
     reference = REFERENCES[benchmark]
     table = old or RcpTable(benchmark, reference.epoch_unit, (), HEADER)
-    known = {run.sha256 for entry in table.entries for run in entry.runs}
-    fresh = [logged for logged in logged_runs if logged.run.sha256 not in known]
+    recorded = {run.sha256 for entry in table.entries for run in entry.runs}
+    fresh = [logged for logged in logged_runs if logged.run.sha256 not in recorded]
     entries = list(table.entries)
     for logged in fresh:
-        _add(entries, logged, prefix)
+        _add_run(entries, logged, prefix)
     if fresh:
         if _read_if_there(output) != old:
             raise TableError(f"{output}: changed in the meantime by another process; run the command again")

@@ -127,43 +127,45 @@ _RUN_KEYS: Final[dict[str, Expectation]] = {
 }
 
 
-def _check_keys(where: str, found: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
-    """Raise TableError unless `found` has all required keys, no unknown ones, and valid values."""
-    if not isinstance(found, dict):
-        raise TableError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {found!r:.60}")
-    for key in found:
+def _check_keys(where: str, document: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
+    """Raise TableError unless `document` has all required keys, no unknown ones, and valid values."""
+    if not isinstance(document, dict):
+        raise TableError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {document!r:.60}")
+    for key in document:
         if key not in keys:
             raise TableError(f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it")
     for key, (expected, test) in keys.items():
-        if key not in found:
+        if key not in document:
             if key not in optional:
                 raise TableError(f"{where}, key {key!r}: missing; add it, {expected} is expected")
-        elif not test(found[key]):
-            raise TableError(f"{where}, key {key!r}: expected {expected}, found {found[key]!r:.60}. Correct the value")
+        elif not test(document[key]):
+            raise TableError(
+                f"{where}, key {key!r}: expected {expected}, found {document[key]!r:.60}. Correct the value"
+            )
 
 
-def _read_entry(path: Path, index: int, found: dict[str, Any]) -> RecordedPoint:
-    where = f"{path}: point {index + 1} ({found.get('name', 'without name')})"
-    _check_keys(where, found, _POINT_KEYS, optional=("rounds", "variant", "runs"))
-    runs = found.get("runs", [])
+def _read_entry(path: Path, index: int, document: dict[str, Any]) -> RecordedPoint:
+    where = f"{path}: point {index + 1} ({document.get('name', 'without name')})"
+    _check_keys(where, document, _POINT_KEYS, optional=("rounds", "variant", "runs"))
+    runs = document.get("runs", [])
     for number, run in enumerate(runs):
         _check_keys(f"{where}, run {number + 1}", run, _RUN_KEYS, optional=("sources",))
-    epochs = sorted(found["epochs"])
+    epochs = sorted(document["epochs"])
     if runs and epochs != sorted(run["epochs"] for run in runs if run["epochs"] is not None):
         raise TableError(f"{where}, key 'epochs': differs from the epochs under 'runs'; make both agree")
-    logged = found["hyperparameters"].get("global_batch_size", found["batch_size"])
-    if logged != found["batch_size"]:
+    logged = document["hyperparameters"].get("global_batch_size", document["batch_size"])
+    if logged != document["batch_size"]:
         raise TableError(
-            f"{where}, key 'batch_size': {found['batch_size']}, but hyperparameters.global_batch_size says "
+            f"{where}, key 'batch_size': {document['batch_size']}, but hyperparameters.global_batch_size says "
             f"{logged}; correct the wrong one"
         )
     return RecordedPoint(
-        name=found["name"],
-        batch_size=found["batch_size"],
+        name=document["name"],
+        batch_size=document["batch_size"],
         epochs=tuple(epochs),
-        hyperparameters=found["hyperparameters"],
-        rounds=tuple(found.get("rounds", ())),
-        variant=found.get("variant", FULL),
+        hyperparameters=document["hyperparameters"],
+        rounds=tuple(document.get("rounds", ())),
+        variant=document.get("variant", FULL),
         runs=tuple(RecordedRun(**run) for run in runs),
     )
 
@@ -191,7 +193,7 @@ def read_table(path: Path) -> RcpTable:
     try:
         with NAMED.open(path) as file:
             text = file.read().decode()
-        found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except OSError as error:
         raise TableError(
             f"{path}: cannot be read ({error.strerror}); expected a table of convergence points"
@@ -199,11 +201,11 @@ def read_table(path: Path) -> RcpTable:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise TableError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
-    _check_keys(str(path), found, _TABLE_KEYS)
-    entries = tuple(_read_entry(path, index, point) for index, point in enumerate(found["points"]))
+    _check_keys(str(path), document, _TABLE_KEYS)
+    entries = tuple(_read_entry(path, index, point) for index, point in enumerate(document["points"]))
     _check_distinct(path, entries)
     header = "".join(_leading_comment(text))
-    return RcpTable(found["benchmark"], found["unit"], entries, header)
+    return RcpTable(document["benchmark"], document["unit"], entries, header)
 
 
 def _leading_comment(text: str) -> Iterator[str]:
@@ -213,21 +215,21 @@ def _leading_comment(text: str) -> Iterator[str]:
         yield line
 
 
-def _plain(value: float) -> float:
+def _plain_numbers(value: float) -> float:
     """Return whole numbers as int, so that 17.0 is written 17."""
     return int(value) if math.isfinite(value) and value == int(value) else value
 
 
-def _flow(value: list[Any] | dict[str, Any]) -> str:
+def _flow_yaml(value: list[Any] | dict[str, Any]) -> str:
     """Return a value as YAML on one line; JSON would write 1e-06, which YAML 1.1 reads as a string."""
     import yaml
 
     return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)).strip()
 
 
-def _word(text: str) -> str:
+def _quote_word(text: str) -> str:
     """Return a string as a YAML scalar, with quotes only if needed."""
-    return _flow([text])[1:-1]
+    return _flow_yaml([text])[1:-1]
 
 
 def render(table: RcpTable) -> str:
@@ -236,25 +238,25 @@ def render(table: RcpTable) -> str:
     Comments are kept only at the top of the file.
     """
     lines = [
-        f"benchmark: {_word(table.benchmark)}",
+        f"benchmark: {_quote_word(table.benchmark)}",
         f"unit: {table.unit}",
         "points:" if table.entries else "points: []",
     ]
     for entry in table.entries:
-        lines.append(f"  - name: {_word(entry.name)}")
+        lines.append(f"  - name: {_quote_word(entry.name)}")
         if entry.rounds:
             lines.append(f"    rounds: {json.dumps(list(entry.rounds))}")
         if entry.variant != FULL:
-            lines.append(f"    variant: {_word(entry.variant)}")
+            lines.append(f"    variant: {_quote_word(entry.variant)}")
         lines.append(f"    batch_size: {entry.batch_size}")
-        lines.append(f"    epochs: {_flow([_plain(value) for value in entry.epochs])}")
-        lines.append(f"    hyperparameters: {_flow(dict(entry.hyperparameters))}")
+        lines.append(f"    epochs: {_flow_yaml([_plain_numbers(value) for value in entry.epochs])}")
+        lines.append(f"    hyperparameters: {_flow_yaml(dict(entry.hyperparameters))}")
         if entry.runs:
             lines.append("    runs:")
         for run in entry.runs:
-            epochs = None if run.epochs is None else _plain(run.epochs)
+            epochs = None if run.epochs is None else _plain_numbers(run.epochs)
             fields = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
-            lines.append(f"      - {_flow(fields | ({'sources': run.sources} if run.sources else {}))}")
+            lines.append(f"      - {_flow_yaml(fields | ({'sources': run.sources} if run.sources else {}))}")
     return table.header + "\n".join(lines) + "\n"
 
 

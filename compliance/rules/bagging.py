@@ -10,9 +10,10 @@ from common.values import is_stated
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import BAGGING, PROVENANCE, variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.rules.closed import configuration, configured
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 NONE = (None, "none")
 
@@ -39,16 +40,16 @@ class NoBagging(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        found = next(_bagged(log), None)
-        if found is None:
+        finding = next(_bagging_records(log), None)
+        if finding is None:
             return
-        record, kind = found
+        record, kind = finding
         message = f"the training samples are drawn at random (bagging {show(kind)}), so this is not an MLPerf result"
         severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
-        yield self.found(log.path, record.line, message, "a run on the whole training set", BAGGING, severity)
+        yield self.finding(log.path, record.line, message, "a run on the whole training set", BAGGING, severity)
 
 
-def _bagged(log: Log) -> Iterator[tuple[Record, object]]:
+def _bagging_records(log: Log) -> Iterator[tuple[Record, object]]:
     """Yield the records that state bagging, and its kind."""
     yield from ((record, record.value) for record in log[BAGGING] if record.value not in NONE)
     for record in log[PROVENANCE]:

@@ -15,9 +15,10 @@ from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import PROVENANCE, names_suite, variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column closed)"
 OURS = "docs/reference/profiles.md (logs of this suite)"
@@ -69,10 +70,10 @@ class Configuration(LogRule):
                 continue
             if case.division == "closed":
                 version = record.value["versions"][DISTRIBUTION]
-                yield from self._departures(log, record, compare(config, case.reference, case.round, version))
-            for key, value in find_log_values(case.reference).items():
+                yield from self._find_departures(log, record, compare(config, case.reference, case.round, version))
+            for key, log_value in find_log_values(case.reference).items():
                 if key in log.records:
-                    yield from self._contradiction(log, record, key, configured(value, config))
+                    yield from self._find_contradiction(log, record, key, configured(log_value, config))
 
     def _other_round(self, log: Log, record: Record, stated: Any, case: Case) -> Iterator[Finding]:
         """Yield a contradiction between the round of the configuration and that of the folder, or of the check."""
@@ -84,26 +85,28 @@ class Configuration(LogRule):
             f"the run was configured for round {show(stated)}, but is judged by the rules of round {case.round}{why}"
         )
         expected = "a folder of the run's own round" if in_folder else "the run's own round, see --round"
-        yield self.found(log.path, record.line, message, expected, PROVENANCE, ERROR if in_folder else WARNING)
+        yield self.finding(log.path, record.line, message, expected, PROVENANCE, ERROR if in_folder else WARNING)
 
-    def _departures(self, log: Log, record: Record, found: Comparison) -> Iterator[Finding]:
-        for row, value in found.refused[:MOST_KEYS]:
+    def _find_departures(self, log: Log, record: Record, comparison: Comparison) -> Iterator[Finding]:
+        for row, value in comparison.refused[:MOST_KEYS]:
             message = f"the configuration of the run has {row.key} {show(value)}"
-            yield self.found(log.path, record.line, message, f"{row.allowed.text} in closed: {row.cite}", row.key)
-        others = [row.key for row, _ in found.refused[MOST_KEYS:]]
+            yield self.finding(log.path, record.line, message, f"{row.allowed.text} in closed: {row.cite}", row.key)
+        others = [row.key for row, _ in comparison.refused[MOST_KEYS:]]
         if others:
-            message = f"the configuration of the run departs from closed in {len(others)} more keys: {_listed(others)}"
-            yield self.found(log.path, record.line, message, "", PROVENANCE)
+            message = (
+                f"the configuration of the run departs from closed in {len(others)} more keys: {_list_keys(others)}"
+            )
+            yield self.finding(log.path, record.line, message, "", PROVENANCE)
 
-    def _contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
+    def _find_contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
         if not is_stated(stated):
             return
-        wrong = next((one for one in log[key] if not _agree(one.value, stated)), None)
+        wrong = next((repeated for repeated in log[key] if not _values_agree(repeated.value, stated)), None)
         if wrong is not None:
             message = (
                 f"{key} is {show(wrong.value)}, but the configuration in line {record.line} makes it {show(stated)}"
             )
-            yield self.found(log.path, wrong.line, message, "what the run was configured with", key)
+            yield self.finding(log.path, wrong.line, message, "what the run was configured with", key)
 
 
 class Provenance(LogRule):
@@ -129,46 +132,48 @@ class Provenance(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        mark, line = _mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET10
+        mark, line = _find_mark(log, case) if variant_of(log) == FULL else ("", 0)  # a mini run is not closed: SET10
         if not mark:
             return
         record, start = log.first(PROVENANCE), log.first("run_start")
         if record is None:
             message = f"{mark}, so this suite made the log, but it has no provenance"
-            yield self.found(log.path, line, message, "the provenance that the trainer writes", PROVENANCE)
+            yield self.finding(log.path, line, message, "the provenance that the trainer writes", PROVENANCE)
             return
         if start is not None and record.order > start.order:
             message = f"the provenance comes after run_start, which is in line {start.line}"
-            yield self.found(log.path, record.line, message, "at the start of the initialisation", PROVENANCE)
+            yield self.finding(log.path, record.line, message, "at the start of the initialisation", PROVENANCE)
             return
         yield from self.exactly_once(log, PROVENANCE)
-        problem = _problem(record.value)
+        problem = _find_problem(record.value)
         if problem:
             expected = "the provenance that the trainer writes"
-            yield self.found(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
+            yield self.finding(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
             return
         version = record.value["versions"][DISTRIBUTION]
         if case.reference is not None and find_rows(case.reference):
-            found = compare(record.value["config"], case.reference, case.round, version)
-            yield from self._keys(log, record, found, case, version)
+            comparison = compare(record.value["config"], case.reference, case.round, version)
+            yield from self._check_keys(log, record, comparison, case, version)
         if PARAMETERS not in log.records:
             severity = ERROR if version_numbers(version) >= version_numbers(COMPLETE_SINCE) else WARNING
             message = f"{PARAMETERS} is not logged, which this suite does since version {COMPLETE_SINCE}"
-            yield self.found(log.path, record.line, message, "one record", PARAMETERS, severity)
+            yield self.finding(log.path, record.line, message, "one record", PARAMETERS, severity)
 
-    def _keys(self, log: Log, record: Record, found: Comparison, case: Case, version: Any) -> Iterator[Finding]:
+    def _check_keys(
+        self, log: Log, record: Record, comparison: Comparison, case: Case, version: Any
+    ) -> Iterator[Finding]:
         """Yield what is wrong with the keys of the configuration; those of a later version are not known here."""
         assert case.reference is not None
-        asked = {row.key for row in find_rows_of(case.reference, version) if row.allowed is not FREE}
-        known = version_numbers(COMPLETE_SINCE) <= version_numbers(version) <= version_numbers(VERSION)
-        severity = ERROR if known or asked <= set(found.missing) else WARNING
-        said = f"(the log is of version {show(version)}, this is {VERSION})"
-        if found.missing:
-            message = f"the configuration lacks {_listed(found.missing)} {said}"
-            yield self.found(log.path, record.line, message, "all keys of the trainer", PROVENANCE, severity)
-        if found.unknown:
-            message = f"the configuration has keys that are not known here: {_listed(found.unknown)} {said}"
-            yield self.found(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
+        required = {row.key for row in find_rows_of(case.reference, version) if row.allowed is not FREE}
+        is_known_version = version_numbers(COMPLETE_SINCE) <= version_numbers(version) <= version_numbers(VERSION)
+        severity = ERROR if is_known_version or required <= set(comparison.missing) else WARNING
+        versions = f"(the log is of version {show(version)}, this is {VERSION})"
+        if comparison.missing:
+            message = f"the configuration lacks {_list_keys(comparison.missing)} {versions}"
+            yield self.finding(log.path, record.line, message, "all keys of the trainer", PROVENANCE, severity)
+        if comparison.unknown:
+            message = f"the configuration has keys that are not known here: {_list_keys(comparison.unknown)} {versions}"
+            yield self.finding(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
 
 
 class NetworkSize(LogRule):
@@ -195,7 +200,7 @@ class NetworkSize(LogRule):
         for record in log[PARAMETERS]:
             if not is_integer(record.value) or record.value != expected:
                 message = f"the network has {show(record.value)} parameters"
-                yield self.found(log.path, record.line, message, f"{expected:,}", PARAMETERS)
+                yield self.finding(log.path, record.line, message, f"{expected:,}", PARAMETERS)
 
 
 def configuration(provenance: Any) -> Mapping[str, Any] | None:
@@ -206,7 +211,7 @@ def configuration(provenance: Any) -> Mapping[str, Any] | None:
     return config if isinstance(config, dict) else None
 
 
-def _mark(log: Log, case: Case) -> tuple[str, int]:
+def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     """Return what shows that this suite made the log, and in which line; ("", 0) if nothing does."""
     for key, value in MARKS:
         if key in log.records and log.value(key) == value:
@@ -222,7 +227,7 @@ def _mark(log: Log, case: Case) -> tuple[str, int]:
     return ("the package has the code of this suite as its implementation", 0) if case.suite_code else ("", 0)
 
 
-def _problem(provenance: Any) -> str:
+def _find_problem(provenance: Any) -> str:
     """Return what is wrong with the form of a provenance, "" if nothing is."""
     if not isinstance(provenance, dict):
         return f"is {show(provenance)}"
@@ -244,7 +249,7 @@ def configured(value: LogValue, config: Mapping[str, Any]) -> Any:
         return None
 
 
-def _agree(logged: Any, stated: Any) -> bool:
+def _values_agree(logged: Any, stated: Any) -> bool:
     """Tell whether a logged value is the one that was configured; a list of one value may be logged as the value."""
     if isinstance(logged, str) and isinstance(stated, str):
         return logged.strip().casefold() == stated.strip().casefold()
@@ -253,6 +258,6 @@ def _agree(logged: Any, stated: Any) -> bool:
     return same(logged, stated)
 
 
-def _listed(keys: Iterable[str]) -> str:
+def _list_keys(keys: Iterable[str]) -> str:
     """Return the first keys, long ones cut, and how many more there are."""
     return listed([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)

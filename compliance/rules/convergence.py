@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.reference import since
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
-from compliance.rules.rule import STRICT, SetRule, SubmissionsRule, show
+from compliance.rules.rule import SetRule, SubmissionsRule, show
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict
@@ -59,7 +60,7 @@ class Convergence(SetRule):
         elif results.bypasses:
             more = f" The submitter asked for the bypass ({results.bypasses[0]}); the committee's answer is --waivers."
         message = f"RCP test failed ({verdict.case}): {verdict.message}{more}"
-        yield self.found(results.folder, 0, message, "convergence not faster than the reference", severity=severity)
+        yield self.finding(results.folder, 0, message, "convergence not faster than the reference", severity=severity)
 
 
 class PruningAgrees(SetRule):
@@ -83,10 +84,10 @@ class PruningAgrees(SetRule):
             return
         if ours.passed is not theirs.passed or abs(ours.normalization - theirs.normalization) > 1e-9:
             message = (
-                f"true envelope: {_short(ours)}; official pruning and interpolation: {_short(theirs)}"
+                f"true envelope: {_shorten_reason(ours)}; official pruning and interpolation: {_shorten_reason(theirs)}"
                 f" ({theirs.official_message})"
             )
-            yield self.found(results.folder, 0, message)
+            yield self.finding(results.folder, 0, message)
 
 
 class NormalizedScore(SetRule):
@@ -106,7 +107,7 @@ class NormalizedScore(SetRule):
         verdict = results.judged_convergence
         if verdict is not None and verdict.passed and verdict.normalization > 1:
             message = f"faster than the reference mean: the score is normalised by {verdict.normalization:.6f}"
-            yield self.found(results.folder, 0, message)
+            yield self.finding(results.folder, 0, message)
 
 
 class ReferenceSettings(SetRule):
@@ -133,7 +134,7 @@ class ReferenceSettings(SetRule):
 
         for key, reference, logged in compare_hyperparameters(verdict.point, run.settings):
             message = f"{key} is {show(logged)}, the reference runs {verdict.point.name} had {show(reference)}"
-            yield self.found(run.path, run.lines.get(key, 0), message, show(reference), key)
+            yield self.finding(run.path, run.lines.get(key, 0), message, show(reference), key)
 
 
 class CommitteeScaling(SetRule):
@@ -155,7 +156,7 @@ class CommitteeScaling(SetRule):
         if factor is not None and abs(factor - computed) > 1e-9:
             message = f"scaling.json says {factor}, the convergence test gives {computed}"
             severity = WARNING if results.strict else NOTE
-            yield self.found(results.folder, 0, message, "the factor of the convergence test", severity=severity)
+            yield self.finding(results.folder, 0, message, "the factor of the convergence test", severity=severity)
 
 
 class WaiversUsed(SubmissionsRule):
@@ -178,7 +179,7 @@ class WaiversUsed(SubmissionsRule):
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for waiver, message in unused(submissions.waivers, submissions.sets):
-            yield self.found(waiver.path, waiver.line, message, "the exact name of a result that fails RCP01")
+            yield self.finding(waiver.path, waiver.line, message, "the exact name of a result that fails RCP01")
 
 
 class ScalingFile(SetRule):
@@ -204,7 +205,7 @@ class ScalingFile(SetRule):
         scaling = results.scaling_file
         if scaling is not None and scaling.problem:
             expected = '{"scaling_factor": a number of at least 1}'
-            yield self.found(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected)
+            yield self.finding(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected)
 
 
 def _why_not(results: ResultSet) -> str:
@@ -216,5 +217,5 @@ def _why_not(results: ResultSet) -> str:
     return f"convergence not tested: the {problem} has no reference convergence points of round {results.round}"
 
 
-def _short(verdict: Verdict) -> str:
+def _shorten_reason(verdict: Verdict) -> str:
     return f"{'pass' if verdict.passed else 'fail'}, factor {verdict.normalization:.4f}"

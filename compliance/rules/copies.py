@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from operator import eq
 
 from common.tree import ANYWHERE
-from compliance.logs.run import Run
+from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, same_times
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.model.likeness import EXACT_MS, alike, equal_values, same_times
+from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Submissions
 from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet, names_of
-from compliance.rules.rule import STRICT, SetRule, SubmissionsRule
+from compliance.rules.rule import SetRule, SubmissionsRule
 from compliance.rules.runs import RESULTS
 from compliance.rules.seeds import SEEDS, SeedsUnique
 from compliance.rules.settings import seed_of
@@ -21,7 +22,7 @@ from compliance.rules.settings import seed_of
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
 ONE_FOLDER = "the official tools look at one folder at a time"
 SHOWN = 3
-Pair = tuple[Run, Run]
+Pair = tuple[JudgedRun, JudgedRun]
 
 
 class NoCopies(SetRule):
@@ -43,12 +44,12 @@ class NoCopies(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
-        for one, other in pairs[:SHOWN]:
-            message = f"duplicate log: {how_alike(one, other, os.path.basename(one.path))}"
-            yield self.found(other.path, 0, message, "a run for each log")
+        for first, second in pairs[:SHOWN]:
+            message = f"duplicate log: {how_alike(first, second, os.path.basename(first.path))}"
+            yield self.finding(second.path, 0, message, "a run for each log")
         if len(pairs) > SHOWN:
-            message = f"{len(pairs) - SHOWN} more duplicate logs: {_named(pairs[SHOWN:])}"
-            yield self.found(pairs[SHOWN][1].path, 0, message, "a run for each log")
+            message = f"{len(pairs) - SHOWN} more duplicate logs: {_name_pairs(pairs[SHOWN:])}"
+            yield self.finding(pairs[SHOWN][1].path, 0, message, "a run for each log")
 
 
 class UsedOnce(SubmissionsRule):
@@ -70,9 +71,9 @@ class UsedOnce(SubmissionsRule):
         for copies, pairs in _of_kind(submissions, TIMES):
             same = [pair for pair in pairs if _same_log(*pair)]
             if same:
-                message = f"the same run is used twice: {_whose(copies, same)}"
-                severity = WARNING if _tolerable(copies) else ERROR
-                yield self.found(same[0][1].path, 0, message, "runs for each result", severity=severity)
+                message = f"the same run is used twice: {_describe_owners(copies, same)}"
+                severity = WARNING if _is_tolerable(copies) else ERROR
+                yield self.finding(same[0][1].path, 0, message, "runs for each result", severity=severity)
 
 
 class NoEditedCopies(SubmissionsRule):
@@ -94,9 +95,10 @@ class NoEditedCopies(SubmissionsRule):
         for copies, pairs in _of_kind(submissions, TIMES):
             edited = [pair for pair in pairs if not _same_log(*pair)]
             if edited:
-                one, other = edited[0]
-                message = f"a copy with edited times: {_whose(copies, edited)}; {how_alike(one, other, 'the other')}"
-                yield self.found(other.path, 0, message, "runs for each result")
+                first, second = edited[0]
+                alike_as = how_alike(first, second, "the other")
+                message = f"a copy with edited times: {_describe_owners(copies, edited)}; {alike_as}"
+                yield self.finding(second.path, 0, message, "runs for each result")
 
 
 class OwnResults(SetRule):
@@ -123,10 +125,10 @@ class OwnResults(SetRule):
         if SeedsUnique.applies(results.round, results.judged_as, results.profile):
             pairs = [pair for pair in pairs if not _same_seeds(*pair)]  # RUN04 says it
         if pairs:
-            one, other = pairs[0]
+            first, second = pairs[0]
             logs = list({run.path: run for pair in pairs for run in pair}.values())
-            message = f"{_how_equal(one, other)} in {len(logs)} logs: {names_of(logs)}"
-            yield self.found(other.path, 0, message, "results of its own for each run")
+            message = f"{_how_equal(first, second)} in {len(logs)} logs: {names_of(logs)}"
+            yield self.finding(second.path, 0, message, "results of its own for each run")
 
 
 class ResultsOfOneResult(SubmissionsRule):
@@ -144,54 +146,54 @@ class ResultsOfOneResult(SubmissionsRule):
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies, pairs in _of_kind(submissions, VALUES):
-            one, other = pairs[0]
-            message = f"{_how_equal(one, other)}: {_whose(copies, pairs)}"
-            yield self.found(other.path, 0, message, "runs for each result")
+            first, second = pairs[0]
+            message = f"{_how_equal(first, second)}: {_describe_owners(copies, pairs)}"
+            yield self.finding(second.path, 0, message, "runs for each result")
 
 
 # -- what the rules share ------------------------------------------------------------------------------------
 
 
-def how_alike(one: Run, other: Run, name: str) -> str:
+def how_alike(first: JudgedRun, second: JudgedRun, name: str) -> str:
     """Return what of one run the other one repeats; name: what to call the first one."""
-    if same_times(one.fingerprint, other.fingerprint):
-        return f"{'byte-identical to' if _identical(one.path, other.path) else 'the times are those of'} {name}"
-    like = alike(one.fingerprint, other.fingerprint)
+    if same_times(first.fingerprint, second.fingerprint):
+        return f"{'byte-identical to' if _are_identical(first.path, second.path) else 'the times are those of'} {name}"
+    like = alike(first.fingerprint, second.fingerprint)
     if like is None:
         return f"the intervals are those of {name}, slightly changed"
     count = f"all {like.count}" if like.equal == like.count else f"{like.equal} of {like.count}"
     are = "are" if like.scale == 1 else f"are {1 / like.scale:.5g} times"
     how = "to the millisecond" if like.tolerance_ms == EXACT_MS else f"within {like.tolerance_ms:.0f} ms"
     intervals = "intervals from epoch to epoch" if like.periods else "intervals"
-    return f"{count} {intervals} {are} those of {name} {how}{_later(one, other)}"
+    return f"{count} {intervals} {are} those of {name} {how}{_describe_delay(first, second)}"
 
 
-def _how_equal(one: Run, other: Run) -> str:
-    count = equal_values(one.fingerprint, other.fingerprint)
-    exact = sum(map(eq, one.fingerprint.values, other.fingerprint.values)) == count
+def _how_equal(first: JudgedRun, second: JudgedRun) -> str:
+    count = equal_values(first.fingerprint, second.fingerprint)
+    exact = sum(map(eq, first.fingerprint.values, second.fingerprint.values)) == count
     return f"{count} evaluation results are equal {'to the last bit' if exact else 'but for rounding'}"
 
 
-def _later(one: Run, other: Run) -> str:
-    if one.start_ms is None or other.start_ms is None:
+def _describe_delay(first: JudgedRun, second: JudgedRun) -> str:
+    if first.start_ms is None or second.start_ms is None:
         return ""
-    hours = abs(other.start_ms - one.start_ms) / 3_600_000
+    hours = abs(second.start_ms - first.start_ms) / 3_600_000
     how_long = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
-    return f", {how_long} {'later' if other.start_ms > one.start_ms else 'earlier'}"
+    return f", {how_long} {'later' if second.start_ms > first.start_ms else 'earlier'}"
 
 
-def _same_log(one: Run, other: Run) -> bool:
+def _same_log(run: JudgedRun, other: JudgedRun) -> bool:
     """Tell whether two logs are of one run, with nothing of it edited but who submits it as what."""
-    first, second = one.fingerprint, other.fingerprint
+    first, second = run.fingerprint, other.fingerprint
     return same_times(first, second) and first.values == second.values
 
 
-def _same_seeds(one: Run, other: Run) -> bool:
-    seeds, others = ([seed_of(value) for _, _, _, value in run.seeds] for run in (one, other))
+def _same_seeds(first: JudgedRun, second: JudgedRun) -> bool:
+    seeds, others = ([seed_of(value) for _, _, _, value in run.seeds] for run in (first, second))
     return bool(seeds) and seeds == others
 
 
-def _tolerable(copies: Copies) -> bool:
+def _is_tolerable(copies: Copies) -> bool:
     """Tell whether no rule forbids it: another round, or time to train and throughput of one organisation."""
     one, other = copies.first, copies.second
     both_metrics = one.scaling != other.scaling and one.organisation == other.organisation
@@ -204,21 +206,23 @@ def _of_kind(submissions: Submissions, kind: str) -> Iterator[tuple[Copies, list
             yield copies, copies.pairs
 
 
-def _whose(copies: Copies, pairs: list[Pair]) -> str:
+def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
     logs = "a log" if len(pairs) == 1 else f"{len(pairs)} logs"
     verb = "is that" if len(pairs) == 1 else "are those"
     one, other = copies.first, copies.second
-    return f"{logs} of {other.name} (round {other.round}) {verb} of {one.name} (round {one.round}): {_named(pairs)}"
+    return (
+        f"{logs} of {other.name} (round {other.round}) {verb} of {one.name} (round {one.round}): {_name_pairs(pairs)}"
+    )
 
 
-def _named(pairs: list[Pair]) -> str:
-    names = [f"{os.path.basename(other.path)} = {os.path.basename(one.path)}" for one, other in pairs]
+def _name_pairs(pairs: list[Pair]) -> str:
+    names = [f"{os.path.basename(second.path)} = {os.path.basename(first.path)}" for first, second in pairs]
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def _identical(one: str, other: str) -> bool:
+def _are_identical(path: str, other: str) -> bool:
     try:
-        with ANYWHERE.open(one) as first, ANYWHERE.open(other) as second:
+        with ANYWHERE.open(path) as first, ANYWHERE.open(other) as second:
             while True:
                 block, same = first.read(1 << 20), second.read(1 << 20)
                 if block != same:

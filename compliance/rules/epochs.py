@@ -13,9 +13,10 @@ from compliance.benchmarks import REFERENCES
 from compliance.logs.course import Block, Course, Numbered, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import WARNING, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
 """Epochs that run_stop may cut short: the last, and one that starts early."""
@@ -40,18 +41,20 @@ class Blocks(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for start in log["block_start"]:
             if not before(log, "run_start", start):
-                yield self.found(log.path, start.line, "block_start before run_start", "after run_start", "block_start")
-            if not has_field(start, "epoch_count") or not self._positive(start):
+                yield self.finding(
+                    log.path, start.line, "block_start before run_start", "after run_start", "block_start"
+                )
+            if not has_field(start, "epoch_count") or not self._is_positive(start):
                 message = "block_start without a positive epoch_count"
-                yield self.found(log.path, start.line, message, '"epoch_count": n', "block_start")
+                yield self.finding(log.path, start.line, message, '"epoch_count": n', "block_start")
         for key in ("block_start", "block_stop"):
             for record in log[key]:
                 if not has_field(record, "first_epoch_num"):
                     message = f"{key} without first_epoch_num"
-                    yield self.found(log.path, record.line, message, '"first_epoch_num": n', key)
+                    yield self.finding(log.path, record.line, message, '"first_epoch_num": n', key)
 
     @staticmethod
-    def _positive(start: Record) -> bool:
+    def _is_positive(start: Record) -> bool:
         try:
             return bool(start.metadata["epoch_count"] > 0)
         except (TypeError, KeyError, IndexError):
@@ -81,23 +84,23 @@ class Epochs(LogRule):
             block = "block_start" if key.endswith("start") else "block_stop"
             if not log[key] and not log[block]:
                 message = f"neither {key} nor {block} is logged"
-                yield self.found(log.path, 0, message, f"at least one {key}", key)
+                yield self.finding(log.path, 0, message, f"at least one {key}", key)
                 if not case.strict:
-                    yield self.found(log.path, 0, message, f"at least one {block}", block)
-            yield from self._numbers(log, key, case)
+                    yield self.finding(log.path, 0, message, f"at least one {block}", block)
+            yield from self._check_numbers(log, key, case)
 
-    def _numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
+    def _check_numbers(self, log: Log, key: str, case: Case) -> Iterator[Finding]:
         if len(log.numbered(key)) == len(log[key]):
             return
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
             message = f"epoch_num missing in the metadata of {key}{more(missing, 'records')}"
-            yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
-        told = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
-        wrong = [record for record in told if not is_number(record.meta("epoch_num"))]
+            yield self.finding(log.path, missing[0].line, message, '"epoch_num": n', key)
+        records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
+        wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
         if wrong:
             message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, 'records')}"
-            yield self.found(log.path, wrong[0].line, message, "a number", key)
+            yield self.finding(log.path, wrong[0].line, message, "a number", key)
 
 
 class EpochOrder(LogRule):
@@ -122,29 +125,29 @@ class EpochOrder(LogRule):
         course = course_of(log, case)
         if misnumbered(course):
             return  # ORD14 says so
-        found = [
-            *self._breaks(log, "epoch_start", course.epochs),
-            *self._breaks(log, "epoch_stop", course.epoch_stops),
-            *self._returns(log, course.evaluations),
+        wrong = [
+            *self._find_break(log, "epoch_start", course.epochs),
+            *self._find_break(log, "epoch_stop", course.epoch_stops),
+            *self._find_return(log, course.evaluations),
             *self._block_breaks(log, course.blocks),
         ]
-        if found:
+        if wrong:
             # One lost or swapped epoch shows in several keys.
-            yield min(found, key=lambda finding: finding.line)
+            yield min(wrong, key=lambda finding: finding.line)
 
-    def _breaks(self, log: Log, key: str, numbered: list[Numbered]) -> Iterator[Finding]:
+    def _find_break(self, log: Log, key: str, numbered: list[Numbered]) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it; several ranks may log the same stop."""
         numbers = [number for number, _ in numbered]
         if not numbers or numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
             return
         for (last, _), (number, record) in pairwise(numbered):
             if number != last + 1 and (number != last or key == "epoch_start"):
-                what = "repeats" if number == last else "goes back to" if number < last else "skips to"
-                message = f"epoch order: {key} {what} epoch {number} after epoch {last}"
-                yield self.found(log.path, record.line, message, f"epoch {last} + 1", key)
+                verb = "repeats" if number == last else "goes back to" if number < last else "skips to"
+                message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
+                yield self.finding(log.path, record.line, message, f"epoch {last} + 1", key)
                 return
 
-    def _returns(self, log: Log, evaluations: list[Numbered]) -> Iterator[Finding]:
+    def _find_return(self, log: Log, evaluations: list[Numbered]) -> Iterator[Finding]:
         """Yield the first evaluation that goes back: there may be none or several in an epoch."""
         numbers = [number for number, _ in evaluations]
         if numbers == sorted(numbers):
@@ -152,14 +155,14 @@ class EpochOrder(LogRule):
         for (last, _), (number, record) in pairwise(evaluations):
             if number < last:
                 message = f"epoch order: eval_start goes back to epoch {number} after epoch {last}"
-                yield self.found(log.path, record.line, message, f"epoch {last} or later", "eval_start")
+                yield self.finding(log.path, record.line, message, f"epoch {last} or later", "eval_start")
                 return
 
     def _block_breaks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:
         for before_, block in pairwise(blocks):
             if block.first != before_.last + 1:
                 message = f"epoch order: a block starts with epoch {block.first} after epoch {before_.last}"
-                yield self.found(log.path, block.start.line, message, f"epoch {before_.last} + 1", "block_start")
+                yield self.finding(log.path, block.start.line, message, f"epoch {before_.last} + 1", "block_start")
                 return
 
 
@@ -190,27 +193,27 @@ class EpochPairs(LogRule):
             starts = until(end, log.numbered(f"{name}_start", field))
             stops = until(end, log.numbered(f"{name}_stop", field))
             if [number for number, _ in starts] != [number for number, _ in stops]:
-                yield from self._unpaired(log, name, by_number(starts), by_number(stops))
+                yield from self._find_unpaired(log, name, by_number(starts), by_number(stops))
 
-    def _unpaired(
+    def _find_unpaired(
         self, log: Log, name: str, starts: dict[float, list[Record]], stops: dict[float, list[Record]]
     ) -> Iterator[Finding]:
         ended = max(stops, default=float("-inf"))
         cut_short = [n for n in starts if n > ended and n not in stops]
         limit = ended if len(cut_short) <= CUT_SHORT else float("inf")
-        open_ = [n for n, found in starts.items() if len(found) > len(stops.get(n, ())) and n < limit]
+        open_ = [n for n, records in starts.items() if len(records) > len(stops.get(n, ())) and n < limit]
         if open_:
             ends = len(stops.get(open_[0], ()))
             has = (
                 f"is logged {len(starts[open_[0]])} times, {name}_stop {ends} times" if ends else f"has no {name}_stop"
             )
             message = f"{name}_start of epoch {show(open_[0])} {has}{more(open_, 'records')}"
-            yield self.found(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
+            yield self.finding(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(open_):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
-            yield self.found(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
+            yield self.finding(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
 
 
 class TrainingTimed(LogRule):
@@ -237,9 +240,9 @@ class TrainingTimed(LogRule):
         if untimed:
             first = min(untimed, key=FILE_ORDER)
             epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
-            what = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
-            message = f"{what} before run_start of line {start.line}: they are not timed"
-            yield self.found(log.path, first.line, message, "after run_start", first.key)
+            subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
+            message = f"{subject} before run_start of line {start.line}: they are not timed"
+            yield self.finding(log.path, first.line, message, "after run_start", first.key)
 
 
 class FirstEpoch(LogRule):
@@ -267,7 +270,7 @@ class FirstEpoch(LogRule):
             first, key = min(course.numbers), "epoch_start" if course.epochs else "block_start"
             record = course.training(first)
             message = f"the epochs are numbered from {show(first)} to {show(max(course.numbers))}"
-            yield self.found(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
+            yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
 
 
 class Samples(LogRule):
@@ -291,14 +294,14 @@ class Samples(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         step, course = samples_per_epoch(log, case), course_of(log, case)
         if step:
-            found = wrong_samples(course.epochs, step)
-            if found is None and not course.untrained:  # ORD16 says so
-                found = wrong_samples(course.evaluations, step)
-            if found:
-                record, last, number = found
+            wrong = wrong_samples(course.epochs, step)
+            if wrong is None and not course.untrained:  # ORD16 says so
+                wrong = wrong_samples(course.evaluations, step)
+            if wrong:
+                record, last, number = wrong
                 message = f"{record.key} has {show(number)} samples after {show(last)}"
                 expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
-                yield self.found(log.path, record.line, message, expected, record.key)
+                yield self.finding(log.path, record.line, message, expected, record.key)
 
 
 class StopNumber(LogRule):
@@ -331,7 +334,7 @@ class StopNumber(LogRule):
             # The number may count epochs from 0 or from 1.
             if is_number(number) and not min(evaluated, trained) - 1 <= number <= max(evaluated, trained) + 1:
                 message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
-                yield self.found(log.path, stop.line, message, show(trained), "run_stop")
+                yield self.finding(log.path, stop.line, message, show(trained), "run_stop")
                 return
 
 
@@ -349,8 +352,8 @@ def counts_samples(case: Case) -> bool:
 def samples_per_epoch(log: Log, case: Case) -> int:
     """Return by how many samples epoch_num grows, 0 if the benchmark counts epochs or the log does not say it."""
     factors = [log.value(key) for key in ("val_every_iters", "global_batch_size")]
-    known = counts_samples(case) and all(is_integer(factor) and factor > 0 for factor in factors)
-    return int(factors[0]) * int(factors[1]) if known else 0
+    complete = counts_samples(case) and all(is_integer(factor) and factor > 0 for factor in factors)
+    return int(factors[0]) * int(factors[1]) if complete else 0
 
 
 def misnumbered(course: Course) -> bool:
@@ -371,6 +374,6 @@ def wrong_samples(numbered: list[Numbered], step: int) -> tuple[Record, float, f
     return None
 
 
-def more(found: Sized, what: str) -> str:
+def more(items: Sized, noun: str) -> str:
     """Return how many there are, for the end of a message about the first; "" if it is the only one."""
-    return f" ({len(found)} such {what})" if len(found) > 1 else ""
+    return f" ({len(items)} such {noun})" if len(items) > 1 else ""

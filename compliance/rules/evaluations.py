@@ -12,12 +12,13 @@ from common.values import is_number
 from compliance.logs.course import Course, Numbered, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
 from compliance.rules.order import LOGGING
 from compliance.rules.pace import SHORTEST_SHARE
 from compliance.rules.quality import CONVERGENCE
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
@@ -63,7 +64,7 @@ class EvaluatedEpoch(LogRule):
         message = (
             f"evaluation of epoch {show(number)} before its training: {why}{more(course.untrained, 'evaluations')}"
         )
-        yield self.found(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
+        yield self.finding(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
 
 
 class EvaluationsReport(LogRule):
@@ -93,20 +94,20 @@ class EvaluationsReport(LogRule):
         key, course = case.reference.target.key, course_of(log, case)
         if _numbers_lost(log, key) or course.untrained:
             return  # QUA02 or ORD16 says so
-        silent = self._silent(log, key, course)
+        silent = self._find_silent(log, key, course)
         if silent:
             number, stopped = silent[0]
             message = f"eval without result: no {key} for epoch {show(number)}{more(silent, 'evaluations')}"
-            yield self.found(log.path, stopped.line, message, f"{key} with epoch_num {show(number)}", key)
+            yield self.finding(log.path, stopped.line, message, f"{key} with epoch_num {show(number)}", key)
 
     @staticmethod
-    def _silent(log: Log, key: str, course: Course) -> list[Numbered]:
+    def _find_silent(log: Log, key: str, course: Course) -> list[Numbered]:
         """Return number and eval_stop of the evaluations whose result is nowhere."""
-        found = log.numbered(key)
+        pairs = log.numbered(key)
         stops = course.evaluation_stops
-        if [number for number, _ in found] == [number for number, _ in stops]:
+        if [number for number, _ in pairs] == [number for number, _ in stops]:
             return []
-        results = Counter(number for number, _ in found)
+        results = Counter(number for number, _ in pairs)
         again = [(number, one) for number, each in course.repeated.items() for one in each[1:]]
         placed = [(number, course.evaluation_before(one)) for number, one in [*course.misplaced, *again]]
         # A result with a wrong number is the result of the evaluation before it.
@@ -116,8 +117,8 @@ class EvaluationsReport(LogRule):
             starts = course.evaluations_of.get(number, [])
             stopped = _last_of_each(starts, ends)
             if missing := max(0, len(stopped) - results[number]):
-                given = {_evaluation(starts, one) for of, one in found if of == number}
-                stopped.sort(key=lambda stop: _evaluation(starts, stop) in given)
+                evaluations = {_evaluation_index(starts, one) for of, one in pairs if of == number}
+                stopped.sort(key=lambda stop: _evaluation_index(starts, stop) in evaluations)
                 silent += [(number, stop) for stop in stopped[:missing]]
         return silent
 
@@ -147,7 +148,7 @@ class Uncounted(LogRule):
             inside = {record.order for record in log.course(target.key).counted}
             first = next(record for record in log[target.key] if record.order not in inside)
             message = f"{uncounted} evaluations before the first epoch_start or after run_stop do not count"
-            yield self.found(log.path, first.line, message, "evaluations inside the run", target.key)
+            yield self.finding(log.path, first.line, message, "evaluations inside the run", target.key)
 
 
 class ResultPlace(LogRule):
@@ -179,13 +180,13 @@ class ResultPlace(LogRule):
             return
         # Results of an evaluation with a wrong number are ORD16's.
         wrong = {record.order for _, record in course.untrained}
-        placed = [(one, course.evaluation_before(one[1])) for one in course.misplaced]
-        lost = [(one, before) for one, before in placed if before is None or before[1].order not in wrong]
+        placed = [(pair, course.evaluation_before(pair[1])) for pair in course.misplaced]
+        lost = [(pair, before) for pair, before in placed if before is None or before[1].order not in wrong]
         if lost:
             (number, record), before = lost[0]
             last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
             message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
-            yield self.found(
+            yield self.finding(
                 log.path, record.line, message, f"eval_start of epoch {show(number)} before it", record.key
             )
 
@@ -217,15 +218,19 @@ class OneResult(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
-        found = [choice for number in course.repeated for choice in _choices(course, number, case.round == "0.7")]
-        if found:
-            first = found[0]
+        choices = [
+            choice for number in course.repeated for choice in _competing_results(course, number, case.round == "0.7")
+        ]
+        if choices:
+            first = choices[0]
             epoch = show(first.record.meta("epoch_num"))
-            what = "a second result in one evaluation" if first.inside else "evaluated again without training between"
+            problem = (
+                "a second result in one evaluation" if first.inside else "evaluated again without training between"
+            )
             values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
-            message = f"epoch {epoch}: {what}: {values}{more(found, 'results')}"
+            message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
-            yield self.found(log.path, first.record.line, message, expected, first.record.key)
+            yield self.finding(log.path, first.record.line, message, expected, first.record.key)
 
 
 class Steps(LogRule):
@@ -255,25 +260,27 @@ class Steps(LogRule):
         starts, stops = steps(course.epochs), steps(course.epoch_stops)
         usual = _usual_steps(starts, stops)
         if usual > 0 and not log["run_resumed"]:
-            yield from self._short(log, course, starts, usual)
+            yield from self._find_short(log, course, starts, usual)
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
             # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.
-            yield from self._outside(log, course, starts, stops, usual > 0)
+            yield from self._find_outside(log, course, starts, stops, usual > 0)
         if len(set(starts.values())) > 1:  # otherwise steps are counted within each epoch
-            yield from self._jumps(log, course, starts, stops)
+            yield from self._find_jumps(log, course, starts, stops)
 
-    def _short(self, log: Log, course: Course, starts: Numbers, usual: float) -> Iterator[Finding]:
+    def _find_short(self, log: Log, course: Course, starts: Numbers, usual: float) -> Iterator[Finding]:
         """Yield the first epoch but the last, which the target may end, of less than half of the usual steps."""
         ended = [(number, record, record.meta("step_num")) for number, record in course.epoch_stops]
-        told = [(n, record, step - starts[n]) for n, record, step in ended if n in starts and is_number(step)]
+        measured = [(n, record, step - starts[n]) for n, record, step in ended if n in starts and is_number(step)]
         last = course.epochs[-1][0]
-        short = [(n, record, count) for n, record, count in told if n != last and 0 <= count < SHORT_STEPS * usual]
+        short = [(n, record, count) for n, record, count in measured if n != last and 0 <= count < SHORT_STEPS * usual]
         if short:
             number, record, count = short[0]
             message = f"epoch {show(number)} is trained for {show(count)} steps{more(short, 'epochs')}"
-            yield self.found(log.path, record.line, message, f"about {show(usual)}, as other epochs", record.key)
+            yield self.finding(log.path, record.line, message, f"about {show(usual)}, as other epochs", record.key)
 
-    def _outside(self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool) -> Iterator[Finding]:
+    def _find_outside(
+        self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool
+    ) -> Iterator[Finding]:
         """Yield the first result whose step is not one of its epoch. trained: nor may it be that of epoch_start."""
         for number, record in course.results:
             step, begin, end = record.meta("step_num"), starts.get(number), stops.get(number)
@@ -286,25 +293,25 @@ class Steps(LogRule):
                 message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
                 least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
                 expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
-                yield self.found(log.path, record.line, message, expected, record.key)
+                yield self.finding(log.path, record.line, message, expected, record.key)
                 return
 
-    def _jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
+    def _find_jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
         """Yield a warning where the steps of an epoch are missing between two epochs, or half of them counted twice."""
         for (last, _), (number, record) in pairwise(course.epochs):
             if number == last + 1 and last in stops and last in starts and number in starts:
                 missing, length = starts[number] - stops[last], stops[last] - starts[last]
                 if length > 0 and (missing >= length or missing <= -length / 2):
-                    what = "not logged between" if missing > 0 else "counted twice, in"
-                    message = f"{show(abs(missing))} steps are {what} epoch {show(last)} and {show(number)}"
-                    yield self.found(log.path, record.line, message, show(stops[last]), "epoch_start", WARNING)
+                    verb = "not logged between" if missing > 0 else "counted twice, in"
+                    message = f"{show(abs(missing))} steps are {verb} epoch {show(last)} and {show(number)}"
+                    yield self.finding(log.path, record.line, message, show(stops[last]), "epoch_start", WARNING)
                     return
 
 
 def _usual_steps(starts: Numbers, stops: Numbers) -> float:
     """Return how many steps most epochs, or the longer ones of unequal epochs, are trained for; 0 if not logged."""
-    found = sorted(stops[number] - start for number, start in starts.items() if number in stops)
-    return found[3 * len(found) // 4] if found else 0
+    lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
+    return lengths[3 * len(lengths) // 4] if lengths else 0
 
 
 class _Choice(NamedTuple):
@@ -315,7 +322,7 @@ class _Choice(NamedTuple):
     inside: bool
 
 
-def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_Choice]:
+def _competing_results(course: Course, number: float, steps_optional: bool) -> Iterator[_Choice]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
     Several ranks may log the same result. steps_optional: without step_num, time between results is training.
@@ -325,7 +332,7 @@ def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_C
     amounts: dict[Any, Record] = {}
     last: Record | None = None
     for record in course.repeated[number]:
-        step, value = _exact(record.meta("step_num")), _exact(record.value)
+        step, value = _exact_text(record.meta("step_num")), _exact_text(record.value)
         if (step, value) in seen:
             continue
         seen.add((step, value))
@@ -334,30 +341,30 @@ def _choices(course: Course, number: float, steps_optional: bool) -> Iterator[_C
         before = amounts.get(step)
         if 0 < evaluations < len(seen):
             yield _Choice(record, before or course.repeated[number][0], True)
-        elif before and not (steps_optional and step is None and _trained(course, before, evaluation)):
+        elif before and not (steps_optional and step is None and _has_trained(course, before, evaluation)):
             yield _Choice(record, before, False)
         elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
             yield _Choice(record, last, False)
         last = amounts[step] = record
 
 
-def _trained(course: Course, result: Record, evaluation: Record) -> bool:
+def _has_trained(course: Course, result: Record, evaluation: Record) -> bool:
     """Tell whether there is time for training between a result and the next evaluation."""
     return evaluation.time_ms - result.time_ms >= SHORTEST_SHARE * course.usual_ms
 
 
 def _last_of_each(starts: list[Record], stops: list[Record]) -> list[Record]:
     """Return one eval_stop of each evaluation of an epoch: several ranks may log the same start and stop."""
-    places = [_evaluation(starts, stop) for stop in stops]
-    return [stop for before, place, stop in zip([-1, *places], places, stops, strict=False) if place != before]
+    places = [_evaluation_index(starts, stop) for stop in stops]
+    return [stop for before, position, stop in zip([-1, *places], places, stops, strict=False) if position != before]
 
 
-def _evaluation(starts: list[Record], record: Record) -> int:
+def _evaluation_index(starts: list[Record], record: Record) -> int:
     """Return in which evaluation of its epoch a record lies, from 1; 0 before the first of them."""
     return bisect_left(starts, record.order, key=FILE_ORDER)
 
 
-def _exact(value: Any) -> Any:
+def _exact_text(value: Any) -> Any:
     """Return what only equal values share, to the last bit: results that differ there are two results."""
     return value if is_number(value) or value is None else repr(value)
 

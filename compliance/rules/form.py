@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import Finding
-from compliance.rules.rule import STRICT, Case, LogRule
+from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
@@ -33,12 +34,14 @@ class Readable(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "unreadable"):
-            yield self.found(log.path, 0, f"cannot be read: {problem.detail}", "a readable text or gzip file")
+            yield self.finding(log.path, 0, f"cannot be read: {problem.detail}", "a readable text or gzip file")
         for problem in problems(log, "too large"):
-            yield self.found(log.path, 0, f"contains more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB")
+            yield self.finding(
+                log.path, 0, f"contains more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB"
+            )
         for problem in problems(log, "too many records"):
             message = f"too many records: only the first {problem.detail} that rules need are judged"
-            yield self.found(log.path, problem.line, message, "a few thousand at most")
+            yield self.finding(log.path, problem.line, message, "a few thousand at most")
 
 
 class Encoded(LogRule):
@@ -53,7 +56,7 @@ class Encoded(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "encoding"):
-            yield self.found(log.path, 1, f"the encoding is {problem.detail}", "ASCII, UTF-8 or Latin-1 text")
+            yield self.finding(log.path, 1, f"the encoding is {problem.detail}", "ASCII, UTF-8 or Latin-1 text")
 
 
 class HoldsRecords(LogRule):
@@ -68,7 +71,7 @@ class HoldsRecords(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log.record_count and not problems(log, "unreadable", "encoding", "compressed"):
-            yield self.found(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
+            yield self.finding(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
 
 
 class Parses(LogRule):
@@ -100,13 +103,13 @@ class Parses(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         kinds = [kind for kind in self.TEXTS if case.strict or kind != "field type"]
-        found = problems(log, *kinds)
-        for problem in found[:SHOWN]:
+        reported = problems(log, *kinds)
+        for problem in reported[:SHOWN]:
             message = self.TEXTS[problem.kind].format(problem.detail)
-            yield self.found(log.path, problem.line, message, "`:::MLLOG {json object}`")
-        if len(found) > SHOWN:
-            more = f"and {len(found) - SHOWN} or more such lines"
-            yield self.found(log.path, found[SHOWN].line, more, "`:::MLLOG {json object}`")
+            yield self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`")
+        if len(reported) > SHOWN:
+            more = f"and {len(reported) - SHOWN} or more such lines"
+            yield self.finding(log.path, reported[SHOWN].line, more, "`:::MLLOG {json object}`")
 
 
 class OneRecordPerLine(LogRule):
@@ -123,7 +126,7 @@ class OneRecordPerLine(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "two records")[:SHOWN]:
-            yield self.found(log.path, problem.line, "two or more records on one line", "one record per line")
+            yield self.finding(log.path, problem.line, "two or more records on one line", "one record per line")
 
 
 class NoRepeatedMember(LogRule):
@@ -145,7 +148,7 @@ class NoRepeatedMember(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "repeated field")[:SHOWN]:
             message = f"duplicate JSON field {problem.detail!r}"
-            yield self.found(log.path, problem.line, message, "each field once")
+            yield self.finding(log.path, problem.line, message, "each field once")
 
 
 class LineLength(LogRule):
@@ -169,10 +172,10 @@ class LineLength(LogRule):
         for problem in problems(log, "long line")[:SHOWN]:
             limit = f"{MAX_LINE_BYTES >> 20} MiB"
             message = f"the line is longer than {limit}: not decoded"
-            yield self.found(log.path, problem.line, message, f"at most {limit}")
+            yield self.finding(log.path, problem.line, message, f"at most {limit}")
         for problem in problems(log, "long record")[:SHOWN]:
             message = "parse error: the record is very long and not of the usual form: not decoded"
-            yield self.found(
+            yield self.finding(
                 log.path, problem.line, message, f"at most {LONG_RECORD_BYTES >> 10} KiB, or the usual fields"
             )
 
@@ -199,18 +202,18 @@ class Times(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         texts = problems(log, "time text")
         lines = {problem.line for problem in texts}
-        found = [problem for problem in problems(log, "time") if problem.line not in lines]
-        for name in dict.fromkeys(self._what(problem) for problem in found):
-            same = [problem for problem in found if self._what(problem) == name]
+        reported = [problem for problem in problems(log, "time") if problem.line not in lines]
+        for name in dict.fromkeys(self._describe_problem(problem) for problem in reported):
+            same = [problem for problem in reported if self._describe_problem(problem) == name]
             count = f" (in {len(same)}{'+' if len(same) == 100 else ''} records)" if len(same) > 1 else ""
             message = f"time_ms is {same[0].detail}: {name}{count}"
-            yield self.found(log.path, same[0].line, message, "milliseconds since 1970")
+            yield self.finding(log.path, same[0].line, message, "milliseconds since 1970")
         for problem in texts[:1]:
             message = f"time_ms is {problem.detail}, not a JSON number"
-            yield self.found(log.path, problem.line, message, "a JSON number of milliseconds")
+            yield self.finding(log.path, problem.line, message, "a JSON number of milliseconds")
 
     @staticmethod
-    def _what(problem: FormProblem) -> str:
+    def _describe_problem(problem: FormProblem) -> str:
         time_ms = float(problem.detail)
         if time_ms != time_ms or time_ms in (float("inf"), float("-inf")):
             return "not finite"
@@ -241,4 +244,4 @@ class Inflates(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for problem in problems(log, "compressed"):
-            yield self.found(log.path, 0, f"the file {problem.detail}", self.LIMITS)
+            yield self.finding(log.path, 0, f"the file {problem.detail}", self.LIMITS)

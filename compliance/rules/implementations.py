@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from common.tree import Tree
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, PackageEntry
 from compliance.model.system import read_description
-from compliance.rules.rule import STRICT, PackageRule, show
+from compliance.rules.rule import PackageRule, show
 
 CONTENT = "submission_rules.adoc#submission-content, #directory-structure"
 NEVER_LOOKS = "the official tool never looks into benchmarks/"
@@ -50,9 +51,9 @@ class Code:
             elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
                 self.folders[parts[0]].append(parts[1])
             elif len(parts) > 3 and parts[1] == IMPLEMENTATIONS and (entry.kind != FILE or entry.size):
-                self._implementation(parts[0], parts[2], entry)
+                self._add_implementation(parts[0], parts[2], entry)
 
-    def _implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
+    def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
         held = self.implementations.setdefault(benchmark, set())
         if entry.kind == FOLDER:
             return
@@ -64,7 +65,7 @@ class Code:
 
     def instructed(self, benchmark: str) -> list[str]:
         """Return the implementations of a benchmark that say themselves how they are run."""
-        return sorted(name for found, name in self.readmes & self.scripts if found == benchmark)
+        return sorted(name for owner, name in self.readmes & self.scripts if owner == benchmark)
 
     def path(self, benchmark: str, *parts: str) -> str:
         """Return the path of something below benchmarks/<benchmark>/."""
@@ -76,7 +77,7 @@ class Code:
 
     def links(self, benchmark: str, system: str) -> list[SystemLink]:
         """Return the files <system>_<implementation>.json of a system."""
-        names = _names(self.path(benchmark, system))
+        names = _list_names(self.path(benchmark, system))
         return [
             SystemLink(self.path(benchmark, system, name), name.removeprefix(f"{system}_").removesuffix(".json"))
             for name in names
@@ -91,7 +92,7 @@ class SystemLink(NamedTuple):
     implementation: str
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -118,12 +119,12 @@ class Implementations(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         code = Code(package)
         if not code.exists:
-            yield self.found(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
+            yield self.finding(package.root, 0, "no folder benchmarks/: the package has no code", "benchmarks/")
             return
         for benchmark in dict.fromkeys(benchmark for benchmark, _ in code.results):
             if not code.implementations.get(benchmark):
                 message = f"no implementation of {benchmark}"
-                yield self.found(code.path(benchmark), 0, message, "implementations/<name>/", severity=WARNING)
+                yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/", severity=WARNING)
 
 
 class Reproducible(PackageRule):
@@ -149,23 +150,23 @@ class Reproducible(PackageRule):
             folder = code.path(benchmark, system)
             expected = ", ".join((README_FILE, *SCRIPTS))
             if not os.path.isdir(folder):
-                yield self._elsewhere(code, benchmark, system)
+                yield self._misplaced_code(code, benchmark, system)
                 continue
-            sizes = {name: _size(os.path.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
-            for what, names in (
+            sizes = {name: _file_size(os.path.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
+            for part, names in (
                 ("missing", [name for name, size in sizes.items() if size is None]),
                 ("empty", [name for name, size in sizes.items() if size == 0]),
             ):
                 if names:
-                    yield self.found(folder, 0, f"{what}: {', '.join(names)}", expected)
+                    yield self.finding(folder, 0, f"{part}: {', '.join(names)}", expected)
 
-    def _elsewhere(self, code: Code, benchmark: str, system: str) -> Finding:
+    def _misplaced_code(self, code: Code, benchmark: str, system: str) -> Finding:
         folder, expected = code.path(benchmark, system), f"a folder with {', '.join((README_FILE, *SCRIPTS))}"
         if names := code.instructed(benchmark):
             where = f"{IMPLEMENTATIONS}/: {listed(names, 3)}"
             message = f"the instructions for running {benchmark} on {system} are only in {where}"
-            return self.found(folder, 0, message, expected, severity=NOTE)
-        return self.found(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
+            return self.finding(folder, 0, message, expected, severity=NOTE)
+        return self.finding(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
 
 
 class LinkedImplementation(PackageRule):
@@ -200,32 +201,34 @@ class LinkedImplementation(PackageRule):
             expected = f"one file {system}_<implementation>.json"
             if not links:
                 message = f"no file links {benchmark} on {system} to an implementation"
-                yield self.found(folder, 0, message, expected, severity=WARNING)
+                yield self.finding(folder, 0, message, expected, severity=WARNING)
             elif len(links) > 1:
                 names = ", ".join(link.implementation for link in links)
-                yield self.found(folder, 0, f"links to {len(links)} implementations: {names}", expected)
+                yield self.finding(folder, 0, f"links to {len(links)} implementations: {names}", expected)
             for link in links:
                 if link.implementation not in code.implementations.get(benchmark, ()):
                     message = f"implementation {link.implementation!r} does not exist, or is empty"
                     where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{link.implementation}/ with files"
-                    yield self.found(link.path, 0, message, where)
-                yield from self._said(link, package.tree)
+                    yield self.finding(link.path, 0, message, where)
+                yield from self._check_stated(link, package.tree)
 
-    def _said(self, link: SystemLink, tree: Tree) -> Iterator[Finding]:
+    def _check_stated(self, link: SystemLink, tree: Tree) -> Iterator[Finding]:
         description = read_description(link.path, tree)
         if description.problem:
-            yield self.found(link.path, description.line, f"the file {description.problem}", "a JSON object")
+            yield self.finding(link.path, description.line, f"the file {description.problem}", "a JSON object")
             return
         for member in description.repeated:
-            yield self.found(
+            yield self.finding(
                 link.path, member.line, f"names {show(member.name)} twice", "each member once", member.name
             )
-        said = description.fields.get("implementation")
-        if said != link.implementation:
-            message = "does not name its implementation" if said is None else f"names the implementation {show(said)}"
-            severity = WARNING if said is None else ERROR
+        stated = description.fields.get("implementation")
+        if stated != link.implementation:
+            message = (
+                "does not name its implementation" if stated is None else f"names the implementation {show(stated)}"
+            )
+            severity = WARNING if stated is None else ERROR
             expected = f'"implementation": {show(link.implementation)}'
-            yield self.found(link.path, 0, message, expected, "implementation", severity)
+            yield self.finding(link.path, 0, message, expected, "implementation", severity)
 
 
 class NoUnusedCode(PackageRule):
@@ -255,18 +258,18 @@ class NoUnusedCode(PackageRule):
             systems.setdefault(benchmark, set()).add(system)
         for benchmark, folders in code.folders.items():
             if benchmark not in systems:
-                yield self.found(code.path(benchmark), 0, f"there is no result of {benchmark}", "code of results")
+                yield self.finding(code.path(benchmark), 0, f"there is no result of {benchmark}", "code of results")
                 continue
             for system in folders:
                 if system not in systems[benchmark]:
                     message = f"there is no result of {benchmark} on {system}"
-                    yield self.found(code.path(benchmark, system), 0, message, "systems with results")
+                    yield self.finding(code.path(benchmark, system), 0, message, "systems with results")
             # Without any link, PKG26 reports it.
             for name in sorted(
                 code.implementations.get(benchmark, set()) - used[benchmark] if used.get(benchmark) else ()
             ):
                 path = code.path(benchmark, IMPLEMENTATIONS, name)
-                yield self.found(path, 0, f"no result was made by the implementation {name!r}", "linked code")
+                yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")
 
 
 class RunnableScripts(PackageRule):
@@ -289,21 +292,21 @@ class RunnableScripts(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         code = Code(package)
         for benchmark, system in code.described():
-            yield from self._judged(package.tree, (code.path(benchmark, system, script) for script in SCRIPTS))
+            yield from self._check_results(package.tree, (code.path(benchmark, system, script) for script in SCRIPTS))
 
-    def _judged(self, tree: Tree, scripts: Iterable[str]) -> Iterator[Finding]:
+    def _check_results(self, tree: Tree, scripts: Iterable[str]) -> Iterator[Finding]:
         for path in scripts:
             begin = tree.begin(path, SCRIPT_BYTES)
             if b"\0" in begin:
-                yield self.found(path, 0, "the script is binary", "text", severity=ERROR)
+                yield self.finding(path, 0, "the script is binary", "text", severity=ERROR)
             elif begin and not begin.startswith(b"#!"):
-                yield self.found(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash")
+                yield self.finding(path, 1, "the script does not name its interpreter", "#!/usr/bin/env bash")
             elif b"\r" in begin.partition(b"\n")[0]:
                 message = "the first line ends with a carriage return, so the interpreter is not found"
-                yield self.found(path, 1, message, "Unix line endings")
+                yield self.finding(path, 1, message, "Unix line endings")
 
 
-def _size(path: str) -> int | None:
+def _file_size(path: str) -> int | None:
     """Return the size of a file, following links; None if it does not exist."""
     try:
         return os.path.getsize(path) if os.path.isfile(path) else None

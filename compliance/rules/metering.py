@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.rules.form import Parses
 from compliance.rules.power import RULES_OF_POWER, UNREAD
-from compliance.rules.rule import STRICT, SetRule
+from compliance.rules.rule import SetRule
 
 EDGE_MS = 2000
 """How far inside the run a measurement may begin or end: one reading, plus rounding to whole seconds."""
@@ -32,17 +33,17 @@ class FileRule(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run in results.runs:
-            found: dict[tuple[str, str], list[Finding]] = {}
+            by_kind: dict[tuple[str, str], list[Finding]] = {}
             for log in (*run.power.nodes, *run.power.switches) if run.power else ():
                 for finding in self.look(log, run):
-                    found.setdefault((finding.severity, finding.key), []).append(finding)
-            for first, *others in found.values():
+                    by_kind.setdefault((finding.severity, finding.key), []).append(finding)
+            for first, *others in by_kind.values():
                 more = f" (also in {len(others)} other power files of the run)" if others else ""
                 # The energy of a run that fails does not count.
                 severity = WARNING if first.severity == ERROR and run.verdict == "FAIL" else first.severity
                 yield first._replace(message=first.message + more, severity=severity)
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         """Yield what is wrong with one power file of a run."""
         raise NotImplementedError
 
@@ -75,12 +76,12 @@ class PowerReadable(FileRule):
         "long record": "the record is very long{}",
     }
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         for problem in log.problems:
             message = self.TEXTS.get(problem.kind, problem.kind).format(problem.detail)
-            yield self.found(log.path, problem.line, message, "records of mllog")
+            yield self.finding(log.path, problem.line, message, "records of mllog")
         if not log.records and not log.problems:
-            yield self.found(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
+            yield self.finding(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
 
 
 class MeasurementBounded(FileRule):
@@ -99,19 +100,19 @@ class MeasurementBounded(FileRule):
         ),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if not log.of_node:
             return
         for key, seen in ((START, log.starts), (STOP, log.stops)):
             if seen.count == 0:
                 # Without a stop the last reading ends the measurement, also for the official summary.
                 severity = ERROR if key == START else WARNING
-                yield self.found(log.path, 0, f"{key} is not logged", "exactly one record", key, severity)
+                yield self.finding(log.path, 0, f"{key} is not logged", "exactly one record", key, severity)
             elif seen.count > 1:
                 message = f"{key} is logged {seen.count} times, first in line {seen.line}"
-                yield self.found(log.path, seen.line, message, "exactly one record", key)
+                yield self.finding(log.path, seen.line, message, "exactly one record", key)
         if log.starts.count and log.stops.count and log.stops.line < log.starts.line:
-            yield self.found(log.path, log.stops.line, f"{STOP} precedes {START}", "after it", STOP)
+            yield self.finding(log.path, log.stops.line, f"{STOP} precedes {START}", "after it", STOP)
 
 
 class MeasurementCovers(FileRule):
@@ -129,7 +130,7 @@ class MeasurementCovers(FileRule):
         lambda package: package("deepcam").power(margin_ms=60_000),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         begin, end = log.start_ms, log.end_ms
         if begin is None or end is None:
             return
@@ -140,17 +141,19 @@ class MeasurementCovers(FileRule):
         outside = max(-late, 0) + max(-early, 0)
         expected = "from run_start to run_stop"
         if begin >= run.stop_ms or end <= run.start_ms:
-            message = f"measured at a different time than the run: {_span(late)} {'later' if late > 0 else 'earlier'}"
-            yield self.found(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
+            message = (
+                f"measured at a different time than the run: {_span_text(late)} {'later' if late > 0 else 'earlier'}"
+            )
+            yield self.finding(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
         if late > EDGE_MS:
-            yield self.found(log.path, log.starts.line, f"begins {_span(late)} after run_start", expected, START)
+            yield self.finding(log.path, log.starts.line, f"begins {_span_text(late)} after run_start", expected, START)
         if early > EDGE_MS:
-            yield self.found(log.path, log.stops.line, f"ends {_span(early)} before run_stop", expected, STOP)
+            yield self.finding(log.path, log.stops.line, f"ends {_span_text(early)} before run_stop", expected, STOP)
         # Short runs may go on after run_stop until there are 60 readings.
         if outside > MOST_UNTIMED * (end - begin) and log.readings > LEAST_READINGS + log.timed_readings / 2:
-            message = f"{_span(outside)} of {_span(end - begin)} measured lie outside the run"
-            yield self.found(log.path, 0, message, "little more than the run", severity=WARNING)
+            message = f"{_span_text(outside)} of {_span_text(end - begin)} measured lie outside the run"
+            yield self.finding(log.path, 0, message, "little more than the run", severity=WARNING)
 
 
 class MeasuredEverySecond(FileRule):
@@ -167,7 +170,7 @@ class MeasuredEverySecond(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 40)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.start_ms is None or log.end_ms is None or run.start_ms is None or run.stop_ms is None:
             return
         seconds = (min(log.end_ms, run.stop_ms) - max(log.start_ms, run.start_ms)) / 1000
@@ -177,9 +180,9 @@ class MeasuredEverySecond(FileRule):
         rate, gap_ms = (log.timed_readings + 1) / seconds, log.gaps.value or 0
         if rate < SLOW_HZ or gap_ms:
             severity = ERROR if rate < SLOWEST_HZ or gap_ms > LONGEST_GAP_MS else WARNING
-            gap = f", the longest gap is {_span(gap_ms)}" if gap_ms else ""
+            gap = f", the longest gap is {_span_text(gap_ms)}" if gap_ms else ""
             message = f"{log.timed_readings} readings in {seconds:.4g} s of the run{gap}"
-            yield self.found(log.path, log.gaps.line, message, "at least one per second", READING, severity)
+            yield self.finding(log.path, log.gaps.line, message, "at least one per second", READING, severity)
 
 
 class EnoughReadings(FileRule):
@@ -195,10 +198,10 @@ class EnoughReadings(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading")),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_node and log.starts.count and log.readings < LEAST_READINGS:
             message = f"{log.readings} readings of power"
-            yield self.found(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
+            yield self.finding(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
 
 
 class PowerTimesAscend(FileRule):
@@ -215,13 +218,13 @@ class PowerTimesAscend(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.shift(3_600_000, 0, 1)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         back = log.backward
         if back.count:
             times = f", {back.count} times in all" if back.count > 1 else ""
-            message = f"the time goes backwards by {_span(back.value)}{times}"
+            message = f"the time goes backwards by {_span_text(back.value)}{times}"
             severity = ERROR if back.value > TIME_BACK_MS else WARNING
-            yield self.found(log.path, back.line, message, "later than the previous record", READING, severity)
+            yield self.finding(log.path, back.line, message, "later than the previous record", READING, severity)
 
 
 class PowerValues(FileRule):
@@ -239,16 +242,16 @@ class PowerValues(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.scale(0.001)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.invalid.count:
             others = f" (and {log.invalid.count - 1} more such readings)" if log.invalid.count > 1 else ""
             message = f"{READING} is {log.invalid.value}{others}"
-            yield self.found(log.path, log.invalid.line, message, "watts, 0 or more", READING)
+            yield self.finding(log.path, log.invalid.line, message, "watts, 0 or more", READING)
         watts = log.watt_ms / log.timed_ms if log.timed_ms else None
         low, high = PLAUSIBLE_WATTS
         if watts is not None and not low <= watts <= high:
             message = f"the mean power of the node is {watts:.4g} W"
-            yield self.found(log.path, 0, message, "watts, not kW or mW", READING, WARNING)
+            yield self.finding(log.path, 0, message, "watts, not kW or mW", READING, WARNING)
 
 
 class ConversionEfficiency(FileRule):
@@ -273,22 +276,22 @@ class ConversionEfficiency(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff")),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         efficiency, values = log.efficiency, list(log.efficiencies)
         line = log.efficiencies[values[0]] if values else 0
         if not values and log.of_node:
-            yield self.found(log.path, 0, f"{EFFICIENCY} is not logged: taken as 1", "", EFFICIENCY, NOTE)
+            yield self.finding(log.path, 0, f"{EFFICIENCY} is not logged: taken as 1", "", EFFICIENCY, NOTE)
         elif len(values) > 1:
             message = f"{EFFICIENCY} is {' and '.join(map(str, values))}"
-            yield self.found(log.path, log.efficiencies[values[1]], message, "one value", EFFICIENCY)
+            yield self.finding(log.path, log.efficiencies[values[1]], message, "one value", EFFICIENCY)
         elif efficiency is None:
-            yield self.found(log.path, line, f"{EFFICIENCY} is {values[0]}", "0 < v <= 1", EFFICIENCY)
+            yield self.finding(log.path, line, f"{EFFICIENCY} is {values[0]}", "0 < v <= 1", EFFICIENCY)
         elif log.direct_current and efficiency != 1:
             message = f"{EFFICIENCY} is {values[0]} of direct current"
-            yield self.found(log.path, line, message, "1: nothing is converted", EFFICIENCY)
+            yield self.finding(log.path, line, message, "1: nothing is converted", EFFICIENCY)
         elif efficiency < LEAST_EFFICIENCY:
             message = f"{EFFICIENCY} is {values[0]}"
-            yield self.found(log.path, line, message, "0.8 or more, as any rated supply has", EFFICIENCY, WARNING)
+            yield self.finding(log.path, line, message, "0.8 or more, as any rated supply has", EFFICIENCY, WARNING)
 
 
 class WholeNode(FileRule):
@@ -310,13 +313,13 @@ class WholeNode(FileRule):
         lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),
     )
 
-    def look(self, log: PowerLog, run: Run) -> Iterator[Finding]:
+    def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_parts:
             message = f"an estimate of parts is not a {'node' if log.of_node else 'switch'}'s power"
-            yield self.found(log.path, log.starts.line, message, f"readings without scope {PARTS!r}", START)
+            yield self.finding(log.path, log.starts.line, message, f"readings without scope {PARTS!r}", START)
 
 
-def _span(time_ms: float) -> str:
+def _span_text(time_ms: float) -> str:
     """Return a length of time in a unit that suits it."""
     seconds = abs(time_ms) / 1000
     if seconds < 120:

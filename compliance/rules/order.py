@@ -8,8 +8,9 @@ from operator import le
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.rules.rule import STRICT, Case, LogRule
+from compliance.rules.rule import LogRule
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
@@ -51,25 +52,25 @@ class Init(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["init_start"]:
-            yield self.found(log.path, 0, "init_start is not logged", "at least one record", "init_start")
+            yield self.finding(log.path, 0, "init_start is not logged", "at least one record", "init_start")
         for start in log["init_start"]:
             for key in ("init_stop", "run_start"):
                 if before(log, key, start):
-                    yield self.found(log.path, start.line, f"init_start after {key}", f"before {key}", "init_start")
+                    yield self.finding(log.path, start.line, f"init_start after {key}", f"before {key}", "init_start")
         yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)
         for stop in log["init_stop"]:
-            yield from self._stop(log, stop, INIT_LIMIT_MINUTES[case.round])
+            yield from self._check_stop(log, stop, INIT_LIMIT_MINUTES[case.round])
 
-    def _stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:
+    def _check_stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:
         begins = [float(record.time_ms) for record in log["init_start"] if record.order < stop.order]
         if not begins:
-            yield self.found(log.path, stop.line, "init_stop without init_start", "after init_start", "init_stop")
+            yield self.finding(log.path, stop.line, "init_stop without init_start", "after init_start", "init_stop")
         # min() that starts with a number skips NaN, as the official tool does.
         elif not (length_ms := stop.time_ms - min(NEVER_MS, *begins)) < limit * 60_000:
             message = f"initialisation takes {length_ms / 60_000:.1f} min: not shorter than {limit} min"
-            yield self.found(log.path, stop.line, message, f"less than {limit} min", "init_stop")
+            yield self.finding(log.path, stop.line, message, f"less than {limit} min", "init_stop")
         if before(log, "run_start", stop):
-            yield self.found(log.path, stop.line, "init_stop after run_start", "before run_start", "init_stop")
+            yield self.finding(log.path, stop.line, "init_stop after run_start", "before run_start", "init_stop")
 
 
 class CacheClear(LogRule):
@@ -85,10 +86,10 @@ class CacheClear(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["cache_clear"]:
-            yield self.found(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
+            yield self.finding(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
-            yield self.found(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
+            yield self.finding(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
 
 
 class Staging(LogRule):
@@ -117,15 +118,15 @@ class Staging(LogRule):
         for start in starts:
             if case.round != "3.0" and not before(log, "run_start", start):
                 message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
-                yield self.found(log.path, start.line, message, "after run_start", "staging_start")
+                yield self.finding(log.path, start.line, message, "after run_start", "staging_start")
         for stop in stops:
             if not before(log, "staging_start", stop):
                 message = "staging_stop without staging_start before it"
-                yield self.found(log.path, stop.line, message, "after staging_start", "staging_stop")
+                yield self.finding(log.path, stop.line, message, "after staging_start", "staging_stop")
         if case.strict:
-            yield from self._pairs(log, starts, stops)
+            yield from self._check_pairs(log, starts, stops)
 
-    def _pairs(self, log: Log, starts: list[Record], stops: list[Record]) -> Iterator[Finding]:
+    def _check_pairs(self, log: Log, starts: list[Record], stops: list[Record]) -> Iterator[Finding]:
         open_since: Record | None = None
         for record in sorted(starts + stops, key=lambda record: record.order):
             if record.key == "staging_start":
@@ -133,16 +134,18 @@ class Staging(LogRule):
             else:
                 open_since = None
             if before(log, "run_stop", record):
-                yield self.found(log.path, record.line, f"{record.key} after run_stop", "before run_stop", record.key)
+                yield self.finding(log.path, record.line, f"{record.key} after run_stop", "before run_stop", record.key)
         if open_since is not None:
             message = "staging pair is open: staging_start has no staging_stop"
-            yield self.found(log.path, open_since.line, message, "a staging_stop", "staging_stop")
+            yield self.finding(log.path, open_since.line, message, "a staging_stop", "staging_stop")
         training = log.first("epoch_start")
         again = {record.order - 1 for record in log["run_resumed"]}  # a run that goes on stages its data again
-        late = next((one for one in stops if training and one.order > training.order and one.order not in again), None)
+        late = next(
+            (stop for stop in stops if training and stop.order > training.order and stop.order not in again), None
+        )
         if training and late:
             message = f"staging goes on while training does (since line {training.line}): its time is training time"
-            yield self.found(log.path, late.line, message, "staging before the first epoch", late.key, WARNING)
+            yield self.finding(log.path, late.line, message, "staging before the first epoch", late.key, WARNING)
 
 
 class RunStart(LogRule):
@@ -165,7 +168,7 @@ class RunStart(LogRule):
         for start in log["run_start"]:
             if not before(log, "init_stop", start):
                 message = "run_start without init_stop before it"
-                yield self.found(log.path, start.line, message, "after init_stop", "run_start")
+                yield self.finding(log.path, start.line, message, "after init_stop", "run_start")
 
 
 class RunStop(LogRule):
@@ -188,10 +191,10 @@ class RunStop(LogRule):
         yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
         for stop in log["run_stop"]:
             if not before(log, "run_start", stop):
-                yield self.found(log.path, stop.line, "run_stop without run_start", "after run_start", "run_stop")
+                yield self.finding(log.path, stop.line, "run_stop without run_start", "after run_start", "run_stop")
             if not has_field(stop, "status"):
                 message = "run_stop status is missing in the metadata"
-                yield self.found(log.path, stop.line, message, '"status": "success"', "run_stop")
+                yield self.finding(log.path, stop.line, message, '"status": "success"', "run_stop")
 
 
 class OneRun(LogRule):
@@ -213,7 +216,7 @@ class OneRun(LogRule):
         begins = [r for key in ("init_start", "run_start") for r in log[key] if r.order > starts[0].order]
         second = min(begins, key=lambda record: record.order)
         message = f"the file contains {len(starts)} runs: the second begins at line {second.line}"
-        yield self.found(log.path, second.line, message, "one run per file", "run_start")
+        yield self.finding(log.path, second.line, message, "one run per file", "run_start")
 
 
 class Forward(LogRule):
@@ -243,18 +246,18 @@ class Forward(LogRule):
                 continue
             if latest is None or record.time_ms > latest.time_ms:
                 latest = record
-            elif record.time_ms < latest.time_ms - self._tolerance(record):
+            elif record.time_ms < latest.time_ms - self._time_tolerance(record):
                 late.append((record, latest))
         if late:
             record, latest = late[0]
             back = (latest.time_ms - record.time_ms) / 1000
             more = f" ({len(late)} such records)" if len(late) > 1 else ""
-            what = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
-            message = f"time goes backwards by {back:.1f} s: {what}"
-            yield self.found(log.path, record.line, message, "times that increase from record to record", record.key)
+            relation = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
+            message = f"time goes backwards by {back:.1f} s: {relation}"
+            yield self.finding(log.path, record.line, message, "times that increase from record to record", record.key)
 
     @staticmethod
-    def _tolerance(record: Record) -> float:
+    def _time_tolerance(record: Record) -> float:
         # Several ranks may log init_start: valid logs step back by a few seconds there.
         return 60_000 if record.key == "init_start" else CLOCK_TOLERANCE_MS
 
@@ -276,4 +279,4 @@ class PositiveTime(LogRule):
         if start and stop and stop.time_ms <= start.time_ms:
             seconds = (stop.time_ms - start.time_ms) / 1000
             message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
-            yield self.found(log.path, stop.line, message, "run_stop after run_start", "run_stop")
+            yield self.finding(log.path, stop.line, message, "run_stop after run_start", "run_stop")

@@ -16,7 +16,7 @@ from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
-from common.command import UsageError
+from common.errors import UsageError
 from compliance.rules.rule import RULES, Rule, forget
 
 GROUP = "mlperf_hpc.rules"
@@ -32,20 +32,20 @@ def load_rules(sources: Iterable[str] = ()) -> None:
     What is loaded already is not loaded again. Raises RulesError, and registers nothing of a source that fails.
     """
     if not _installed_loaded:
-        for module in _installed():
-            _load(module, f"{module} (an installed package, entry point {GROUP})")
+        for module in _installed_modules():
+            _load_source(module, f"{module} (an installed package, entry point {GROUP})")
         _installed_loaded.append(True)
     for source in sources:
-        _load(source, source)
+        _load_source(source, source)
 
 
 def own_rules() -> dict[str, list[str]]:
     """Return the ids of the rules that are not the suite's, by the file or module that they come from."""
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for id_, rule in sorted(RULES.items()):
         if not rule.is_suite_rule():
-            found.setdefault(_source(rule), []).append(id_)
-    return found
+            by_source.setdefault(_source_of(rule), []).append(id_)
+    return by_source
 
 
 def sources() -> list[str]:
@@ -58,26 +58,26 @@ _files: dict[str, str] = {}
 """The files that were loaded, by the name of the module that was made of each."""
 
 
-def _source(rule: type[Rule]) -> str:
+def _source_of(rule: type[Rule]) -> str:
     return _files.get(rule.__module__, rule.__module__)
 
 
-def _load(source: str, shown: str) -> None:
-    """Import one source; `shown` is what a message calls it."""
+def _load_source(source: str, name: str) -> None:
+    """Import one source; `name` is what a message calls it."""
     before = dict(RULES)
     if not _is_file(source) and not all(part.isidentifier() for part in source.split(".")):
-        raise RulesError(f"{shown!r}: neither a Python file nor the name of a module")
+        raise RulesError(f"{name!r}: neither a Python file nor the name of a module")
     try:
         with redirect_stdout(sys.stderr):  # a report may be on standard output
             module = _of_file(source) if _is_file(source) else importlib.import_module(source)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit too
-        _restore(before)
-        raise RulesError(f"{shown}: {_why(error, source)}") from None
-    if not any(_belongs(rule, module) for rule in RULES.values() if not rule.is_suite_rule()):
+        _restore_rules(before)
+        raise RulesError(f"{name}: {_explain_failure(error, source)}") from None
+    if not any(_belongs_to(rule, module) for rule in RULES.values() if not rule.is_suite_rule()):
         raise RulesError(
-            f"{shown}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
+            f"{name}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
             "SubmissionsRule of compliance.rules.rule, with an id"
         )
 
@@ -107,7 +107,7 @@ class _Loader(SourceFileLoader):
         """Write no bytecode."""
 
 
-def _restore(before: dict[str, type[Rule]]) -> None:
+def _restore_rules(before: dict[str, type[Rule]]) -> None:
     for id_ in set(RULES) - set(before):
         sys.modules.pop(RULES[id_].__module__, None)
     RULES.clear()
@@ -115,12 +115,12 @@ def _restore(before: dict[str, type[Rule]]) -> None:
     forget()
 
 
-def _belongs(rule: type[Rule], module: ModuleType) -> bool:
+def _belongs_to(rule: type[Rule], module: ModuleType) -> bool:
     """Tell whether the rule was defined in the module, or in a part of it if it is a package."""
     return f"{rule.__module__}.".startswith(f"{module.__name__}.")
 
 
-def _why(error: BaseException, source: str) -> str:
+def _explain_failure(error: BaseException, source: str) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"cannot be read: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name and f"{source}.".startswith(f"{error.name}."):
@@ -140,7 +140,7 @@ def _why(error: BaseException, source: str) -> str:
 # -- installed packages ------------------------------------------------------------------------------------
 
 
-def _installed() -> Iterator[str]:
+def _installed_modules() -> Iterator[str]:
     """Yield the modules that installed packages name in the entry-point group."""
     if not any(map(_names_the_group, sys.path)):
         return
@@ -156,13 +156,13 @@ def _names_the_group(folder: str) -> bool:
     except OSError:
         return False
     return any(
-        GROUP.encode() in _content(os.path.join(folder, name, "entry_points.txt"))
+        GROUP.encode() in _read_content(os.path.join(folder, name, "entry_points.txt"))
         for name in names
         if name.endswith((".dist-info", ".egg-info"))
     )
 
 
-def _content(path: str) -> bytes:
+def _read_content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 
 from compliance.benchmarks import benchmarks_of, names_in_words
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
 from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
-from compliance.rules.rule import STRICT, PackageRule, show
+from compliance.rules.rule import PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"
@@ -61,33 +62,33 @@ class Layout(PackageRule):
         for path, why in package.crashes:
             message = f"the official tool ends with a traceback: {os.path.basename(path)} {why}"
             severity = WARNING if package.strict else ERROR
-            yield self.found(path, 0, message, "a file in UTF-8, and no folder of that name", severity=severity)
+            yield self.finding(path, 0, message, "a file in UTF-8, and no folder of that name", severity=severity)
         for folder in package.missing:
             name = os.path.basename(folder)
             results = name == "results"
             if not results and not package.strict:
                 continue  # it misses single descriptions: PKG04
             more = ": the number of runs is 0" if results else ""
-            found = self.found(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
-            yield found._replace(incomplete=results and package.strict)
+            finding = self.finding(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
+            yield finding._replace(incomplete=results and package.strict)
         for folder, expected in package.unexpected if package.strict else ():
             message = f"layout: unexpected folder {os.path.basename(folder)!r}"
-            yield self.found(folder, 0, message, expected)
+            yield self.finding(folder, 0, message, expected)
         if not package.strict:
             return
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FLAT_UNTIL_MS]
         if package.flat and (package.round != "0.7" or late):
             why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
-            yield self.found(os.path.join(package.root, "results"), 0, message, "strong/ or weak/ in between")
+            yield self.finding(os.path.join(package.root, "results"), 0, message, "strong/ or weak/ in between")
         if package.round == "0.7" and not package.flat and package.sets:
             message = "layout: round 0.7 has no strong or weak folders"
-            yield self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
+            yield self.finding(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
-            found = self.found(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
+            finding = self.finding(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
-            yield found._replace(incomplete=not files)
+            yield finding._replace(incomplete=not files)
 
 
 class BenchmarkFolders(PackageRule):
@@ -103,11 +104,11 @@ class BenchmarkFolders(PackageRule):
     bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
 
     def check(self, package: Package) -> Iterator[Finding]:
-        known = benchmarks_of(package.round)
+        benchmarks = benchmarks_of(package.round)
         for results in package.sets:
-            if results.folder_benchmark not in known:
+            if results.folder_benchmark not in benchmarks:
                 message = f"unknown benchmark folder {results.folder_benchmark!r} in round {package.round}"
-                yield self.found(results.folder, 0, message, " or ".join(known))
+                yield self.finding(results.folder, 0, message, " or ".join(benchmarks))
 
 
 class FileNames(PackageRule):
@@ -123,12 +124,12 @@ class FileNames(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
-            yield from few(self._unexpected(results))
+            yield from few(self._check_unexpected(results))
 
-    def _unexpected(self, results: ResultSet) -> Iterator[Finding]:
+    def _check_unexpected(self, results: ResultSet) -> Iterator[Finding]:
         for path in results.other_files:
-            what = "unexpected folder" if os.path.isdir(path) else "unexpected"
-            yield self.found(path, 0, f"file names: {what} {os.path.basename(path)!r}", "result_<i>.txt")
+            problem = "unexpected folder" if os.path.isdir(path) else "unexpected"
+            yield self.finding(path, 0, f"file names: {problem} {os.path.basename(path)!r}", "result_<i>.txt")
 
 
 class Described(PackageRule):
@@ -156,18 +157,20 @@ class Described(PackageRule):
         for system in used:
             if system not in package.descriptions:
                 path = os.path.join(package.root, "systems", f"{system}.json")
-                yield self.found(path, 0, f"system json missing: no description of {system}", f"systems/{system}.json")
+                yield self.finding(
+                    path, 0, f"system json missing: no description of {system}", f"systems/{system}.json"
+                )
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
-                yield self.found(description.path, description.line, message, "a JSON object")
+                yield self.finding(description.path, description.line, message, "a JSON object")
             elif description.encoding:
                 message = f"system json {description.encoding}: the official tool cannot read it"
                 severity = WARNING if package.strict else ERROR
-                yield self.found(description.path, 1, message, "UTF-8 without a byte order mark", severity=severity)
+                yield self.finding(description.path, 1, message, "UTF-8 without a byte order mark", severity=severity)
             elif package.strict and name not in used and package.sets:
                 message = "system description without results"
-                yield self.found(description.path, 0, message, "results of this system", severity=WARNING)
+                yield self.finding(description.path, 0, message, "results of this system", severity=WARNING)
 
 
 class OneMeaning(PackageRule):
@@ -191,7 +194,7 @@ class OneMeaning(PackageRule):
                 values = "the same value" if member.same else "two values"
                 message = f"the system json names {show(member.name)} twice, with {values}"
                 severity = WARNING if member.same else ERROR
-                yield self.found(description.path, member.line, message, "each member once", member.name, severity)
+                yield self.finding(description.path, member.line, message, "each member once", member.name, severity)
 
 
 class DescriptionFields(PackageRule):
@@ -210,11 +213,11 @@ class DescriptionFields(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in _required(package):
+        for description in _find_incomplete(package):
             missing = [name for name in FIELDS if name not in description.fields]
             if missing:
                 message = f"missing in the system description: {', '.join(missing)}"
-                yield self.found(description.path, 0, message, f"all {len(FIELDS)} fields")
+                yield self.finding(description.path, 0, message, f"all {len(FIELDS)} fields")
 
 
 class DescriptionTypes(PackageRule):
@@ -239,30 +242,30 @@ class DescriptionTypes(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        for description in _required(package):
+        for description in _find_incomplete(package):
             for name, value in description.fields.items():
                 if isinstance(value, str) or name not in FIELDS:
                     continue
                 if not package.strict:
                     if name in JOINED:
-                        yield self._wrong(description, name, ERROR)
+                        yield self._wrong_folder(description, name, ERROR)
                 elif name != "other_software_stack" or not isinstance(value, (dict, list)):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                    yield self._wrong(description, name, WARNING if number else ERROR)
+                    yield self._wrong_folder(description, name, WARNING if number else ERROR)
             if package.strict:
-                yield from self._counts(description)
+                yield from self._check_counts(description)
 
-    def _wrong(self, description: SystemDescription, name: str, severity: str) -> Finding:
+    def _wrong_folder(self, description: SystemDescription, name: str, severity: str) -> Finding:
         message = f"type of {name} in the system json is not text: {show(description.fields[name])}"
-        return self.found(description.path, 0, message, "text in quotes", name, severity)
+        return self.finding(description.path, 0, message, "text in quotes", name, severity)
 
-    def _counts(self, description: SystemDescription) -> Iterator[Finding]:
+    def _check_counts(self, description: SystemDescription) -> Iterator[Finding]:
         for name in ("number_of_nodes", "accelerators_per_node", "host_processors_per_node"):
             value, least = description.fields.get(name), int(name == "number_of_nodes")
             count = description.count(name)
             unreadable = count is None and isinstance(value, str) and value.strip()
             if unreadable or (count is not None and count < least):
-                yield self.found(description.path, 0, f"{name} is {show(value)}", f"a whole number >= {least}", name)
+                yield self.finding(description.path, 0, f"{name} is {show(value)}", f"a whole number >= {least}", name)
 
 
 class DescriptionValues(PackageRule):
@@ -288,18 +291,20 @@ class DescriptionValues(PackageRule):
             path, fields = description.path, description.fields
             if "division" in fields and fields["division"] not in ("closed", "open"):
                 message = f"division in the system json is {show(fields['division'])}"
-                yield self.found(path, 0, message, "'closed' or 'open'", "division")
+                yield self.finding(path, 0, message, "'closed' or 'open'", "division")
             status = str(fields.get("status", "onprem")).strip().lower()
             if status and status not in STATUSES and not is_placeholder(status):
                 message = f"status in the system json is {show(fields['status'])}"
-                yield self.found(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
+                yield self.finding(path, 0, message, "cloud, onprem, preview or research", "status", WARNING)
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
             if needed:
-                yield self.found(path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING)
+                yield self.finding(
+                    path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING
+                )
             elif empty:
                 message = f"{len(empty)} fields of the system json are empty: {', '.join(empty)}"
-                yield self.found(path, 0, message, "a value where one applies", severity=NOTE)
+                yield self.finding(path, 0, message, "a value where one applies", severity=NOTE)
 
 
 class ThroughputNeedsTimeToTrain(PackageRule):
@@ -319,7 +324,7 @@ class ThroughputNeedsTimeToTrain(PackageRule):
         for results in package.sets:
             if results.scaling == WEAK and results.benchmark not in timed:
                 message = f"throughput without a time-to-train result of {results.folder_benchmark}"
-                yield self.found(results.folder, 0, message, "a strong result of the same benchmark")
+                yield self.finding(results.folder, 0, message, "a strong result of the same benchmark")
 
 
 class NoBypass(PackageRule):
@@ -342,10 +347,10 @@ class NoBypass(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         for bypass in package.bypasses:
             message = f"asks to switch off a check: {show(bypass.text)}; not obeyed"
-            yield self.found(bypass.path, bypass.line, message, "no such line")
+            yield self.finding(bypass.path, bypass.line, message, "no such line")
 
 
-def _required(package: Package) -> Iterator[SystemDescription]:
+def _find_incomplete(package: Package) -> Iterator[SystemDescription]:
     """Yield the readable system descriptions whose fields the profile requires."""
     if package.strict or package.round != "0.7":
         yield from readable(package)

@@ -12,10 +12,11 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.facts.published_rates import PUBLISHED
 from compliance.logs.log import Log
-from compliance.logs.rate import samples_per_second
+from compliance.logs.timeline import samples_per_second
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, Finding
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rules.rule import STRICT, Case, LogRule, SetRule
+from compliance.rules.rule import LogRule, SetRule
 
 SPEED = "bench/published_rates.py"
 FASTER_THAN_PUBLISHED: Final = 10
@@ -61,7 +62,7 @@ class OwnThroughput(LogRule):
                 f" {lowest:,.4g} to {highest:,.4g}"
             )
             line = highest_line if rate > highest else lowest_line
-            yield self.found(log.path, line, message, "times and records of one run", "throughput")
+            yield self.finding(log.path, line, message, "times and records of one run", "throughput")
 
 
 class FasterThanPublished(LogRule):
@@ -86,19 +87,19 @@ class FasterThanPublished(LogRule):
         rate, best = samples_per_second(log, case.reference), PUBLISHED.get(case.reference.name)
         if rate is None or best is None:
             return
-        scale = _accelerators(log)
+        scale = _count_accelerators(log)
         each = rate / scale if scale else 0
-        for what, ours, theirs, result in (
+        for scope, ours, theirs, result in (
             ("", rate, best.total, best.result),
             (" per accelerator", each, best.per_accelerator, best.result_per_accelerator),
         ):
             if ours > FASTER_THAN_PUBLISHED * theirs:
                 message = (
-                    f"the run trains {ours:,.4g} samples/s{what}, {ours / theirs:,.3g} times as many as the fastest"
+                    f"the run trains {ours:,.4g} samples/s{scope}, {ours / theirs:,.3g} times as many as the fastest"
                     f" published result ({theirs:,.4g}, {result})"
                 )
                 expected = f"at most {FASTER_THAN_PUBLISHED} times the published rate"
-                yield self.found(log.path, log["run_start"][0].line if log["run_start"] else 0, message, expected)
+                yield self.finding(log.path, log["run_start"][0].line if log["run_start"] else 0, message, expected)
                 return
 
 
@@ -131,10 +132,10 @@ class FasterThanSiblings(SetRule):
                 f"{names_of(fast)}: {most:,.4g} samples/s, {most / usual:.3g} times the median of the"
                 f" {len(rates)} runs ({usual:,.4g})"
             )
-            yield self.found(fast[0].path, 0, message, f"at most {FASTER_THAN_SIBLINGS} times the median")
+            yield self.finding(fast[0].path, 0, message, f"at most {FASTER_THAN_SIBLINGS} times the median")
 
 
-def _accelerators(log: Log) -> float:
+def _count_accelerators(log: Log) -> float:
     """Return the accelerators of the run; 0 if it has none or does not say."""
     nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
     return nodes * each if is_number(nodes) and is_number(each) and nodes > 0 and each > 0 else 0

@@ -9,13 +9,14 @@ from typing import Any
 
 from common.values import is_integer
 from compliance.logs.power import equal_readings
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding, listed
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
 from compliance.model.package import Submissions
 from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
-from compliance.rules.rule import STRICT, SetRule, SubmissionsRule, show
+from compliance.rules.rule import SetRule, SubmissionsRule, show
 
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"
@@ -43,27 +44,27 @@ class EveryRunMeasured(SetRule):
             return
         folder, expected = os.path.join(results.folder, POWER), "a folder of power files for each run"
         if not results.strict:
-            severity, faults = _official(results)
+            severity, faults = _official_severity(results)
             names = [name for name, texts in faults.items() if NO_FOLDER in texts]
         else:
             missing = [run for run in results.runs if result_name(run.path) not in results.power]
-            severity, names = _severity(missing), [result_name(run.path) for run in missing]
+            severity, names = _fault_severity(missing), [result_name(run.path) for run in missing]
         if names:
             message = f"power is missing for {len(names)} of {len(results.runs)} runs: {listed(names)}"
-            yield self.found(folder, 0, message, expected, severity=severity)
+            yield self.finding(folder, 0, message, expected, severity=severity)
         if results.strict:
             yield from self._unexpected_folders(results, results.power)
 
     def _unexpected_folders(self, results: ResultSet, power: dict[str, PowerPlace]) -> Iterator[Finding]:
-        known = {result_name(run.path) for run in results.runs}
-        for name, place in power.items():
-            if name not in known:
+        measured = {result_name(run.path) for run in results.runs}
+        for name, files in power.items():
+            if name not in measured:
                 message = f"power files without a run: there is no {name}.txt"
-                yield self.found(place.folder, 0, message, "a run for each folder", severity=WARNING)
-            elif place.others:
-                names = [os.path.basename(path) for path in place.others]
+                yield self.finding(files.folder, 0, message, "a run for each folder", severity=WARNING)
+            elif files.others:
+                names = [os.path.basename(path) for path in files.others]
                 message = f"file names: unexpected {listed(names)}"
-                yield self.found(place.folder, 0, message, "node_<i>.txt and sw_<i>.txt", severity=WARNING)
+                yield self.finding(files.folder, 0, message, "node_<i>.txt and sw_<i>.txt", severity=WARNING)
 
 
 class PowerNumbers(SetRule):
@@ -76,39 +77,39 @@ class PowerNumbers(SetRule):
     differs = "the official tool accepts one run with such a fault, and node_0 beside node_00; it crashes on node_a"
     good = (lambda package: package("deepcam").power(),)
     bad = (
-        lambda package: _moved(package("deepcam").power(), "node_1.txt", "node_2.txt"),
+        lambda package: _move_file(package("deepcam").power(), "node_1.txt", "node_2.txt"),
         lambda package: package("deepcam").power().file("power/result_1/node_00.txt", ""),
-        lambda package: _moved(package("deepcam").power(), "sw_0.txt", "sw_0.txt.old"),
+        lambda package: _move_file(package("deepcam").power(), "sw_0.txt", "sw_0.txt.old"),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.power is None:
             return
         if not results.strict:
-            severity, faults = _official(results)
+            severity, faults = _official_severity(results)
             for name, texts in faults.items():
                 for text in texts:
                     if text != NO_FOLDER:
-                        yield self.found(os.path.join(results.folder, POWER, name), 0, text, "", severity=severity)
+                        yield self.finding(os.path.join(results.folder, POWER, name), 0, text, "", severity=severity)
             return
         for kind in ("node", "sw"):
-            yield from self._numbers(results, kind)
+            yield from self._check_numbers(results, kind)
 
-    def _numbers(self, results: ResultSet, kind: str) -> Iterator[Finding]:
+    def _check_numbers(self, results: ResultSet, kind: str) -> Iterator[Finding]:
         counts: Counter[int] = Counter()
-        measured = list(_measured(results))
-        for _, place in measured:
-            counts[len(_files(place, kind))] += 1
-        for run, place in measured:
-            files, severity = _files(place, kind), _severity([run])
+        measured = list(_measured_runs(results))
+        for _, in_folder in measured:
+            counts[len(_file_names(in_folder, kind))] += 1
+        for run, in_folder in measured:
+            files, severity = _file_names(in_folder, kind), _fault_severity([run])
             numbers = sorted(map(power_number, files))
             if numbers != list(range(len(files))):
                 message = f"the {kind} files are numbered {listed(numbers)}"
-                yield self.found(place.folder, 0, message, f"0 to {len(files) - 1}, each once", severity=severity)
+                yield self.finding(in_folder.folder, 0, message, f"0 to {len(files) - 1}, each once", severity=severity)
             usual = counts.most_common(1)[0][0]
             if len(files) != usual:
                 message = f"number of {kind} files is {len(files)}, in most runs it is {usual}"
-                yield self.found(place.folder, 0, message, "the same number in all runs", severity=severity)
+                yield self.finding(in_folder.folder, 0, message, "the same number in all runs", severity=severity)
 
 
 class AllNodesMeasured(SetRule):
@@ -124,32 +125,32 @@ class AllNodesMeasured(SetRule):
     bad = (
         lambda package: package("deepcam").power().edit(1, lambda log: log.set("number_of_nodes", 16)),
         lambda package: package("deepcam", scaling="weak").power().edit(2, lambda log: log.set("number_of_nodes", 16)),
-        lambda package: _moved(package("deepcam").power(), "node_1.txt", "node_1.txt.old"),
+        lambda package: _move_file(package("deepcam").power(), "node_1.txt", "node_1.txt.old"),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01)),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        for run, place in _measured(results):
-            severity, count = _severity([run]), len(place.nodes)
+        for run, files in _measured_runs(results):
+            severity, count = _fault_severity([run]), len(files.nodes)
             if not is_integer(run.nodes):
                 yield self.skipped(run.path, "the log does not say how many nodes must be measured")
             elif count != run.nodes:
                 message = f"number of node files is {count}, but number_of_nodes is {show(run.nodes)}"
                 # Throughput logs often state the nodes of the whole system.
                 severity = WARNING if results.scaling == WEAK and count else severity
-                yield self.found(place.folder, 0, message, f"{show(run.nodes)} files node_<i>.txt", severity=severity)
-        yield from self._copies(results)
+                yield self.finding(files.folder, 0, message, f"{show(run.nodes)} files node_<i>.txt", severity=severity)
+        yield from self._find_copied(results)
 
-    def _copies(self, results: ResultSet) -> Iterator[Finding]:
+    def _find_copied(self, results: ResultSet) -> Iterator[Finding]:
         for copies in results.copies:
-            for one, other in copies.pairs if copies.kind == COPIED_POWER else ():
-                owner = next(run for run in results.runs if run.power and other in run.power.nodes)
-                equal = equal_readings(one, other)
+            for first, second in copies.pairs if copies.kind == COPIED_POWER else ():
+                owner = next(run for run in results.runs if run.power and second in run.power.nodes)
+                equal = equal_readings(first, second)
                 how = "whatever their times" if equal else "slightly changed"
-                message = f"the readings are those of {_run_and_file(one.path)}, {how}"
-                severity = _severity([owner]) if equal else WARNING
-                yield self.found(other.path, 0, message, "its own measurement", severity=severity)
+                message = f"the readings are those of {_run_and_file(first.path)}, {how}"
+                severity = _fault_severity([owner]) if equal else WARNING
+                yield self.finding(second.path, 0, message, "its own measurement", severity=severity)
 
 
 class ReadingsOfOneRun(SubmissionsRule):
@@ -177,7 +178,7 @@ class ReadingsOfOneRun(SubmissionsRule):
                 changed = not any(equal_readings(*pair) for pair in copies.pairs)
                 message += ", slightly changed" if changed else ""
                 severity = WARNING if again or changed else ERROR
-                yield self.found(other.path, 0, message, "a measurement of each run", severity=severity)
+                yield self.finding(other.path, 0, message, "a measurement of each run", severity=severity)
 
 
 def _run_and_file(path: str) -> str:
@@ -198,7 +199,7 @@ class InterconnectCounted(SetRule):
     )
     good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(nodes=1))
     bad = (
-        lambda package: _moved(package("deepcam").power(), "sw_0.txt", "switch.txt"),
+        lambda package: _move_file(package("deepcam").power(), "sw_0.txt", "switch.txt"),
         lambda package: package("deepcam").power(switch=lambda file: file.drop("interconnect_power_est")),
         lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", -5)),
         lambda package: package("deepcam").power(switch=lambda file: file.add("interconnect_power_est", 9, 1.7e12)),
@@ -206,21 +207,21 @@ class InterconnectCounted(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         key = "interconnect_power_est"
-        for run, place in _measured(results):
-            severity = _severity([run])
-            if len(place.nodes) > 1 and not place.switches:
-                message = f"no power of the interconnect between {len(place.nodes)} nodes"
-                yield self.found(place.folder, 0, message, "a file sw_<i>.txt for each switch", severity=severity)
+        for run, files in _measured_runs(results):
+            severity = _fault_severity([run])
+            if len(files.nodes) > 1 and not files.switches:
+                message = f"no power of the interconnect between {len(files.nodes)} nodes"
+                yield self.finding(files.folder, 0, message, "a file sw_<i>.txt for each switch", severity=severity)
             for log in run.power.switches if run.power else ():
                 values = list(log.estimates)
                 if not values:
-                    yield self.found(log.path, 0, f"{key} is not logged", "watts", key, severity)
+                    yield self.finding(log.path, 0, f"{key} is not logged", "watts", key, severity)
                 elif log.estimate is None:
                     line = log.estimates[values[0]]
-                    yield self.found(log.path, line, f"{key} is {values[0]}", "watts, 0 or more", key, severity)
+                    yield self.finding(log.path, line, f"{key} is {values[0]}", "watts, 0 or more", key, severity)
                 elif len(values) > 1:
                     message = f"{key} is logged with different values; the first counts"
-                    yield self.found(log.path, log.estimates[values[1]], message, "one value", key, WARNING)
+                    yield self.finding(log.path, log.estimates[values[1]], message, "one value", key, WARNING)
 
 
 # -- what the rules share ------------------------------------------------------------------------------------
@@ -228,24 +229,24 @@ class InterconnectCounted(SetRule):
 NO_FOLDER = "has no power folder"
 
 
-def _measured(results: ResultSet) -> Iterator[tuple[Run, PowerPlace]]:
+def _measured_runs(results: ResultSet) -> Iterator[tuple[JudgedRun, PowerPlace]]:
     """Yield the runs with power files, and where these are."""
     for run in results.runs:
-        place = (results.power or {}).get(result_name(run.path))
-        if place is not None:
-            yield run, place
+        files = (results.power or {}).get(result_name(run.path))
+        if files is not None:
+            yield run, files
 
 
-def _severity(runs: list[Run]) -> str:
+def _fault_severity(runs: list[JudgedRun]) -> str:
     """Return the severity of a fault: the energy of failing runs does not count."""
     return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
 
 
-def _files(place: PowerPlace, kind: str) -> list[str]:
-    return place.nodes if kind == "node" else place.switches
+def _file_names(folder: PowerPlace, kind: str) -> list[str]:
+    return folder.nodes if kind == "node" else folder.switches
 
 
-def _moved(package: Any, old: str, new: str) -> Any:
+def _move_file(package: Any, old: str, new: str) -> Any:
     """Return the sample package with a power file of the first run renamed."""
     folder = "results/example_n64/strong/deepcam/power/result_1"
     return package.move(f"{folder}/{old}", f"{folder}/{new}")
@@ -258,7 +259,7 @@ def _other_runs(package: Any) -> Any:
     return package
 
 
-def _official(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
+def _official_severity(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
     """Return the severity of faults for the official power checker, and the faults by the run that it blames.
 
     A run that it blames counts as failing, and it accepts one failing run. It blames the wrong run for its
@@ -270,11 +271,11 @@ def _official(results: ResultSet) -> tuple[str, dict[str, list[str]]]:
     names = [result_name(path) for path in sorted(run.path for run in results.runs)]
     counts: dict[str, list[int]] = {"node": [], "sw": []}
     for name in names:
-        place = results.power.get(name)
-        if place is None:
+        in_folder = results.power.get(name)
+        if in_folder is None:
             faults[name].append(NO_FOLDER)
             continue
-        files = [os.path.basename(path) for path in (*place.nodes, *place.switches, *place.others)]
+        files = [os.path.basename(path) for path in (*in_folder.nodes, *in_folder.switches, *in_folder.others)]
         for kind, found in counts.items():
             same = [file for file in files if file.startswith(kind)]
             try:

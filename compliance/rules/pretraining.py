@@ -9,9 +9,10 @@ from common.settings.keys import take
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import INIT_WEIGHTS, PROVENANCE, variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.rules.closed import configuration, configured
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 
 class NoPretraining(LogRule):
@@ -37,20 +38,20 @@ class NoPretraining(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        found = next(_started(log), None)
-        if found is None:
+        finding = next(_weight_records(log), None)
+        if finding is None:
             return
-        record, weights = found
+        record, weights = finding
         message = f"the run starts from given weights ({show(weights)}), so this is not an MLPerf result"
         severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
-        yield self.found(log.path, record.line, message, "random initial weights", INIT_WEIGHTS, severity)
+        yield self.finding(log.path, record.line, message, "random initial weights", INIT_WEIGHTS, severity)
 
 
-def _started(log: Log) -> Iterator[tuple[Record, object]]:
+def _weight_records(log: Log) -> Iterator[tuple[Record, object]]:
     """Yield the records that state initial weights, and which."""
     yield from ((record, record.value) for record in log[INIT_WEIGHTS])
     for record in log[PROVENANCE]:
         config = configuration(record.value)
-        place = None if config is None else configured(take("train.init_from"), config)
-        if place is not None:
-            yield record, place
+        source = None if config is None else configured(take("train.init_from"), config)
+        if source is not None:
+            yield record, source

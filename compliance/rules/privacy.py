@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 from compliance.logs.log import Log
 from compliance.logs.personal_data import KINDS, Mention, Watch
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
 from compliance.model.layout import RESULTS, is_log
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, PackageEntry
-from compliance.rules.rule import STRICT, Case, LogRule, PackageRule
+from compliance.rules.rule import LogRule, PackageRule
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
 NO_OFFICIAL_CHECK = "no official tool looks for personal data"
@@ -65,9 +66,9 @@ class NoPersonalDataInLogs(LogRule):
         for mention in log.personal:
             if mention.contact:
                 message = f"submission_poc_email states a contact: {mention.text}"
-                yield self.found(log.path, mention.line, message, "an address meant to be public", severity=NOTE)
+                yield self.finding(log.path, mention.line, message, "an address meant to be public", severity=NOTE)
             else:
-                yield self.found(log.path, mention.line, _told(mention), "no personal data")
+                yield self.finding(log.path, mention.line, _mention_text(mention), "no personal data")
 
 
 class NoPersonalDataInFiles(PackageRule):
@@ -95,16 +96,16 @@ class NoPersonalDataInFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        _, left_out = _texts(package)
+        _, left_out = _texts_to_search(package)
         if left_out:
             reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
-            yield self.found(package.root, 0, reason, severity=SKIPPED)
-        yield from few(self._mentioned(package))
+            yield self.finding(package.root, 0, reason, severity=SKIPPED)
+        yield from few(self._report_mentions(package))
 
-    def _mentioned(self, package: Package) -> Iterator[Finding]:
-        for path, mention in _searched(package):
+    def _report_mentions(self, package: Package) -> Iterator[Finding]:
+        for path, mention in _search_texts(package):
             if mention.kind in KINDS:
-                yield self.found(path, mention.line, _told(mention), "no personal data")
+                yield self.finding(path, mention.line, _mention_text(mention), "no personal data")
 
 
 class NoSecretsInFiles(PackageRule):
@@ -129,16 +130,16 @@ class NoSecretsInFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._mentioned(package))
+        yield from few(self._report_mentions(package))
 
-    def _mentioned(self, package: Package) -> Iterator[Finding]:
-        for path, mention in _searched(package):
+    def _report_mentions(self, package: Package) -> Iterator[Finding]:
+        for path, mention in _search_texts(package):
             if mention.kind not in KINDS:
                 message = f"a secret: a {mention.kind}, starting with {mention.text}"
-                yield self.found(path, mention.line, message, "no secrets")
+                yield self.finding(path, mention.line, message, "no secrets")
 
 
-def _texts(package: Package) -> tuple[list[PackageEntry], int]:
+def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
     """Return the texts to search, those among the results last, and how many are left out as there is too much."""
     texts = sorted(filter(_is_small_text, package.contents), key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
     read = 0
@@ -149,16 +150,17 @@ def _texts(package: Package) -> tuple[list[PackageEntry], int]:
     return texts, 0
 
 
-def _searched(package: Package) -> Iterator[tuple[str, Mention]]:
+def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
     """Yield the path and each of the personal data and secrets in the texts, which are read once."""
-    if package.mentions is None:
-        found = {package.path(entry): _mentions(entry, package) for entry in _texts(package)[0]}
-        package.mentions = {path: mentions for path, mentions in found.items() if mentions}
+    if not package.mentions:
+        package.mentions.update(
+            (package.path(entry), _find_mentions(entry, package)) for entry in _texts_to_search(package)[0]
+        )
     for path, mentions in package.mentions.items():
         yield from ((path, mention) for mention in mentions)
 
 
-def _told(mention: Mention) -> str:
+def _mention_text(mention: Mention) -> str:
     return f"personal data: the {mention.kind} {mention.text}"
 
 
@@ -167,7 +169,7 @@ def _is_small_text(entry: PackageEntry) -> bool:
     return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not is_log(entry.path)
 
 
-def _mentions(entry: PackageEntry, package: Package) -> list[Mention]:
+def _find_mentions(entry: PackageEntry, package: Package) -> list[Mention]:
     from compliance.logs.secrets import secrets  # its patterns take time to compile: only packages pay for them
 
     mentions: list[Mention] = []

@@ -9,10 +9,11 @@ from common.reference import Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, Finding
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
@@ -40,31 +41,31 @@ class TargetReached(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not self._known(case):
+        if case.reference is None or not self._is_known(case):
             return
         target = case.reference.target
         evaluations = log[target.key]
         if not evaluations:
             message = f"{target.key} is not logged: no evaluation result"
-            yield self.found(log.path, 0, message, target.range_text, target.key)
+            yield self.finding(log.path, 0, message, target.range_text, target.key)
         elif not case.strict:
             if not any(_official_met(target, record.value) for record in evaluations):
                 message = f"no {target.key} reaches the quality target"
-                yield self.found(log.path, evaluations[-1].line, message, target.range_text, target.key)
+                yield self.finding(log.path, evaluations[-1].line, message, target.range_text, target.key)
         else:
             counted = log.course(target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
-                yield self._missed(log, target, evaluations, counted)
+                yield self._missed_target(log, target, evaluations, counted)
 
-    def _missed(self, log: Log, target: Target, evaluations: list[Record], counted: list[Record]) -> Finding:
+    def _missed_target(self, log: Log, target: Target, evaluations: list[Record], counted: list[Record]) -> Finding:
         stop = log.first("run_stop")
         reached = [record for record in evaluations if target.met(record.value)]
         if reached and stop and all(record.order > stop.order for record in reached):
             message = "target reached only after run_stop: quality target not reached in the run"
-            return self.found(log.path, reached[0].line, message, f"{target.range_text} before run_stop", target.key)
+            return self.finding(log.path, reached[0].line, message, f"{target.range_text} before run_stop", target.key)
         if reached:
             message = "target reached only before the first epoch_start: quality target not reached in the run"
-            return self.found(log.path, reached[0].line, message, f"{target.range_text} in the run", target.key)
+            return self.finding(log.path, reached[0].line, message, f"{target.range_text} in the run", target.key)
         values = [record.value for record in counted if is_number(record.value)]
         low, choose = target.lower_is_better, min if target.lower_is_better else max
         possible = [value for value in values if (value > 0 if low else value <= 1)]
@@ -73,10 +74,10 @@ class TargetReached(LogRule):
         if len(possible) < len(values):
             message += f"; {show(choose(values))} is not possible"
         last = counted[-1].line if counted else evaluations[-1].line
-        return self.found(log.path, last, message, target.range_text, target.key)
+        return self.finding(log.path, last, message, target.range_text, target.key)
 
     @staticmethod
-    def _known(case: Case) -> bool:
+    def _is_known(case: Case) -> bool:
         # The official tool finds the metric rule through the division; rule set 0.7 lacks one for the open one.
         return case.strict or case.division == "closed" or (case.division == "open" and case.round != "0.7")
 
@@ -99,22 +100,22 @@ class EvaluationValues(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None or not TargetReached._known(case):
+        if case.reference is None or not TargetReached._is_known(case):
             return
         key = case.reference.target.key
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
             message = f"epoch_num missing in the metadata of {key}{more(missing, 'results')}"
-            yield self.found(log.path, missing[0].line, message, '"epoch_num": n', key)
+            yield self.finding(log.path, missing[0].line, message, '"epoch_num": n', key)
         if case.strict and len(log.numbered(key)) + len(missing) < len(log[key]):
             wrong = [r for r in log[key] if has_field(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
             number = show(wrong[0].meta("epoch_num"))
             message = f"epoch_num of {key} is {number}: value type is not a number{more(wrong, 'results')}"
-            yield self.found(log.path, wrong[0].line, message, "a number", key)
-        values = [r for r in log[key] if not is_number(r.value) and (case.strict or not _comparable(r.value))]
+            yield self.finding(log.path, wrong[0].line, message, "a number", key)
+        values = [r for r in log[key] if not is_number(r.value) and (case.strict or not _is_comparable(r.value))]
         if values:
             message = f"{key} is {show(values[0].value)}: value type is not a finite number{more(values, 'results')}"
-            yield self.found(log.path, values[0].line, message, "a number", key)
+            yield self.finding(log.path, values[0].line, message, "a number", key)
 
 
 class StatusSuccess(LogRule):
@@ -138,7 +139,7 @@ class StatusSuccess(LogRule):
         for stop in log["run_stop"]:
             if has_field(stop, "status") and stop.meta("status") != "success":
                 message = f"run_stop status is {show(stop.meta('status'))}"
-                yield self.found(log.path, stop.line, message, '"success"', "run_stop")
+                yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
 
 
 class LastMeetsTarget(LogRule):
@@ -167,7 +168,7 @@ class LastMeetsTarget(LogRule):
                 f"last evaluation misses the quality target: {target.key} {show(last.value)}"
                 f" (it was met in line {met[0].line})"
             )
-            yield self.found(log.path, last.line, message, target.range_text, target.key)
+            yield self.finding(log.path, last.line, message, target.range_text, target.key)
 
 
 class StopsAtTarget(LogRule):
@@ -195,7 +196,7 @@ class StopsAtTarget(LogRule):
                 f"target reached at epoch {show(first.meta('epoch_num'))} but run_stop at"
                 f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
             )
-            yield self.found(log.path, first.line, message, "run_stop after this evaluation", target.key)
+            yield self.finding(log.path, first.line, message, "run_stop after this evaluation", target.key)
 
 
 def _official_met(target: Target, value: Any) -> bool:
@@ -206,5 +207,5 @@ def _official_met(target: Target, value: Any) -> bool:
         return False
 
 
-def _comparable(value: Any) -> bool:
+def _is_comparable(value: Any) -> bool:
     return isinstance(value, (int, float))

@@ -7,11 +7,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
-from compliance.rules.rule import STRICT, PackageRule
+from compliance.rules.rule import PackageRule
 
 REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
 NO_OFFICIAL_CHECK = "no official tool checks this"
@@ -47,28 +48,28 @@ class RepositoryNames(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._named(package))
-        yield from few(self._broken(package))
-        yield from few(self._large(package))
+        yield from few(self._find_forbidden(package))
+        yield from few(self._find_broken(package))
+        yield from few(self._find_large(package))
         if len(package.contents) >= MOST:
             message = f"contains more than {MOST:,} files and folders: the rest was not checked"
-            yield self.found(package.root, 0, message, "a few thousand at most", severity=WARNING)
+            yield self.finding(package.root, 0, message, "a few thousand at most", severity=WARNING)
 
-    def _named(self, package: Package) -> Iterator[Finding]:
+    def _find_forbidden(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.name.startswith(".") or " " in entry.name:
                 message = f"name with a space or a leading dot: {entry.name!r}"
-                yield self.found(package.path(entry), 0, message, "a plain name", severity=WARNING)
+                yield self.finding(package.path(entry), 0, message, "a plain name", severity=WARNING)
 
-    def _broken(self, package: Package) -> Iterator[Finding]:
+    def _find_broken(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry)):
-                yield self.found(package.path(entry), 0, "the target of the link does not exist", "an existing file")
+                yield self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file")
 
-    def _large(self, package: Package) -> Iterator[Finding]:
+    def _find_large(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.size > MAX_FILE_BYTES:
-                yield self.found(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
+                yield self.finding(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
 
 
 class PortableNames(PackageRule):
@@ -94,26 +95,26 @@ class PortableNames(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._alike(package))
-        yield from few(self._unportable(package))
+        yield from few(self._find_alike(package))
+        yield from few(self._find_unportable(package))
 
-    def _alike(self, package: Package) -> Iterator[Finding]:
+    def _find_alike(self, package: Package) -> Iterator[Finding]:
         same: dict[tuple[str, str], list[PackageEntry]] = defaultdict(list)
         for entry in package.contents:
             same[entry.folder, entry.name.casefold()].append(entry)
         for entries in same.values():
             if len(entries) > 1:
                 names = " and ".join(repr(entry.name) for entry in entries)
-                yield self.found(package.path(entries[0]), 0, f"{names} differ only in case", "different names")
+                yield self.finding(package.path(entries[0]), 0, f"{names} differ only in case", "different names")
 
-    def _unportable(self, package: Package) -> Iterator[Finding]:
+    def _find_unportable(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if UNPORTABLE.search(entry.name) or RESERVED.fullmatch(entry.name):
                 message = f"not every file system can store the name {entry.name!a}"
-                yield self.found(package.path(entry), 0, message, "letters a-z, digits, dot, dash, underscore, plus")
+                yield self.finding(package.path(entry), 0, message, "letters a-z, digits, dot, dash, underscore, plus")
             elif len(entry.path) > LONGEST_PATH and entry.kind != FOLDER:
                 message = f"the path has {len(entry.path)} characters"
-                yield self.found(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
+                yield self.finding(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
 
 
 class LinksInside(PackageRule):
@@ -132,23 +133,23 @@ class LinksInside(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._linked(package))
+        yield from few(self._find_linked(package))
         yield from few(self._no_files(package))
 
-    def _linked(self, package: Package) -> Iterator[Finding]:
+    def _find_linked(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.kind != LINK or _not_judged(entry, package):
                 continue
             if os.path.isabs(entry.target):
-                yield self.found(package.path(entry), 0, f"absolute link to {entry.target!r}", "a relative link")
-            elif _leaves(entry, package):
+                yield self.finding(package.path(entry), 0, f"absolute link to {entry.target!r}", "a relative link")
+            elif _leads_out(entry, package):
                 message = f"the link leaves the package: {entry.target!r}"
-                yield self.found(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
+                yield self.finding(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
 
     def _no_files(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
             if entry.kind == OTHER and not _not_judged(entry, package):
-                yield self.found(package.path(entry), 0, "is not a file, folder or link", "a file", severity=ERROR)
+                yield self.finding(package.path(entry), 0, "is not a file, folder or link", "a file", severity=ERROR)
 
 
 class JudgedFiles(PackageRule):
@@ -174,7 +175,7 @@ class JudgedFiles(PackageRule):
         for entry in package.contents:
             why = _not_judged(entry, package)
             if why:
-                yield self.found(package.path(entry), 0, f"{why}: not read", "a file of the package")
+                yield self.finding(package.path(entry), 0, f"{why}: not read", "a file of the package")
 
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:
@@ -188,10 +189,10 @@ def _not_judged(entry: PackageEntry, package: Package) -> str:
         return ""
     if entry.kind == OTHER:
         return "is not a file, folder or link"
-    return f"the link leaves the package, to {entry.target!r}" if _leaves(entry, package) else ""
+    return f"the link leaves the package, to {entry.target!r}" if _leads_out(entry, package) else ""
 
 
-def _leaves(entry: PackageEntry, package: Package) -> bool:
+def _leads_out(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a link leads out of the package, by its text or through other links."""
     target = os.path.normpath(os.path.join(entry.folder, entry.target))
     return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
@@ -228,13 +229,13 @@ class NothingLeftOver(PackageRule):
             kind = _left_over(entry)
             if kind and not entry.path.startswith(inside):
                 inside = f"{entry.path}/" if entry.kind == FOLDER else inside
-                yield self.found(package.path(entry), 0, f"left over: {KINDS[kind]}", "not in the package")
+                yield self.finding(package.path(entry), 0, f"left over: {KINDS[kind]}", "not in the package")
 
 
 def _left_over(entry: PackageEntry) -> str:
     """Return its kind, a key of `KINDS`, or ""."""
-    found = LEFT_OVER.fullmatch(entry.name)
-    kind = found.lastgroup if found else None
+    match = LEFT_OVER.fullmatch(entry.name)
+    kind = match.lastgroup if match else None
     if kind is None or (kind != "cache" and entry.kind != FILE):
         return ""
     if kind == "log" and (entry.size or entry.path.startswith(f"{RESULTS}/")):  # other rules read the results

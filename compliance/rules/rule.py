@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from common.command import UsageError
-from common.reference import ROUNDS, Reference, Setting
+from common.errors import UsageError
+from common.reference import ROUNDS
+from compliance.model.case import PROFILES, Case
 from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
 from compliance.rules.families import FAMILIES, RETIRED, prefix
 
@@ -21,34 +21,6 @@ if TYPE_CHECKING:
     from compliance.logs.log import Log
     from compliance.model.package import Package, Submissions
     from compliance.model.result_set import ResultSet
-
-STRICT: Final = "strict"
-OFFICIAL: Final = "official"
-PROFILES: Final = (STRICT, OFFICIAL)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What a log is checked against.
-
-    division and benchmark are None if neither the log nor its surroundings state them. suite_code: the package says
-    that this suite made the log. round_why: how its round was chosen, see `compliance.model.layout`.
-    """
-
-    round: str
-    division: str | None
-    benchmark: str | None
-    reference: Reference | None
-    settings: tuple[Setting, ...]
-    profile: str = STRICT
-    allow_mini: bool = False
-    suite_code: bool = False
-    round_why: str = ""
-
-    @property
-    def strict(self) -> bool:
-        """Whether the written rules apply; otherwise only what the official tool checks."""
-        return self.profile == STRICT
 
 
 class RuleError(UsageError):
@@ -80,7 +52,7 @@ class Rule:
 
     def __init_subclass__(cls) -> None:
         if "id" in cls.__dict__:
-            if problem := _problem(cls):
+            if problem := _find_problem(cls):
                 raise RuleError(f"{cls.__name__}: {problem}")
             RULES[cls.id] = cls
             forget()
@@ -100,11 +72,13 @@ class Rule:
         """Tell whether the rule comes with the suite."""
         return cls.__module__.startswith(f"{__package__}.")
 
-    def found(  # noqa: PLR0913  (a finding has these parts)
+    def finding(  # noqa: PLR0913  (a finding has these parts)
         self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = ""
     ) -> Finding:
         """Return a finding of this rule; the severity is the rule's own unless another is given."""
         return Finding(self.id, severity or self.severity, path, line, message, expected, key)
+
+    found = finding  # the earlier name, for rules of your own; goes with version 0.4
 
     def skipped(self, path: str, reason: str) -> Finding:
         """Return a finding that the rule could not be applied, and why."""
@@ -115,13 +89,13 @@ RULES: Final[dict[str, type[Rule]]] = {}
 _instances: Final[dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]]] = {}
 
 
-def _problem(rule: type[Rule]) -> str:
+def _find_problem(rule: type[Rule]) -> str:
     """Return what is wrong with the definition of a rule, "" if nothing is."""
-    id_, known = rule.id, RULES.get(rule.id)
+    id_, namesake = rule.id, RULES.get(rule.id)
     if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_):
         return f"id {id_!r}: expected three capital letters and two digits, such as OWN01"
-    if known is not None and (known.__module__, known.__qualname__) != (rule.__module__, rule.__qualname__):
-        return f"id {id_} is taken by {known.__qualname__} ({known.__module__}); choose another"
+    if namesake is not None and (namesake.__module__, namesake.__qualname__) != (rule.__module__, rule.__qualname__):
+        return f"id {id_} is taken by {namesake.__qualname__} ({namesake.__module__}); choose another"
     if id_ in RETIRED:
         return f"id {id_} is retired; choose another"
     if prefix(id_) in FAMILIES and not rule.is_suite_rule():
@@ -149,30 +123,30 @@ class LogRule(Rule):
         """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
         records = log.records.get(key)
         if records is None:
-            near = _near(key, log.other_keys)
+            near = _similar_keys(key, log.other_keys)
             hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
-            yield self.found(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
+            yield self.finding(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
         elif len(records) > 1:
             values = [record.value for record in records]
             same = values.count(values[0]) == len(values)  # as the official tool: strict must not be weaker
-            what = "with the same value" if same else f"with different values: {_listed(values)}"
-            yield self.found(
+            difference = "with the same value" if same else f"with different values: {_list_values(values)}"
+            yield self.finding(
                 log.path,
                 records[1].line,
-                f"{key} is logged {len(records)} times {what}; first in line {records[0].line}",
+                f"{key} is logged {len(records)} times {difference}; first in line {records[0].line}",
                 "exactly one record",
                 key,
                 repeats if same else ERROR,
             )
 
 
-def _near(key: str, others: set[str]) -> list[str]:
+def _similar_keys(key: str, others: set[str]) -> list[str]:
     import difflib  # only a log that lacks a key pays for it
 
     return difflib.get_close_matches(key, sorted(others), 1)
 
 
-def _listed(values: list[Any]) -> str:
+def _list_values(values: list[Any]) -> str:
     return ", ".join(dict.fromkeys(show(value) for value in values[:20]))
 
 

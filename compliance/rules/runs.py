@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.values import is_stated, plain, same
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rules.rule import STRICT, SetRule, show
+from compliance.rules.rule import SetRule, show
 
 SIZE = "number of accelerators"
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
@@ -42,23 +43,23 @@ class NumberOfRuns(SetRule):
             expected = f"at least {wanted} files result_<i>.txt"
         else:
             return
-        message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing(results)}"
-        found = self.found(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
+        message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
+        finding = self.finding(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
-        yield found._replace(incomplete=results.missing_runs > 0 and not results.other_files)
+        yield finding._replace(incomplete=results.missing_runs > 0 and not results.other_files)
 
 
-def _missing(results: ResultSet) -> str:
+def _missing_files(results: ResultSet) -> str:
     """Return which files are missing: `: result_8.txt and result_9.txt are missing`.
 
     The suite numbers from 0. Where result_0 is absent, others may number from 1: then only their count is certain.
     """
     if not results.missing_runs:
         return ""
-    taken = {result_name(run.path) for run in results.runs}
-    if taken and "result_0" not in taken:
+    present = {result_name(run.path) for run in results.runs}
+    if present and "result_0" not in present:
         return f": {results.missing_runs} {'is' if results.missing_runs == 1 else 'are'} missing"
-    free = [at for at in range(results.missing_runs + len(taken)) if f"result_{at}" not in taken]
+    free = [at for at in range(results.missing_runs + len(present)) if f"result_{at}" not in present]
     free = free[: results.missing_runs]
     names = [f"result_{at}.txt" for at in free]
     if len(names) == 1:
@@ -88,26 +89,26 @@ class FailingRuns(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        yield from self._crashing(results)
+        yield from self._find_crashes(results)
         failing = results.failing
         names = names_of(failing)
         if results.loose:
             return
         if len(failing) > 1:
             message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
-            yield self.found(results.folder, 0, message, "at most one")
+            yield self.finding(results.folder, 0, message, "at most one")
         elif failing and results.scaling == WEAK and results.strict:
             message = f"a failing instance among the models: {names}"
-            yield self.found(results.folder, 0, message, "failing instances in pruned_results")
+            yield self.finding(results.folder, 0, message, "failing instances in pruned_results")
         elif failing:
             message = f"one log fails and counts as the slowest run: {names}"
-            yield self.found(failing[0].path, 0, message, "", severity=WARNING)
+            yield self.finding(failing[0].path, 0, message, "", severity=WARNING)
 
-    def _crashing(self, results: ResultSet) -> Iterator[Finding]:
+    def _find_crashes(self, results: ResultSet) -> Iterator[Finding]:
         for run in results.runs:
             if run.official is not None and run.official.log_crash and not results.loose and results.round != "0.7":
                 message = f"the official tool ends with a traceback: {run.official.log_crash}"
-                yield self.found(run.path, 0, message, "a log that it can read")
+                yield self.finding(run.path, 0, message, "a log that it can read")
 
 
 class SameInstanceSize(SetRule):
@@ -131,16 +132,16 @@ class SameInstanceSize(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.scaling != WEAK:
             return
-        groups: dict[int, list[Run]] = defaultdict(list)
+        groups: dict[int, list[JudgedRun]] = defaultdict(list)
         for run in results.runs:
             if run.scale is not None:
                 groups[run.scale].append(run)
         if len(groups) > 1:
-            listed = "; ".join(f"{scale} accelerators in {names_of(runs)}" for scale, runs in groups.items())
+            sizes = "; ".join(f"{scale} accelerators in {names_of(runs)}" for scale, runs in groups.items())
             odd = min(groups.values(), key=len)[0]
-            message = f"instances of different size: {listed}"
+            message = f"instances of different size: {sizes}"
             expected = "one number_of_nodes and accelerators_per_node"
-            yield self.found(odd.path, odd.lines.get("number_of_nodes", 0), message, expected, "number_of_nodes")
+            yield self.finding(odd.path, odd.lines.get("number_of_nodes", 0), message, expected, "number_of_nodes")
 
 
 class PrunedComply(SetRule):
@@ -174,30 +175,30 @@ class PrunedComply(SetRule):
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
-            yield self.found(failing[0].path, 0, message, "compliant logs")
+            yield self.finding(failing[0].path, 0, message, "compliant logs")
         if results.pruned:
             yield from self._other_instances(results)
 
     def _other_instances(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning for each setting that pruned logs state as no counted log does."""
         counted = [_settings_of(run, results) for run in results.runs]
-        differing: dict[str, list[tuple[Run, Any]]] = defaultdict(list)
+        differing: dict[str, list[tuple[JudgedRun, Any]]] = defaultdict(list)
         for run in results.pruned:
             for key, value in _settings_of(run, results).items():
-                known = [stated[key] for stated in counted if key in stated]
-                if known and value not in known and not any(same(value, one) for one in known):
+                usual = [stated[key] for stated in counted if key in stated]
+                if usual and value not in usual and not any(same(value, usual_value) for usual_value in usual):
                     differing[key].append((run, value))
-        for key, found in differing.items():
-            run, value = found[0]
-            names = names_of([run for run, _ in found])
+        for key, differing_runs in differing.items():
+            run, value = differing_runs[0]
+            names = names_of([run for run, _ in differing_runs])
             message = f"other instances than those that count: {key} is {show(plain(value))} in {names}"
             line = run.lines.get("number_of_nodes" if key == SIZE else key, 0)
             texts = dict.fromkeys(show(plain(stated[key])) for stated in counted if key in stated)
-            yield self.found(run.path, line, message, f"{key} {listed(list(texts), 2)}", key, WARNING)
+            yield self.finding(run.path, line, message, f"{key} {listed(list(texts), 2)}", key, WARNING)
 
 
-def _settings_of(run: Run, results: ResultSet) -> dict[str, Any]:
+def _settings_of(run: JudgedRun, results: ResultSet) -> dict[str, Any]:
     """Return what an instance must have in common with the others of its result, as far as its log states it."""
-    found = {"global_batch_size": run.batch_size}
-    found |= run.settings if results.judged_as == "closed" else {SIZE: run.scale}
-    return {key: value for key, value in found.items() if is_stated(value)}
+    stated = {"global_batch_size": run.batch_size}
+    stated |= run.settings if results.judged_as == "closed" else {SIZE: run.scale}
+    return {key: value for key, value in stated.items() if is_stated(value)}

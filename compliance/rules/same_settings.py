@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from common.values import identity, is_stated, plain
 from common.version import DISTRIBUTION
-from compliance.logs.run import PROVENANCE, SOURCES, Run
+from compliance.logs.run import PROVENANCE, SOURCES
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet, names_of
-from compliance.rules.rule import STRICT, SetRule, show
+from compliance.rules.rule import SetRule, show
 from compliance.rules.runs import RESULTS
 
 BATCH_SIZE: Final = "global_batch_size"
@@ -33,7 +35,7 @@ class SameBatchSize(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.strict:
             runs = [run for run in results.runs if is_stated(run.batch_size)]
-            groups = _groups(runs, lambda run: identity(run.batch_size))
+            groups = _group_runs(runs, lambda run: identity(run.batch_size))
         elif results.round != "0.7" and results.division == "closed":
             groups = _officially_different(results.runs)
         else:
@@ -41,8 +43,8 @@ class SameBatchSize(SetRule):
         if len(groups) > 1:
             odd = min(groups, key=len)[0]
             line = odd.lines.get(BATCH_SIZE, 0)
-            message = f"batch sizes differ: {_listed(groups, lambda run: run.batch_size)}"
-            yield self.found(odd.path, line, message, f"one {BATCH_SIZE}", BATCH_SIZE)
+            message = f"batch sizes differ: {_list_groups(groups, lambda run: run.batch_size)}"
+            yield self.finding(odd.path, line, message, f"one {BATCH_SIZE}", BATCH_SIZE)
 
 
 class SameSettings(SetRule):
@@ -65,16 +67,18 @@ class SameSettings(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for key in dict.fromkeys(key for run in results.runs for key in run.settings):
             if key != BATCH_SIZE:  # RUN06
-                yield from self._compared([run for run in results.runs if is_stated(run.settings.get(key))], key)
+                yield from self._compare_runs([run for run in results.runs if is_stated(run.settings.get(key))], key)
 
-    def _compared(self, runs: list[Run], key: str) -> Iterator[Finding]:
+    def _compare_runs(self, runs: list[JudgedRun], key: str) -> Iterator[Finding]:
         if len({repr(run.settings[key]) for run in runs}) < 2:
             return  # mostly; it saves most of the time
-        groups = _groups(runs, lambda run: identity(run.settings[key]))
+        groups = _group_runs(runs, lambda run: identity(run.settings[key]))
         if len(groups) > 1:
             odd = min(groups, key=len)[0]
-            message = f"hyperparameters differ between runs: {key} is {_listed(groups, lambda run: run.settings[key])}"
-            yield self.found(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
+            message = (
+                f"hyperparameters differ between runs: {key} is {_list_groups(groups, lambda run: run.settings[key])}"
+            )
+            yield self.finding(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
 
 
 class SettingsStated(SetRule):
@@ -94,17 +98,17 @@ class SettingsStated(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        stated = {id(run): _stated(run) for run in results.runs}
-        keys = sorted({key for found in stated.values() for key in found})
-        for runs in _groups(results.runs, lambda run: stated[id(run)]):
+        stated = {id(run): _stated_settings(run) for run in results.runs}
+        keys = sorted({key for settings in stated.values() for key in settings})
+        for runs in _group_runs(results.runs, lambda run: stated[id(run)]):
             missing = [key for key in keys if key not in stated[id(runs[0])]]
             if missing:
                 contradicts = results.judged_as == "closed" and any(run.verdict != FAIL for run in runs)
-                what = "no settings" if len(missing) == len(keys) else f"no {', '.join(missing)}"
+                absence = "no settings" if len(missing) == len(keys) else f"no {', '.join(missing)}"
                 verb = "states" if len(runs) == 1 else "state"
-                message = f"{names_of(runs)} {verb} {what}; other runs of the result do"
+                message = f"{names_of(runs)} {verb} {absence}; other runs of the result do"
                 severity = ERROR if contradicts else WARNING
-                yield self.found(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
+                yield self.finding(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
 
 
 class SameSoftware(SetRule):
@@ -134,43 +138,47 @@ class SameSoftware(SetRule):
         code = {name: groups for name, groups in differing.items() if name in (SOURCES, DISTRIBUTION)}
         if code:
             severity = ERROR if results.division == "closed" and not results.loose else WARNING
-            yield self._found(code, "the code differs between runs", "one version of the suite", severity)
+            yield self._report_differences(code, "the code differs between runs", "one version of the suite", severity)
         others = {name: groups for name, groups in differing.items() if name not in code}
         if others:
-            yield self._found(others, "the software differs between runs", "the same software for all runs", WARNING)
+            yield self._report_differences(
+                others, "the software differs between runs", "the same software for all runs", WARNING
+            )
 
-    def _found(self, differing: dict[str, list[list[Run]]], what: str, expected: str, severity: str) -> Finding:
-        told = [f"{name} is {_listed(groups, _start_of(name))}" for name, groups in differing.items()]
+    def _report_differences(
+        self, differing: dict[str, list[list[JudgedRun]]], subject: str, expected: str, severity: str
+    ) -> Finding:
+        parts = [f"{name} is {_list_groups(groups, _start_of(name))}" for name, groups in differing.items()]
         odd = min(next(iter(differing.values())), key=len)[0]
-        message = f"{what}: {listed(told, SHOWN)}"
-        return self.found(odd.path, odd.lines.get(PROVENANCE, 0), message, expected, PROVENANCE, severity)
+        message = f"{subject}: {listed(parts, SHOWN)}"
+        return self.finding(odd.path, odd.lines.get(PROVENANCE, 0), message, expected, PROVENANCE, severity)
 
 
-def _start_of(name: str) -> Callable[[Run], str]:
+def _start_of(name: str) -> Callable[[JudgedRun], str]:
     """Return the function that gives the first characters of a version, or of a hash."""
     return lambda run: run.software[name][:SHOWN_CHARACTERS]
 
 
-def _by_version(runs: list[Run], name: str) -> list[list[Run]]:
+def _by_version(runs: list[JudgedRun], name: str) -> list[list[JudgedRun]]:
     """Return the runs that state the version of something, grouped by it."""
-    return _groups((run for run in runs if name in run.software), lambda run: run.software[name])
+    return _group_runs((run for run in runs if name in run.software), lambda run: run.software[name])
 
 
-def _stated(run: Run) -> tuple[str, ...]:
+def _stated_settings(run: JudgedRun) -> tuple[str, ...]:
     """Return the keys of the settings that a run states, with the batch size."""
-    found = {BATCH_SIZE: run.batch_size, **run.settings}
-    return tuple(key for key, value in found.items() if is_stated(value))
+    stated = {BATCH_SIZE: run.batch_size, **run.settings}
+    return tuple(key for key, value in stated.items() if is_stated(value))
 
 
-def _groups(runs: Iterable[Run], identify: Callable[[Run], Hashable]) -> list[list[Run]]:
+def _group_runs(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hashable]) -> list[list[JudgedRun]]:
     """Return the runs grouped by what is the same in them."""
-    groups: dict[Hashable, list[Run]] = defaultdict(list)
+    groups: dict[Hashable, list[JudgedRun]] = defaultdict(list)
     for run in runs:
         groups[identify(run)].append(run)
     return list(groups.values())
 
 
-def _officially_different(runs: list[Run]) -> list[list[Run]]:
+def _officially_different(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
     """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
     read = [(run, run.official.batch_size) for run in runs if run.official is not None]
     same = [run for run, size in read if size == read[0][1]]
@@ -178,5 +186,5 @@ def _officially_different(runs: list[Run]) -> list[list[Run]]:
     return [group for group in (same, others) if group]
 
 
-def _listed(groups: Iterable[list[Run]], value: Callable[[Run], Any]) -> str:
+def _list_groups(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:
     return "; ".join(f"{show(plain(value(runs[0])))} in {names_of(runs)}" for runs in groups)

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from common.reference import since
-from compliance.logs.run import Run
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.parameters import SEED_BYPASS
 from compliance.model.result_set import ResultSet, names_of
@@ -48,22 +48,22 @@ class SeedsLogged(SetRule):
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
             severity = NOTE if results.loose else WARNING if early else ERROR
-            yield self.found(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
+            yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
         severity = NOTE if results.loose else ERROR
         for run in results.runs:
             yield from self._first_problem(run, results.strict, severity)
             if not results.strict and not run.parsed_clean:
-                yield self.found(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
+                yield self.finding(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
 
-    def _first_problem(self, run: Run, strict: bool, severity: str) -> Iterator[Finding]:
+    def _first_problem(self, run: JudgedRun, strict: bool, severity: str) -> Iterator[Finding]:
         for line, file, source_line, value in run.seeds:
             official = _official_problem(file, source_line, value)
             problem = seed_problem(value) if strict else official
             if problem:
-                yield self.found(run.path, line, problem, "a whole number", "seed", severity)
+                yield self.finding(run.path, line, problem, "a whole number", "seed", severity)
                 return
             if official and severity == ERROR:
-                yield self.found(run.path, line, official, "as mllog writes it", "seed", WARNING)
+                yield self.finding(run.path, line, official, "as mllog writes it", "seed", WARNING)
                 return
 
 
@@ -95,7 +95,7 @@ class SeedsUnique(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if SEED_BYPASS in results.officially_bypassed:
             return
-        for seed, places in _places(results).items():
+        for seed, places in _seed_places(results).items():
             runs = list({id(run): run for run, _ in places}.values())
             number = seed[-1] if isinstance(seed, tuple) else seed
             run, line = places[-1]
@@ -103,31 +103,33 @@ class SeedsUnique(SetRule):
                 message = f"duplicate seed {show(number)}: also in {names_of(runs[:-1])}"
                 if results.scaling == WEAK:
                     message += f"; keep one, prune {names_of(runs[1:])}"
-                yield self.found(run.path, line, message, "its own seed", "seed")
+                yield self.finding(run.path, line, message, "its own seed", "seed")
             elif len(places) > 1:
                 message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
                 message += " as that of two runs"
                 severity = WARNING if results.strict else ERROR
-                yield self.found(run.path, line, message, "one seed record, from rank 0", "seed", severity)
+                yield self.finding(run.path, line, message, "one seed record, from rank 0", "seed", severity)
         for run in results.runs:
             if run.seed_count > len(run.seeds):
                 message = f"{run.seed_count} seeds are logged, of which only the first {len(run.seeds)} are compared"
                 severity = ERROR if results.strict else SKIPPED
-                yield self.found(run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity)
+                yield self.finding(
+                    run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity
+                )
 
 
-def _places(results: ResultSet) -> dict[Hashable, list[tuple[Run, int]]]:
+def _seed_places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:
     """Return by seed where it is logged; in the profile official, by source file, source line and seed."""
-    found: dict[Hashable, list[tuple[Run, int]]] = defaultdict(list)
+    places: dict[Hashable, list[tuple[JudgedRun, int]]] = defaultdict(list)
     for run in results.runs:
         for line, file, source_line, value in run.seeds:
             if results.strict:
                 number = seed_of(value)
                 if number is not None:
-                    found[number].append((run, line))
+                    places[number].append((run, line))
             elif not _official_problem(file, source_line, value):
-                found[file, source_line, int(value)].append((run, line))
-    return found
+                places[file, source_line, int(value)].append((run, line))
+    return places
 
 
 def _official_problem(file: Any, source_line: Any, value: Any) -> str:

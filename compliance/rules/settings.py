@@ -12,9 +12,10 @@ from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.logs.run import BAGGING
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.model.system import is_blank, is_placeholder
-from compliance.rules.rule import STRICT, Case, LogRule, show
+from compliance.rules.rule import LogRule, show
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
@@ -58,15 +59,15 @@ class Submission(LogRule):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key in ("submission_org", "submission_platform"):
-            yield from self._value(log, key, A_NAME if case.strict else NOT_EMPTY)
-        yield from self._value(log, "submission_division", DIVISIONS)
-        yield from self._value(log, "submission_status", STATUSES)
+            yield from self._check_value(log, key, A_NAME if case.strict else NOT_EMPTY)
+        yield from self._check_value(log, "submission_division", DIVISIONS)
+        yield from self._check_value(log, "submission_status", STATUSES)
 
-    def _value(self, log: Log, key: str, allowed: Check) -> Iterator[Finding]:
+    def _check_value(self, log: Log, key: str, allowed: Check) -> Iterator[Finding]:
         yield from self.exactly_once(log, key)
         first = log.first(key)
         if first and not allowed.allows(first.value):
-            yield self.found(log.path, first.line, f"{key} is {show(first.value)}", allowed.text, key)
+            yield self.finding(log.path, first.line, f"{key} is {show(first.value)}", allowed.text, key)
 
 
 class KnownBenchmark(LogRule):
@@ -93,7 +94,7 @@ class KnownBenchmark(LogRule):
         names = benchmarks_of(case.round)
         if first and first.value not in names:
             message = f"the benchmark name is {show(first.value)}: round {case.round} has none of that name"
-            yield self.found(log.path, first.line, message, " or ".join(names), key)
+            yield self.finding(log.path, first.line, message, " or ".join(names), key)
 
 
 class SettingsLogged(LogRule):
@@ -167,7 +168,7 @@ class SettingsAllowed(LogRule):
                 message = f"{setting.key} is {show(wrong.value)}{_type_hint(wrong.value, check)}"
                 if setting.why:
                     message += f" ({setting.why})"
-                yield self.found(log.path, wrong.line, message, check.text, setting.key)
+                yield self.finding(log.path, wrong.line, message, check.text, setting.key)
 
 
 class Samples(LogRule):
@@ -191,14 +192,18 @@ class Samples(LogRule):
         for setting in case.settings:
             if setting.key not in ("train_samples", "eval_samples"):
                 continue
-            if setting.key == "train_samples" and case.strict and any(one.value == POISSON for one in log[BAGGING]):
+            if (
+                setting.key == "train_samples"
+                and case.strict
+                and any(bagging.value == POISSON for bagging in log[BAGGING])
+            ):
                 continue  # a number drawn at random; SET15 is about it
             check = check_of(setting, case)
             wrong = [r for r in log[setting.key] if check is not None and not check.allows(r.value)]
             if wrong and check is not None:
                 message = f"{setting.key} is {show(wrong[0].value)}{_type_hint(wrong[0].value, check)}"
                 why = f" ({setting.why})" if setting.why else ""
-                yield self.found(log.path, wrong[0].line, message + why, check.text, setting.key)
+                yield self.finding(log.path, wrong[0].line, message + why, check.text, setting.key)
 
 
 class NoPlaceholder(LogRule):
@@ -224,7 +229,7 @@ class NoPlaceholder(LogRule):
             record = log.first(key)
             if record and isinstance(record.value, str) and is_placeholder(record.value):
                 message = f"{key} is a placeholder: {show(record.value)}"
-                yield self.found(log.path, record.line, message, "the real name", key)
+                yield self.finding(log.path, record.line, message, "the real name", key)
 
 
 class SeedLogged(LogRule):
@@ -256,22 +261,22 @@ class SeedLogged(LogRule):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        yield from self._several(log, case)
+        yield from self._check_seeds(log, case)
         if not log["seed"]:
             message = "seed missing: the log states none (an error in a closed submission)"
-            yield self.found(log.path, 0, message, "one seed record", "seed")
+            yield self.finding(log.path, 0, message, "one seed record", "seed")
         for record in log["seed"]:
             if problem := seed_problem(record.value):
-                yield self.found(log.path, record.line, problem, "a whole number", "seed", severity="error")
+                yield self.finding(log.path, record.line, problem, "a whole number", "seed", severity="error")
 
-    def _several(self, log: Log, case: Case) -> Iterator[Finding]:
+    def _check_seeds(self, log: Log, case: Case) -> Iterator[Finding]:
         """Yield a warning about several different seeds where the official log checker fails on them."""
         first, *others = log["seed"] or (None,)
         if first is None or all(record.value == first.value for record in others):
             return
         if any(setting.key == "seed" and setting.required for setting in case.settings):
             message = f"{1 + len(others)} seed records with different values: the official log checker fails on them"
-            yield self.found(log.path, others[0].line, message, "one seed record, from rank 0", "seed", WARNING)
+            yield self.finding(log.path, others[0].line, message, "one seed record, from rank 0", "seed", WARNING)
 
 
 def seed_of(value: Any) -> int | None:

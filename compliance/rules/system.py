@@ -9,15 +9,16 @@ from itertools import groupby
 
 from common.reference import since
 from common.values import is_number, is_stated
-from compliance.logs.run import Run
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
-from compliance.rules.rule import STRICT, PackageRule, SetRule, show
+from compliance.rules.rule import PackageRule, SetRule, show
 
 SYSTEM_TYPE = "system_type"
 NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
@@ -49,7 +50,7 @@ class NoPlaceholderInDescription(PackageRule):
             if vague:
                 noun = "is a placeholder" if len(vague) == 1 else "are placeholders"
                 message = f"in the system json {', '.join(vague)} {noun}"
-                yield self.found(description.path, 0, message, "a fact about the system", vague[0])
+                yield self.finding(description.path, 0, message, "a fact about the system", vague[0])
 
 
 class SystemType(PackageRule):
@@ -72,10 +73,10 @@ class SystemType(PackageRule):
     def check(self, package: Package) -> Iterator[Finding]:
         for description in readable(package):
             stated = description.fields.get(SYSTEM_TYPE, "")
-            known = isinstance(stated, str) and stated.replace(" ", "") in ("", *SYSTEM_TYPES)
-            if not known and not is_placeholder(str(stated)):
+            is_known = isinstance(stated, str) and stated.replace(" ", "") in ("", *SYSTEM_TYPES)
+            if not is_known and not is_placeholder(str(stated)):
                 message = f"{SYSTEM_TYPE} in the system json is {show(stated)}"
-                yield self.found(description.path, 0, message, "datacenter or edge", SYSTEM_TYPE)
+                yield self.finding(description.path, 0, message, "datacenter or edge", SYSTEM_TYPE)
 
 
 class RightFolder(SetRule):
@@ -101,17 +102,18 @@ class RightFolder(SetRule):
                 f" are of {wrong[0].benchmark}"
             )
             line = wrong[0].lines.get("submission_benchmark", 0)
-            yield self.found(wrong[0].path, line, message, results.folder_benchmark, "submission_benchmark")
+            yield self.finding(wrong[0].path, line, message, results.folder_benchmark, "submission_benchmark")
         described = results.description.division if results.description else None
         stated = [run for run in results.runs if is_stated(run.submission.get("submission_division"))]
-        said = [run for run in stated if described and run.submission["submission_division"] != described]
-        if said:
+        differing = [run for run in stated if described and run.submission["submission_division"] != described]
+        if differing:
             message = (
-                f"division mismatch: {len(said)} logs say {show(said[0].submission.get('submission_division'))},"
-                f" the system description says {show(described)}"
+                f"division mismatch: {len(differing)} logs say "
+                f"{show(differing[0].submission.get('submission_division'))}, "
+                f"the system description says {show(described)}"
             )
-            line = said[0].lines.get("submission_division", 0)
-            yield self.found(said[0].path, line, message, f"{described!r} in both", "submission_division")
+            line = differing[0].lines.get("submission_division", 0)
+            yield self.finding(differing[0].path, line, message, f"{described!r} in both", "submission_division")
 
 
 class DescribedSystem(SetRule):
@@ -147,36 +149,36 @@ class DescribedSystem(SetRule):
             if not results.loose:
                 yield self.skipped(results.folder, "logs not compared with the system description: it cannot be read")
             return
-        yield from self._names(results, str(description.fields.get("submitter", "")))
-        yield from self._status(results, str(description.fields.get("status", "")))
-        yield from self._platform(results)
+        yield from self._check_names(results, str(description.fields.get("submitter", "")))
+        yield from self._check_status(results, str(description.fields.get("status", "")))
+        yield from self._check_platform(results)
         if results.scaling == STRONG:
-            yield from self._size(results)
+            yield from self._check_size(results)
 
-    def _names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
-        for said, runs in _by_value(results.runs, "submission_org"):
-            if said == submitter or is_placeholder(submitter):
+    def _check_names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
+        for name, runs in _by_value(results.runs, "submission_org"):
+            if name == submitter or is_placeholder(submitter):
                 continue
-            if "PLACEHOLDER" in said:
-                yield from self._folder(results, submitter)
+            if "PLACEHOLDER" in name:
+                yield from self._check_folder(results, submitter)
                 continue
-            close = _alike(said, submitter)
-            message = f"organisation spelled differently: logs say {show(said)}, the description {show(submitter)}"
+            close = _same_organisation(name, submitter)
+            message = f"organisation spelled differently: logs say {show(name)}, the description {show(submitter)}"
             if not close:
-                message = f"organisation mismatch: logs say {show(said)}, the system description {show(submitter)}"
+                message = f"organisation mismatch: logs say {show(name)}, the system description {show(submitter)}"
             line = runs[0].lines.get("submission_org", 0)
             severity = NOTE if close else WARNING
-            yield self.found(runs[0].path, line, message, "the same name in both", "submission_org", severity)
+            yield self.finding(runs[0].path, line, message, "the same name in both", "submission_org", severity)
 
-    def _folder(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
+    def _check_folder(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         """Yield a warning where the submission's folder, in place of the logs, names another organisation."""
-        named = results.organisation
-        if results.description and named and not is_blank(submitter) and not _alike(named, submitter):
-            message = f"organisation mismatch: the system description says {show(submitter)}, the folder {show(named)}"
+        folder = results.organisation
+        if results.description and folder and not is_blank(submitter) and not _same_organisation(folder, submitter):
+            message = f"organisation mismatch: the system description says {show(submitter)}, the folder {show(folder)}"
             expected = "the same organisation in both; the logs name none"
-            yield self.found(results.description.path, 0, message, expected, "submitter", WARNING)
+            yield self.finding(results.description.path, 0, message, expected, "submitter", WARNING)
 
-    def _status(self, results: ResultSet, status: str) -> Iterator[Finding]:
+    def _check_status(self, results: ResultSet, status: str) -> Iterator[Finding]:
         described = status.strip().lower()
         for said, runs in _by_value(results.runs, "submission_status"):
             if said.lower() in STATUSES.get(described, ()) or is_placeholder(status):
@@ -185,24 +187,28 @@ class DescribedSystem(SetRule):
             message = f"status is {show(said)} in the logs, {show(status)} in the system description"
             line = runs[0].lines.get("submission_status", 0)
             severity = WARNING if other else NOTE
-            yield self.found(runs[0].path, line, message, "the same status in both", "submission_status", severity)
+            yield self.finding(runs[0].path, line, message, "the same status in both", "submission_status", severity)
 
-    def _platform(self, results: ResultSet) -> Iterator[Finding]:
+    def _check_platform(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning where some logs name another platform than the first; how they spell it is free."""
-        found = [(said, runs) for said, runs in _by_value(results.runs, "submission_platform") if said]
-        named = {said.lower().strip(): (said, runs) for said, runs in reversed(found) if not is_placeholder(said)}
-        if len(named) > 1:
-            *_, (other, runs), (first, _) = named.values()
-            message = f"the logs name {len(named)} platforms: {show(other)} here, {show(first)} in others"
+        stated = [(platform, runs) for platform, runs in _by_value(results.runs, "submission_platform") if platform]
+        by_name = {
+            platform.lower().strip(): (platform, runs)
+            for platform, runs in reversed(stated)
+            if not is_placeholder(platform)
+        }
+        if len(by_name) > 1:
+            *_, (other, runs), (first, _) = by_name.values()
+            message = f"the logs name {len(by_name)} platforms: {show(other)} here, {show(first)} in others"
             line = runs[0].lines.get("submission_platform", 0)
-            yield self.found(runs[0].path, line, message, "one platform", "submission_platform", WARNING)
+            yield self.finding(runs[0].path, line, message, "one platform", "submission_platform", WARNING)
 
-    def _size(self, results: ResultSet) -> Iterator[Finding]:
+    def _check_size(self, results: ResultSet) -> Iterator[Finding]:
         description = results.description
         assert description is not None
         nodes, accelerators = description.count("number_of_nodes"), description.count("accelerators_per_node")
         if nodes is None or accelerators is None:
-            yield from self._unusable(results, description)
+            yield from self._check_counts(results, description)
             return
         for scale, runs in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
             run = next(runs)
@@ -215,10 +221,10 @@ class DescribedSystem(SetRule):
             same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
             line = run.lines.get("number_of_nodes", 0)
             expected = f"{nodes} nodes with {accelerators} accelerators"
-            yield self.found(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
+            yield self.finding(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
             return
 
-    def _unusable(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
+    def _check_counts(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:
         """Yield a finding for each count that the description does not give in a way that can be compared."""
         for name in ("number_of_nodes", "accelerators_per_node"):
             if description.count(name) is not None or name not in description.fields:
@@ -226,7 +232,7 @@ class DescribedSystem(SetRule):
             stated = show(description.fields[name])
             if description.states_number(name):
                 message = f"{name} in the system description is {stated}, which no log can agree with"
-                yield self.found(description.path, 0, message, "the number of the logs", name)
+                yield self.finding(description.path, 0, message, "the number of the logs", name)
             else:
                 yield self.skipped(results.folder, f"logs not compared with {name} of the system: it is {stated}")
 
@@ -256,24 +262,24 @@ class FitsSystem(SetRule):
             )
             expected = f"M * S <= T = {total}"
             severity = WARNING if whole else ERROR
-            yield self.found(results.folder, 0, message, expected, "number_of_nodes", severity)
+            yield self.finding(results.folder, 0, message, expected, "number_of_nodes", severity)
 
 
-def _by_value(runs: list[Run], key: str) -> list[tuple[str, list[Run]]]:
-    groups: dict[str, list[Run]] = defaultdict(list)
+def _by_value(runs: list[JudgedRun], key: str) -> list[tuple[str, list[JudgedRun]]]:
+    groups: dict[str, list[JudgedRun]] = defaultdict(list)
     for run in runs:
         if isinstance(run.submission.get(key), str):
             groups[run.submission[key]].append(run)
     return list(groups.items())
 
 
-def _alike(name: str, longer: str) -> bool:
+def _same_organisation(name: str, longer: str) -> bool:
     """Tell whether two names may be one organisation's: they share a word, or one is part or initials of the other."""
-    words = _words(longer)
-    short, whole = "".join(_words(name)), "".join(words)
-    shared = {word for word in _words(name) if len(word) > 2}.intersection(words)
+    words = _name_words(longer)
+    short, whole = "".join(_name_words(name)), "".join(words)
+    shared = {word for word in _name_words(name) if len(word) > 2}.intersection(words)
     return bool(shared) or short in whole or short == "".join(word[0] for word in words if word != "and")
 
 
-def _words(name: str) -> list[str]:
+def _name_words(name: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", name.lower()) if word]

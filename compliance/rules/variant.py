@@ -8,9 +8,10 @@ from common.reference import FULL, MINI, MINI_2, VARIANTS
 from compliance.benchmarks import MINIS
 from compliance.logs.log import Log
 from compliance.logs.run import variant_of
+from compliance.model.case import STRICT, Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.model.result_set import ResultSet
-from compliance.rules.rule import STRICT, Case, LogRule, SetRule, show
+from compliance.rules.rule import LogRule, SetRule, show
 
 MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"
 UNKNOWN = "the official tool does not know the mini round"
@@ -35,7 +36,7 @@ class NoMini(LogRule):
         if variant != FULL and first is not None:
             message = f"the log is a mini run (dataset_variant {variant}), not an MLPerf result"
             severity = NOTE if case.allow_mini else ERROR
-            yield self.found(log.path, first.line, message, "a run on the full dataset", KEY, severity)
+            yield self.finding(log.path, first.line, message, "a run on the full dataset", KEY, severity)
 
 
 class KnownVariant(LogRule):
@@ -63,12 +64,14 @@ class KnownVariant(LogRule):
         for record in log[KEY]:
             if record.value not in VARIANTS:
                 expected = " or ".join(map(show, VARIANTS))
-                yield self.found(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
+                yield self.finding(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
         if case.benchmark and case.reference is None:
             variant = variant_of(log)
-            known = [one.variant for one in MINIS.get(case.benchmark, ())] or ["no mini problem"]
+            variants = [mini.variant for mini in MINIS.get(case.benchmark, ())] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
-            yield self.found(log.path, log[KEY][0].line, message, f"of {case.benchmark}: {' or '.join(known)}", KEY)
+            yield self.finding(
+                log.path, log[KEY][0].line, message, f"of {case.benchmark}: {' or '.join(variants)}", KEY
+            )
 
 
 class MiniIsOpen(LogRule):
@@ -89,7 +92,7 @@ class MiniIsOpen(LogRule):
         for record in log["submission_division"]:
             if record.value != "open":
                 message = f"a mini run whose submission_division is {show(record.value)}"
-                yield self.found(log.path, record.line, message, '"open"', "submission_division")
+                yield self.finding(log.path, record.line, message, '"open"', "submission_division")
 
 
 class OneVariant(SetRule):
@@ -108,4 +111,4 @@ class OneVariant(SetRule):
         odd = [run for run in (*results.runs, *results.pruned) if run.variant != results.variant]
         if odd:
             message = f"runs on the {odd[0].variant} problem ({len(odd)}) among runs on the {results.variant} one"
-            yield self.found(odd[0].path, 0, message, f"only runs on the {results.variant} problem", KEY)
+            yield self.finding(odd[0].path, 0, message, f"only runs on the {results.variant} problem", KEY)

@@ -53,29 +53,29 @@ class SampleLog:
         self._write_run(epochs or example.epochs)
 
     def _write_header(self, settings: dict[str, Any]) -> None:
-        self._add("init_start", None)
-        self._add("cache_clear", None)
-        self._add("submission_benchmark", self.benchmark)
-        self._add("submission_org", "Example University")
-        self._add("submission_division", self.division)
-        self._add("submission_status", "onprem")
-        self._add("submission_platform", "example_n64")
+        self._add_record("init_start", None)
+        self._add_record("cache_clear", None)
+        self._add_record("submission_benchmark", self.benchmark)
+        self._add_record("submission_org", "Example University")
+        self._add_record("submission_division", self.division)
+        self._add_record("submission_status", "onprem")
+        self._add_record("submission_platform", "example_n64")
         if self.round != "0.7":
-            self._add("seed", 1000 + self.run)
-            self._add("number_of_nodes", 16)
-            self._add("accelerators_per_node", 4)
+            self._add_record("seed", 1000 + self.run)
+            self._add_record("number_of_nodes", 16)
+            self._add_record("accelerators_per_node", 4)
         for key, value in settings.items():
-            self._add(key, value)
+            self._add_record(key, value)
         if self.reference.variant != FULL:
-            self._add("dataset_variant", self.reference.variant)
-        self._add("train_samples", self.reference.dataset.train_samples[self.round][0])
-        self._add("eval_samples", self.reference.dataset.eval_samples[self.round][0])
-        self._add("init_stop", None, step_ms=10_000)
+            self._add_record("dataset_variant", self.reference.variant)
+        self._add_record("train_samples", self.reference.dataset.train_samples[self.round][0])
+        self._add_record("eval_samples", self.reference.dataset.eval_samples[self.round][0])
+        self._add_record("init_stop", None, step_ms=10_000)
 
     def _write_run(self, epochs: int) -> None:
         target = self.reference.target
         samples = 40 * (self.records_of("global_batch_size") or [{"value": 1}])[0]["value"]
-        self._add("run_start", None)
+        self._add_record("run_start", None)
         for epoch in range(1, epochs + 1):
             number = epoch * samples if self.reference.epoch_unit == "samples" else epoch
             distance = (epochs - epoch) / epochs
@@ -84,18 +84,18 @@ class SampleLog:
             own = (self.benchmark, self.round, self.run, epoch)
             chance, eval_chance = varied(*own), varied(*own, "eval")
             quality *= 1 + (3e-3 if target.lower_is_better == (epoch < epochs) else -3e-3) * chance
-            self._add("epoch_start", None, epoch_num=number)
-            self._add("epoch_stop", None, epoch_num=number, step_ms=EPOCH_MS + int(600 * (chance - 0.5)))
-            self._add("eval_start", None, epoch_num=number)
-            self._add("eval_stop", None, epoch_num=number, step_ms=8_000 + int(80 * (eval_chance - 0.5)))
-            self._add(target.key, quality, epoch_num=number)
-        self._add("run_stop", None, status="success")
+            self._add_record("epoch_start", None, epoch_num=number)
+            self._add_record("epoch_stop", None, epoch_num=number, step_ms=EPOCH_MS + int(600 * (chance - 0.5)))
+            self._add_record("eval_start", None, epoch_num=number)
+            self._add_record("eval_stop", None, epoch_num=number, step_ms=8_000 + int(80 * (eval_chance - 0.5)))
+            self._add_record(target.key, quality, epoch_num=number)
+        self._add_record("run_stop", None, status="success")
 
-    def _add(self, key: str, value: Any, step_ms: int = 3, **metadata: Any) -> None:
+    def _add_record(self, key: str, value: Any, step_ms: int = 3, **metadata: Any) -> None:
         self.clock_ms += step_ms
-        self.records.append(self._record(key, value, self.clock_ms, metadata))
+        self.records.append(self._make_record(key, value, self.clock_ms, metadata))
 
-    def _record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
+    def _make_record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
         kind = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END" if key.endswith("_stop") else ""
         line = 100 + len(key)
         return {
@@ -113,22 +113,22 @@ class SampleLog:
         """Return the records of a key, in order."""
         return [record for record in self.records if record.get("key") == key]
 
-    def _index(self, key: str, which: int = 0) -> int:
+    def _record_index(self, key: str, which: int = 0) -> int:
         places = [at for at, record in enumerate(self.records) if record.get("key") == key]
         return places[which]
 
     def set(self, key: str, value: Any) -> Self:
         """Change the value of the key's first record; add the key if it is not there."""
-        found = self.records_of(key)
-        if not found:
+        records = self.records_of(key)
+        if not records:
             return self.add(key, value)
-        found[0]["value"] = value
+        records[0]["value"] = value
         return self
 
     def add(self, key: str, value: Any, before: str = "init_stop", **metadata: Any) -> Self:
         """Insert a record."""
-        at = self._index(before)
-        self.records.insert(at, self._record(key, value, self.records[at]["time_ms"], metadata))
+        at = self._record_index(before)
+        self.records.insert(at, self._make_record(key, value, self.records[at]["time_ms"], metadata))
         return self
 
     def drop(self, key: str, which: int | None = None) -> Self:
@@ -136,17 +136,17 @@ class SampleLog:
         if which is None:
             self.records = [record for record in self.records if record.get("key") != key]
         else:
-            del self.records[self._index(key, which)]
+            del self.records[self._record_index(key, which)]
         return self
 
     def cut(self, key: str) -> Self:
         """Remove the first record of a key and all that follow, as when a run dies."""
-        del self.records[self._index(key) :]
+        del self.records[self._record_index(key) :]
         return self
 
     def double(self, key: str, which: int = 0, value: Any = ...) -> Self:
         """Repeat a record right after itself, with the same or another value."""
-        at = self._index(key, which)
+        at = self._record_index(key, which)
         copy = json.loads(json.dumps(self.records[at]))
         if value is not ...:
             copy["value"] = value
@@ -155,8 +155,8 @@ class SampleLog:
 
     def move(self, key: str, before: str = "", after: str = "") -> Self:
         """Move the first record of a key right before or after the first of another; times stay in order."""
-        record = self.records.pop(self._index(key))
-        at = self._index(before) if before else self._index(after) + 1
+        record = self.records.pop(self._record_index(key))
+        at = self._record_index(before) if before else self._record_index(after) + 1
         neighbour = self.records[min(at, len(self.records) - 1)] if before else self.records[at - 1]
         record["time_ms"] = neighbour["time_ms"]
         self.records.insert(at, record)
@@ -170,7 +170,7 @@ class SampleLog:
 
     def meta(self, key: str, name: str, value: Any, which: int = 0) -> Self:
         """Set a field of the metadata; None removes it."""
-        metadata = self.records[self._index(key, which)]["metadata"]
+        metadata = self.records[self._record_index(key, which)]["metadata"]
         metadata.pop(name, None)
         if value is not None:
             metadata[name] = value
@@ -178,17 +178,17 @@ class SampleLog:
 
     def field(self, key: str, name: str, value: Any, which: int = -1) -> Self:
         """Set a field of the record itself."""
-        self.records[self._index(key, which)][name] = value
+        self.records[self._record_index(key, which)][name] = value
         return self
 
     def without_field(self, key: str, name: str) -> Self:
         """Remove a field of the key's last record."""
-        del self.records[self._index(key, -1)][name]
+        del self.records[self._record_index(key, -1)][name]
         return self
 
     def shift(self, key: str, by_ms: int) -> Self:
         """Move the time of the key's last record."""
-        self.records[self._index(key, -1)]["time_ms"] += by_ms
+        self.records[self._record_index(key, -1)]["time_ms"] += by_ms
         return self
 
     def times(self, change: Callable[[int], float]) -> Self:
@@ -201,30 +201,30 @@ class SampleLog:
 
     def evaluation(self, epoch: int, value: Any) -> Self:
         """Change the result of the epoch's evaluation (from 1)."""
-        self.records[self._index(self.reference.target.key, epoch - 1)]["value"] = value
+        self.records[self._record_index(self.reference.target.key, epoch - 1)]["value"] = value
         return self
 
     def last_evaluation(self, value: Any) -> Self:
         """Change the result of the last evaluation."""
-        self.records[self._index(self.reference.target.key, -1)]["value"] = value
+        self.records[self._record_index(self.reference.target.key, -1)]["value"] = value
         return self
 
     def add_evaluation(self, value: Any, after: str) -> Self:
         """Insert an evaluation result, epoch 0 or one more than there are."""
-        at = self._index(after)
+        at = self._record_index(after)
         number = 0 if after == "run_start" else len(self.records_of("epoch_start")) + 1
-        record = self._record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
+        record = self._make_record(self.reference.target.key, value, self.records[at]["time_ms"], {"epoch_num": number})
         self.records.insert(at + 1, record)
         return self
 
     def stage(self, after: str, length_ms: int = 0) -> Self:
         """Insert a staging interval; all that follows comes later by its length."""
-        at = self._index(after)
+        at = self._record_index(after)
         time_ms = self.records[at]["time_ms"]
         for record in self.records[at + 1 :]:
             record["time_ms"] += length_ms
         ends = {"staging_start": time_ms, "staging_stop": time_ms + length_ms}
-        self.records[at + 1 : at + 1] = [self._record(key, None, end_ms, {}) for key, end_ms in ends.items()]
+        self.records[at + 1 : at + 1] = [self._make_record(key, None, end_ms, {}) for key, end_ms in ends.items()]
         return self
 
     def blocks(self) -> Self:
@@ -258,7 +258,7 @@ class SampleLog:
 
     def shorten(self, epoch: int, time_ms: int) -> Self:
         """Let an epoch (from 1) take another time; all that follows comes earlier."""
-        start, stop = self._index("epoch_start", epoch - 1), self._index("epoch_stop", epoch - 1)
+        start, stop = self._record_index("epoch_start", epoch - 1), self._record_index("epoch_stop", epoch - 1)
         earlier = self.records[stop]["time_ms"] - self.records[start]["time_ms"] - time_ms
         for record in self.records[stop:]:
             record["time_ms"] -= earlier
@@ -267,7 +267,7 @@ class SampleLog:
     def evaluate_again(self, epoch: int, value: Any, later_ms: int = 0) -> Self:
         """Repeat an epoch's evaluation (from 1), so much after its result, with another one."""
         keys = ("eval_start", "eval_stop", self.reference.target.key)
-        at = self._index(self.reference.target.key, epoch - 1)
+        at = self._record_index(self.reference.target.key, epoch - 1)
         again = [r for r in self.records if r["key"] in keys and r["metadata"]["epoch_num"] == epoch]
         self.records[at + 1 : at + 1] = json.loads(json.dumps(again))
         for record in self.records[at + 1 : at + 1 + len(again)]:
@@ -280,7 +280,7 @@ class SampleLog:
     def split_epoch(self, epoch: int, parts: int, at_once: bool = False) -> Self:
         """Count an epoch (from 1) as several, each a part of its time, or all of them at once."""
         self.numbers(lambda number: number + (parts - 1) * (number > epoch))
-        at, end = self._index("epoch_start", epoch - 1), self._index("epoch_stop", epoch - 1)
+        at, end = self._record_index("epoch_start", epoch - 1), self._record_index("epoch_stop", epoch - 1)
         begin_ms, length_ms = self.records[at]["time_ms"], self.records[end]["time_ms"] - self.records[at]["time_ms"]
         self.numbers(lambda number: number + (parts - 1) * (number == epoch), "eval_start", "eval_stop")
         self.numbers(lambda number: number + (parts - 1) * (number == epoch), self.reference.target.key)
@@ -288,7 +288,7 @@ class SampleLog:
         for part in range(parts):
             first, last = (0, length_ms) if at_once else (part * length_ms // parts, (part + 1) * length_ms // parts)
             for key, time_ms in (("epoch_start", begin_ms + first), ("epoch_stop", begin_ms + last)):
-                events.append(self._record(key, None, time_ms, {"epoch_num": epoch + part}))
+                events.append(self._make_record(key, None, time_ms, {"epoch_num": epoch + part}))
         self.records[at : end + 1] = sorted(events, key=lambda record: record["time_ms"])
         return self
 
@@ -376,7 +376,7 @@ class SampleLog:
         lines = [self._prefix + b":::MLLOG " + json.dumps(record).encode() for record in self.records]
         ends = [b"\n"] * len(lines)
         for key, what, edit in self._edits:
-            at = self._index(key)
+            at = self._record_index(key)
             lines[at] = edit(lines[at])
             if what:
                 ends[at - 1] = b""

@@ -34,7 +34,7 @@ class SamplePackage:
         self.files: dict[str, Content] = {}
         self.links: dict[str, str] = {}
         self.waivers: dict[str, str] = {}
-        self.folder = self._folder(self.scaling)
+        self.folder = self._result_folder(self.scaling)
         self._count = runs.get("runs", REFERENCES[benchmark].runs)
         self._epochs = runs.get("epochs")
         self._same = {"settings": runs.get("settings"), "variant": runs.get("variant", FULL)}
@@ -50,7 +50,7 @@ class SamplePackage:
         }
         self.system()
 
-    def _folder(self, scaling: str) -> str:
+    def _result_folder(self, scaling: str) -> str:
         middle = [] if self.round == "0.7" else [scaling]
         return posixpath.join("results", SYSTEM, *middle, self.benchmark)
 
@@ -60,26 +60,26 @@ class SamplePackage:
             log = SampleLog(self.benchmark, self.round, self.division, first + number + 1, length, **self._same)
             self.files[f"{folder}/result_{number + 1}.txt"] = log
 
-    def _log(self, number: int) -> SampleLog:
+    def _make_log(self, number: int) -> SampleLog:
         log = self.files[f"{self.folder}/result_{number}.txt"]
         assert isinstance(log, SampleLog)
         return log
 
     def edit(self, number: int, change: Callable[[SampleLog], Any]) -> Self:
         """Change the log result_<number>.txt."""
-        change(self._log(number))
+        change(self._make_log(number))
         return self
 
     def by_suite(self, changes: Mapping[str, Any] | None = None) -> Self:
         """Add the records of this suite to all logs, see `SampleLog.by_suite`."""
         for number in range(1, self._count + 1):
-            self._log(number).by_suite(changes)
+            self._make_log(number).by_suite(changes)
         return self
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""
         copied = SampleLog(self.benchmark, self.round, self.division, source, variant=self._same["variant"])
-        copied.records = json.loads(json.dumps(self._log(source).records))
+        copied.records = json.loads(json.dumps(self._make_log(source).records))
         self.files[f"{self.folder}/result_{target}.txt"] = copied
         return self
 
@@ -108,7 +108,7 @@ class SamplePackage:
         """
         self.system(number_of_nodes=str(nodes))
         for number in range(1, self._count + 1):
-            log, folder = self._log(number), f"{self.folder}/power/result_{number}"
+            log, folder = self._make_log(number), f"{self.folder}/power/result_{number}"
             first = log.records[0]["time_ms"]
             log.set("number_of_nodes", nodes).times(lambda time_ms, first=first: first + (time_ms - first) // FASTER)  # type: ignore[misc]
             start_ms, stop_ms = (log.records_of(key)[-1]["time_ms"] for key in ("run_start", "run_stop"))
@@ -122,20 +122,20 @@ class SamplePackage:
 
     def with_time_to_train(self) -> Self:
         """Add a time-to-train result of other runs of the same system and benchmark."""
-        self._add_runs(self._folder("strong"), REFERENCES[self.benchmark].runs, 200)
+        self._add_runs(self._result_folder("strong"), REFERENCES[self.benchmark].runs, 200)
         return self
 
     def together(self) -> Self:
         """Let all runs start at the same time (the times still differ a little)."""
         for number in range(1, self._count + 1):
-            log, late = self._log(number), (number - 1) * 10_000_000
+            log, late = self._make_log(number), (number - 1) * 10_000_000
             log.times(lambda time_ms, late=late: time_ms - late)  # type: ignore[misc]  # bound by the default
         return self
 
     def staged(self, after: str, length_ms: int) -> Self:
         """Let all runs stage their data after the record of a key: run_start, or init_stop for before the clock."""
         for number in range(1, self._count + 1):
-            self._log(number).stage(after, length_ms)
+            self._make_log(number).stage(after, length_ms)
         return self
 
     def system(self, **fields: Any) -> Self:

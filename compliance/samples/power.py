@@ -22,18 +22,18 @@ class SamplePower:
     @classmethod
     def node(cls, start_ms: int, stop_ms: int, number: int) -> Self:
         """Return the file of a node that is read every second; each node draws a different power."""
-        made = cls(start_ms, stop_ms, f"node_{number}")
-        made.add(START, None, start_ms).add(EFFICIENCY, 0.94, start_ms, measurement_type="AC")
+        log = cls(start_ms, stop_ms, f"node_{number}")
+        log.add(START, None, start_ms).add(EFFICIENCY, 0.94, start_ms, measurement_type="AC")
         times = [*range(start_ms + 1000, stop_ms, 1000), stop_ms]
         for at, time_ms in enumerate(times):
-            made.add(READING, 400.5 + 20 * number + round(13 * varied(start_ms, number, at), 3), time_ms)
-        return made.add(STOP, None, stop_ms)
+            log.add(READING, 400.5 + 20 * number + round(13 * varied(start_ms, number, at), 3), time_ms)
+        return log.add(STOP, None, stop_ms)
 
     @classmethod
     def switch(cls, start_ms: int, stop_ms: int, number: int) -> Self:
         """Return the file of a switch whose power is estimated."""
-        made = cls(start_ms, stop_ms, f"sw_{number}")
-        return made.add(EFFICIENCY, 1.0, start_ms).add(ESTIMATE, 150.0, start_ms)
+        log = cls(start_ms, stop_ms, f"sw_{number}")
+        return log.add(EFFICIENCY, 1.0, start_ms).add(ESTIMATE, 150.0, start_ms)
 
     def add(self, key: str, value: Any, time_ms: float, **metadata: Any) -> Self:
         """Append a record."""

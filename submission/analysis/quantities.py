@@ -14,7 +14,7 @@ from typing import Final
 
 from common.reference import Reference
 from common.values import is_number
-from compliance.logs.run import Run
+from compliance.model.judged_run import JudgedRun
 
 RUN_TIME: Final = "run_time"
 EPOCHS: Final = "run_stop_epoch"
@@ -89,7 +89,7 @@ def definitions() -> Iterator[tuple[str, str, str, str]]:
         yield name, "", definition, "ratio of means"
 
 
-def quantities(run: Run, reference: Reference | None, units: int | None) -> dict[str, float]:
+def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -> dict[str, float]:
     """Return the quantities of a run by name; those that its log does not give are missing."""
     phases, converged_after = run.details.phases, run.convergence
     staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
@@ -127,12 +127,12 @@ def quantities(run: Run, reference: Reference | None, units: int | None) -> dict
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def evaluated_samples(run: Run) -> float | None:
+def evaluated_samples(run: JudgedRun) -> float | None:
     """Return the samples of all evaluations, None if the log does not give them."""
     return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))
 
 
-def _target_epoch(run: Run, reference: Reference | None) -> float | None:
+def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:
     """Return how many epochs the run had trained at the first evaluation that meets the target."""
     if reference is None:
         return None
@@ -141,12 +141,12 @@ def _target_epoch(run: Run, reference: Reference | None) -> float | None:
     return None if first is None else first + (run.details.phases.first == 0)
 
 
-def _samples(run: Run, key: str) -> float | None:
+def _samples(run: JudgedRun, key: str) -> float | None:
     count = run.details.hyperparameters.get(key)
     return float(count) if count is not None and is_number(count) and 0 < count < LARGEST else None
 
 
-def _all_samples(run: Run) -> float | None:
+def _all_samples(run: JudgedRun) -> float | None:
     train, evaluated = _samples(run, "train_samples"), _samples(run, "eval_samples")
     return None if train is None or evaluated is None else train + evaluated
 

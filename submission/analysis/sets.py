@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from common.command import counted
 from common.values import identity, is_number, is_stated, same
-from compliance.logs.run import NOT_HYPERPARAMETERS, Run
+from compliance.logs.run import NOT_HYPERPARAMETERS
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -91,12 +92,12 @@ def _units(results: ResultSet, row: Row) -> int | None:
     return known if known is not None and 0 < known < LARGEST else None
 
 
-def _failure(run: Run) -> str:
+def _failure(run: JudgedRun) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
     return unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
 
 
-def unmeasured(run: Run) -> str:
+def unmeasured(run: JudgedRun) -> str:
     """Return why the times and epochs of a run, whatever its status, are unknown; "" if its log gives them."""
     if run.minutes is None:
         return "run_start or run_stop is missing"

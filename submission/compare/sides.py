@@ -14,7 +14,7 @@ from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats.words import plain
-from compliance.logs.run import Run
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import staging_clock
@@ -28,7 +28,7 @@ class Side:
     """
 
     path: str
-    runs: list[Run]
+    runs: list[JudgedRun]
     results: ResultSet | None = None
 
     @property
@@ -95,7 +95,7 @@ class Side:
         units = (self.results.system_scale if self.results else None) or self.scale
         return units if units and units > 0 else None
 
-    def mean(self, measure: Callable[[Run], float | None]) -> float | None:
+    def mean(self, measure: Callable[[JudgedRun], float | None]) -> float | None:
         """Return the mean of a measure over the runs that have it; None if none has."""
         return mean(map(measure, self.runs))
 
@@ -161,7 +161,7 @@ def _results(path: str) -> dict[str, list[Side]]:
         if results.benchmark and results.runs:
             found.setdefault(results.benchmark, []).append(Side(results.folder, results.runs, results))
     in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
-    alone: dict[str, list[Run]] = {}
+    alone: dict[str, list[JudgedRun]] = {}
     for run in report.runs:
         if run.benchmark and id(run) not in in_sets:
             alone.setdefault(run.benchmark, []).append(run)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from common.reference import Target
 from common.values import is_number
 from compliance.benchmarks import reference_of
-from compliance.logs.run import Run
+from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from submission.analysis.cost.model import Workload, workload_of
 from submission.analysis.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities
@@ -74,12 +74,12 @@ def operations(report: Report, workloads: Mapping[str, Workload], n: float | Non
     return sorted(found, key=lambda one: (one.round, one.benchmark, one.mini, one.log))
 
 
-def is_result_log(run: Run) -> bool:
+def is_result_log(run: JudgedRun) -> bool:
     """Tell whether a file has any record of a result log."""
     return bool(run.submission or run.details.seconds)
 
 
-def _operations(run: Run, workloads: Mapping[str, Workload], n: float | None) -> Operations:
+def _operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float | None) -> Operations:
     benchmark = run.benchmark or ""
     empty = Operations(run.path, run.round, benchmark, run.mini)
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, workloads)
@@ -116,7 +116,7 @@ def _operations(run: Run, workloads: Mapping[str, Workload], n: float | None) ->
     )
 
 
-def _uncounted(run: Run, workload: str) -> str:
+def _uncounted(run: JudgedRun, workload: str) -> str:
     """Return why the operations of a sample are unknown, "" if they are known."""
     if run.benchmark is None:
         return "no benchmark of this round is named in submission_benchmark"
@@ -125,7 +125,7 @@ def _uncounted(run: Run, workload: str) -> str:
     return "" if workload else f"operations of {run.benchmark} are not counted"
 
 
-def _sized(cost: Workload, run: Run) -> Workload | None:
+def _sized(cost: Workload, run: JudgedRun) -> Workload | None:
     """Return the workload with the operations of the run's mean sample, None if they depend on what is not logged."""
     each = (cost.atom_flop, cost.edge_flop, cost.triplet_flop)
     means: list[Any] = [run.details.sample_means.get(name) for name in GRAPH]

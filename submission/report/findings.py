@@ -66,7 +66,7 @@ def findings(found: Sequence[Shown], base: str, site: Site) -> Html:
     """Return all findings: errors and warnings at once, notes and skipped rules after a click."""
     parts = [_group(group, base, site) for group in grouped(found, ERROR, WARNING)]
     minor = grouped(found, NOTE, SKIPPED)
-    notes, skipped = (sum(len(g.shown) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
+    notes, skipped = (sum(len(g.entries) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
     if minor:
         said = [counted(notes, "note")] if notes else []
         said += [f"{counted(skipped, 'rule')} not checked"] if skipped else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from common.command import counted
 from compliance.formats.words import STAGED, matters, minutes, plain
-from compliance.logs.run import Run
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 
@@ -22,7 +22,7 @@ def run_states(results: ResultSet) -> dict[str, str]:
     return found
 
 
-def left_out(results: ResultSet) -> list[Run]:
+def left_out(results: ResultSet) -> list[JudgedRun]:
     """Return the accepted runs outside the olympic mean: the fastest, and the slowest if no run is rejected."""
     if not isinstance(results.score, TimeToTrain) or results.score.minutes is None:
         return []

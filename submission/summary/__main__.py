@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
 from common.reference import ROUNDS

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from common.errors import UsageError
 from common.values import as_count, is_number
-from compliance.benchmarks import reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets, shown_verdict
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
+from compliance.model.case import Case
 from compliance.model.finding import PASSING
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -151,16 +154,15 @@ def every_set(report: Report) -> list[ResultSet]:
 
 
 def _single_logs(report: Report) -> Iterator[ResultSet]:
-    kinds: dict[tuple[str, str | None, str], list[Run]] = {}
+    kinds: dict[tuple[str, str | None, str], list[JudgedRun]] = {}
     for run in alone(report):
         kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
     for (round_, benchmark, variant), runs in kinds.items():
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        results = ResultSet(folder, round_, report.profile, benchmark=benchmark, variant=variant, loose=True)
-        results.runs, results.reference = runs, reference_of(benchmark, variant)
         divisions = {run.division for run in runs}
-        results.division = divisions.pop() if len(divisions) == 1 else None
-        yield results
+        division = divisions.pop() if len(divisions) == 1 else None
+        case = Case(round_, report.profile, division, benchmark, variant)
+        yield ResultSet(folder, case, variant=variant, runs=runs, loose=True)
 
 
 def row_of(results: ResultSet, report: Report) -> Row:
@@ -202,7 +204,7 @@ def _common_value(results: ResultSet, key: str) -> str:
 def _machine(results: ResultSet) -> dict[str, Any]:
     """Return the fields of a row about the system."""
     described = results.description or SystemDescription("", "")
-    run = results.runs[0] if results.runs else Run("", results.round)
+    run = results.runs[0] if results.runs else Run("")
     nodes = described.count("number_of_nodes")
     each = described.count("accelerators_per_node")
     if nodes is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.new_benchmark import GUIDE as GUIDE_NAME
 from common.new_benchmark import LINES, TEMPLATE, add, main
 from compliance.benchmarks import PACKAGES

@@ -157,10 +157,10 @@ def test_an_interrupt_ends_all_processes_without_tracebacks(logs):
     code = (
         "import os, signal, sys; from compliance import check; from compliance.engine import parallel\n"
         "parallel.PARALLEL_BYTES = 0\n"
-        "examine = parallel.examine\n"
+        "check_log = parallel.check_log\n"
         "def slow(task):\n"
-        "    print('working', flush=True); import time; time.sleep(30); return examine(task)\n"
-        "parallel.examine = slow\n"
+        "    print('working', flush=True); import time; time.sleep(30); return check_log(task)\n"
+        "parallel.check_log = slow\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.exit(check.main(['good.txt', 'bad.txt', '--jobs', '2', '-o', 'report.txt']))"
     )

@@ -8,9 +8,9 @@ from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
 from compliance import docs
 from compliance.benchmarks import REFERENCES
 from compliance.explain import bad_findings, explain, list_rules
+from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
 from compliance.rules.families import FAMILIES
-from compliance.rules.rule import PROFILES
 from compliance.setting_tables import differences, judged_apart, rounds_text
 
 

@@ -9,19 +9,20 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from common.command import clean
-from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.markdown import MOST_CHARACTERS, code, escaped, readable
 from compliance.formats.words import minutes, plain, relative, shown_path
 from compliance.logs.log import parse_log
-from compliance.logs.run import Run
 from compliance.model import score
+from compliance.model.case import Case
 from compliance.model.finding import Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -40,31 +41,29 @@ NASTY = (
 HALF_SURROGATE = "\udcff"
 
 
-def run(sample: SampleLog, path: str) -> Run:
-    return digest(parse_log(sample.bytes(), path), LogTask(path, sample.round))
+def run(sample: SampleLog, path: str) -> JudgedRun:
+    return judge_log(parse_log(sample.bytes(), path), LogTask(path, Case(sample.round)))
 
 
-def result(scaling: str = "strong", runs: list[Run] | None = None, **members) -> ResultSet:
+def result(scaling: str = "strong", runs: list[JudgedRun] | None = None, *, case=(), **members) -> ResultSet:
     folder = f"{BASE}/acme/results/s1/{scaling}/cosmoflow"
     runs = runs or [run(SampleLog(run=i), f"{folder}/result_{i}.txt") for i in range(10)]
-    results = ResultSet(folder, "3.0", "strict", scaling, "acme", "s1", "cosmoflow", "cosmoflow", "closed")
-    results.reference, results.runs = REFERENCES["cosmoflow"], runs
+    case = replace(Case("3.0", division="closed", benchmark="cosmoflow"), **dict(case))
+    results = ResultSet(folder, case, scaling, "acme", "s1", "cosmoflow", runs=runs)
     if scaling == "strong":
-        results.score = score.time_to_train(runs, 1.25)
+        points = score.time_to_train(runs, 1.25)
     else:
-        results.score = score.throughput(runs, results.system_scale, results.instance_scale, 1.25)
-    for name, value in members.items():
-        setattr(results, name, value)
-    return results
+        points = score.throughput(runs, results.system_scale, results.instance_scale, 1.25)
+    return replace(results, **{"score": points, **members})
 
 
-def report_of(*sets: ResultSet, logs: list[Run] | None = None, own: list[Finding] | None = None) -> Report:
+def report_of(*sets: ResultSet, logs: list[JudgedRun] | None = None, own: list[Finding] | None = None) -> Report:
     runs = [each for results in sets for each in (*results.runs, *results.pruned)]
     rounds = [(BASE, "3.0", "a folder is named so")]
     return Report("strict", rounds, runs + (logs or []), list(sets), own=own or [])
 
 
-def missed(path: str, number: int = 90) -> Run:
+def missed(path: str, number: int = 90) -> JudgedRun:
     return run(SampleLog(run=number).last_evaluation(0.2), path)
 
 
@@ -79,15 +78,22 @@ def tolerated() -> Report:
 def nasty() -> Report:
     """Return a report in which every text from outside contains what could break a format."""
     texts = (f"{NASTY}{HALF_SURROGATE}", f"expected {NASTY}", f"key {NASTY}")
-    single = Run(f"::error::{NASTY}{HALF_SURROGATE}/a.txt", "3.0", "cosmoflow", "closed", convergence=float("nan"))
-    severities = ("error", "warning", "note", "skipped")
-    single.findings = [Finding("QUA01", severity, single.path, 7, *texts) for severity in severities]
-    single.start_ms, single.stop_ms, single.batch_size = 0.0, float("inf"), 10**400
-    results = result(organisation=NASTY, system=NASTY, waiver=NASTY, division=NASTY)
-    results.convergence = judge([], 512, [1.0] * 10, 10)
+    path, severities = f"::error::{NASTY}{HALF_SURROGATE}/a.txt", ("error", "warning", "note", "skipped")
+    single = JudgedRun(
+        path,
+        "cosmoflow",
+        case=Case("3.0", division="closed"),
+        findings=[Finding("QUA01", severity, path, 7, *texts) for severity in severities],
+        convergence=float("nan"),
+        start_ms=0.0,
+        stop_ms=float("inf"),
+        batch_size=10**400,
+    )
+    convergence = judge([], 512, [1.0] * 10, 10)
+    results = result(organisation=NASTY, system=NASTY, waiver=NASTY, case={"division": NASTY}, convergence=convergence)
     results.findings.append(Finding("RUN01", "error", results.folder + NASTY, 0, *texts))
     report = report_of(results, logs=[single], own=[Finding("RUN12", "error", "", 0, *texts)])
-    report.packages = [Package(f"{BASE}/{NASTY}", NASTY, "3.0", "strict", False)]
+    report.packages.append(Package(f"{BASE}/{NASTY}", NASTY, "3.0", "strict", False))
     report.packages[0].findings.append(Finding("PKG01", "error", NASTY, 0, *texts))
     report.rounds.append((NASTY, "3.0", NASTY))
     report.ignored.append((Finding("FRM05", "error", NASTY, 1, *texts), NASTY))
@@ -213,7 +219,7 @@ def test_text_orders_errors_warnings_notes_skips():
 
 
 def test_text_shows_ignored_findings_with_their_reason(tolerated):
-    tolerated.ignored = [
+    tolerated.ignored[:] = [
         (Finding("FRM05", "error", "a", 1, "x"), "launcher"),
         (Finding("FRM05", "error", "b", 1, "x"), "launcher"),
     ]
@@ -223,7 +229,7 @@ def test_text_shows_ignored_findings_with_their_reason(tolerated):
 def test_text_tables_hold_the_scores_and_only_columns_with_entries():
     weak = result("weak")
     results = result(scaling_file=Scaling("scaling.json", 1.5))
-    results.score = score.time_to_train(results.runs, committee_factor=results.committee_factor)
+    results = replace(results, score=score.time_to_train(results.runs, committee_factor=results.committee_factor))
     text = FORMATS["text"](report_of(results, weak), STYLE)
     times, rates = text.split("Time to train (strong scaling)")[1].split("Throughput (weak scaling)")
     names = ["verdict", "organisation", "system", "benchmark", "division"]
@@ -237,8 +243,8 @@ def test_text_tables_hold_the_scores_and_only_columns_with_entries():
 
 
 def test_text_names_the_round_only_where_there_are_several():
-    one, other = result(), result()
-    other.round, other.folder = "2.0", other.folder.replace("v3.0", "v2.0")
+    one, other = result(), result(case={"round": "2.0"})
+    other = replace(other, folder=other.folder.replace("v3.0", "v2.0"))
     assert "v3.0 acme/s1" not in FORMATS["text"](report_of(one), STYLE)
     text = FORMATS["text"](report_of(one, other), STYLE)
     assert "v3.0 acme/s1/strong/cosmoflow" in text and "v2.0 acme/s1/strong/cosmoflow" in text
@@ -262,9 +268,9 @@ def test_text_says_how_scores_and_convergence_test_came_out():
     points = load_points("cosmoflow", "3.0", 10)
     for epochs, words in ((25, "RCP passed"), (10, "RCP failed: converges too fast")):
         results = result(convergence=judge(points, 512, [epochs + i / 10 for i in range(10)], 10))
-        results.findings = [] if epochs == 25 else [TOO_FAST]
+        results.findings[:] = [] if epochs == 25 else [TOO_FAST]
         assert words in FORMATS["text"](report_of(results), STYLE)
-    results.waiver = "agreed in review"
+    results = replace(results, waiver="agreed in review")
     assert "RCP waived: agreed in review (converges too fast)" in FORMATS["text"](report_of(results), STYLE)
 
 
@@ -277,8 +283,8 @@ def test_text_colours_only_when_asked(tolerated):
 
 def test_text_counts_what_is_missing_from_a_set():
     weak = result("weak", runs=[run(SampleLog(), "a.txt"), missed("b.txt")], pruned=[run(SampleLog(run=7), "c.txt")])
-    unknown = result(reference=None, runs=[run(SampleLog(), "d.txt")], score=None)
-    unknown.convergence, unknown.findings = judge([], None, [], 10), [TOO_FAST]
+    unknown = result(case={"variant": "unknown"}, runs=[run(SampleLog(), "d.txt")], score=None)
+    unknown = replace(unknown, convergence=judge([], None, [], 10), findings=[TOO_FAST])
     rejected = result(runs=[missed(f"{i}.txt") for i in range(10)])
     text = FORMATS["text"](report_of(weak, unknown, rejected), STYLE)
     assert "2 runs (at least 10), 1 failing, 1 pruned  1 model, " in text
@@ -288,9 +294,10 @@ def test_text_counts_what_is_missing_from_a_set():
 
 def test_text_shows_the_official_judgement_in_the_official_profile():
     accepted = judge(load_points("cosmoflow", "3.0", 10), 512, [26.0] * 10, 10)
-    results = result(profile="official", convergence=judge([], 512, [26.0] * 10, 10), official_convergence=accepted)
-    report = report_of(results)
-    report.profile = "official"
+    results = result(
+        case={"profile": "official"}, convergence=judge([], 512, [26.0] * 10, 10), official_convergence=accepted
+    )
+    report = replace(report_of(results), profile="official")
     text = FORMATS["text"](report, STYLE)
     assert "RCP passed" in text
     assert "profile official" in text and "no table" not in text
@@ -316,7 +323,7 @@ def test_standard_input_is_named():
 
 def test_unlike_logs_of_a_loose_folder_are_shown_one_by_one():
     logs = [run(SampleLog(), "x/a.txt"), run(SampleLog("deepcam"), "x/b.txt")]
-    loose = ResultSet("x", "3.0", "strict", runs=logs, loose=True)
+    loose = ResultSet("x", Case("3.0"), runs=logs, loose=True)
     assert [suite.get("name") for suite in junit(report_of(loose))] == ["x"]
     loose.findings.append(Finding("RUN01", "error", "x", 0, "of the folder"))
     text = FORMATS["text"](report_of(loose), STYLE)
@@ -451,7 +458,7 @@ def test_sarif_places(tolerated):
     odd = "a b/ü#?.txt"
     own = [Finding("RUN12", "error", f"{BASE}/{odd}", 3, "m"), Finding("RUN12", "error", "/else/x.txt", 0, "m")]
     own.append(Finding("XXX01", "error", "", 0, "m"))
-    tolerated.own = own
+    tolerated.own[:] = own
     results = sarif(tolerated)["results"]
     inside, outside, nowhere, lowered = (each["locations"][0]["physicalLocation"] for each in results)
     assert unquote(inside["artifactLocation"]["uri"]) == odd and inside["region"] == {"startLine": 3}
@@ -498,7 +505,7 @@ def test_github_commands_say_where_and_what(nasty):
 
 def test_github_says_equal_findings_of_a_file_once():
     log = run(SampleLog(), "a.txt")
-    log.findings = [Finding("ORD07", "error", "a.txt", line, "epoch_num missing") for line in range(1, 500)]
+    log.findings[:] = [Finding("ORD07", "error", "a.txt", line, "epoch_num missing") for line in range(1, 500)]
     ((name, place, message),) = commands(report_of(logs=[log]))
     assert (name, place["line"]) == ("error", "1") and message.startswith("epoch_num missing (499 times in this file)")
 

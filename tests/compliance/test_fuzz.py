@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import LogReader, parse_log, read_log
-from compliance.rules.rule import PROFILES
+from compliance.model.case import PROFILES, Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -29,9 +29,9 @@ quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 def examined(data, profile="strict", round_="3.0"):
     """Return the run, examined twice, after checking what must hold for any log."""
-    task = LogTask("x.txt", round_, profile, details=True)
-    run = digest(parse_log(data, "x.txt"), task)
-    assert repr(digest(parse_log(data, "x.txt"), task)) == repr(run)
+    task = LogTask("x.txt", Case(round_, profile), Options(details=True))
+    run = judge_log(parse_log(data, "x.txt"), task)
+    assert repr(judge_log(parse_log(data, "x.txt"), task)) == repr(run)
     assert not [finding for finding in run.findings if "the rule itself failed" in finding.message]
     assert (run.verdict == "FAIL") is any(finding.severity == "error" for finding in run.findings)
     return run

@@ -18,9 +18,11 @@ from common import closed as closed_division
 from common.reference import equals
 from common.settings.keys import Closed
 from compliance.benchmarks import REFERENCES
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine import Options
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
+from compliance.model.case import Case
 
 FOLDER = Path(__file__).parent / "logs_of_0_2_0"
 BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
@@ -62,7 +64,7 @@ def check_as(division: str, records: Records) -> Run:
     """Return the run of a log, with what the checker finds."""
     text = "".join(f"{PREFIX}{json.dumps(record)}\n" for record in records)
     log = parse_log(text.encode(), "result_0.txt")
-    return digest(log, LogTask("result_0.txt", "3.0", division=division, allow_mini=True))
+    return judge_log(log, LogTask("result_0.txt", Case("3.0", allow_mini=True), Options(division=division)))
 
 
 def verdict_of(run: Run) -> tuple[str, list[tuple[str, str, str]]]:

@@ -11,12 +11,12 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.logs.run import Run
+from compliance.model.case import OFFICIAL
 from compliance.model.finding import ERROR
 from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.rules.rule import OFFICIAL
 
 STRICT_REJECTS: dict[str, str] = {}
 """Unpruned published logs that strict rejects and the official tool accepts, with the reason: there is none."""

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, digest, examine
+from compliance.engine.log_checker import LogTask, check_log, judge_log
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
+from compliance.model import case as judged_by
+from compliance.model.case import OFFICIAL
 from compliance.model.finding import ERROR
 from compliance.rules import order
-from compliance.rules.rule import OFFICIAL
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ def compared(chosen: Iterable[Case], folder: Path) -> Iterator[Comparison]:
     with official.official_tool():
         for case in chosen:
             Path(path).write_bytes(case.data)
-            run = examine(LogTask(path, case.base.round, OFFICIAL))
+            run = check_log(LogTask(path, judged_by.Case(case.base.round, OFFICIAL)))
             assert not broken(run), case.id
             keys = frozenset(f.key for f in run.findings if f.severity == ERROR and f.key)
             yield Comparison(case, official.check(path, case.base.round), official.Outcome(run.verdict != "FAIL", keys))
@@ -152,14 +153,14 @@ def test_the_official_tool_crashes_on_some(sample):
 
 def test_the_profile_knows_on_which_logs_the_official_tool_crashes(sample):
     for case, theirs, _ in (found for group in sample.values() for found in group):
-        run = digest(parse_log(case.data), LogTask(case.id, case.base.round, OFFICIAL))
+        run = judge_log(parse_log(case.data), LogTask(case.id, judged_by.Case(case.base.round, OFFICIAL)))
         assert bool(run.official.log_crash) is (theirs.keys is None), case.id
 
 
 def test_strict_allows_more_for_a_few_keys_only(sample):
     allowed: set[str] = set()
     for case, theirs, _ in (found for group in sample.values() for found in group):
-        run = digest(parse_log(case.data), LogTask(case.id, case.base.round))
+        run = judge_log(parse_log(case.data), LogTask(case.id, judged_by.Case(case.base.round)))
         assert not broken(run), case.id
         if run.verdict != "FAIL" and not theirs.valid:
             allowed |= theirs.keys or {"a traceback"}

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
+from compliance.model.case import OFFICIAL, Case
 from compliance.model.finding import ERROR
-from compliance.rules.rule import OFFICIAL
 from compliance.samples.log import SampleLog
 
 COSMOFLOW, DEEPCAM = ("cosmoflow", "closed"), ("deepcam", "closed")
@@ -156,7 +156,7 @@ def test_round_0_7(base, row):
     _, change, expected = row
     log = SampleLog(benchmark, "0.7", division, epochs=2)
     change(log)
-    run = digest(parse_log(log.bytes()), LogTask("<bytes>", "0.7", OFFICIAL))
+    run = judge_log(parse_log(log.bytes()), LogTask("<bytes>", Case("0.7", OFFICIAL)))
     keys = {finding.key for finding in run.findings if finding.severity == ERROR}
     assert (run.verdict == "FAIL") == (expected != OK)
     assert keys == set(expected.split()) or expected == "crash"

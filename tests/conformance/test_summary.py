@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.model.case import OFFICIAL
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
-from compliance.rules.rule import OFFICIAL
 from compliance.samples.package import SamplePackage
 from submission.summary.rows import Row, rows
 from tests.conformance.official import official_tool

@@ -16,8 +16,9 @@ from common.settings.keys import hyperparameters
 from common.training import division
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
+from compliance.model.case import Case
 from compliance.samples.log import SampleLog
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +105,7 @@ def check_division(name, *overrides, path=None):
 
 def found_in(log):
     """Return the errors about a closed log as (rule, key)."""
-    run = digest(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", log.round))
+    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case(log.round)))
     return {(finding.rule, finding.key) for finding in run.findings if finding.severity == "error"}
 
 
@@ -161,7 +162,7 @@ def test_what_is_free_passes_both(name):
 @pytest.mark.parametrize(("name", "path"), RECIPES)
 def test_the_recipes_pass_both(name, path):
     log = log_of(name, check_division(name, path=path))
-    run = digest(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", "3.0"))
+    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
     assert not run.findings
 
 

@@ -10,8 +10,8 @@ import pytest
 import compliance
 from common import processes
 from compliance.engine import Options, check_paths, parallel
+from compliance.model.case import Case
 from compliance.rules.catalog import all_rules
-from compliance.rules.rule import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -39,7 +39,7 @@ from compliance.engine import parallel
 from compliance.engine import check_paths
 from compliance.engine.options import Options
 
-plain, parent = parallel.examine, os.getpid()
+plain, parent = parallel.check_log, os.getpid()
 
 def changed(task):
     if os.getpid() != parent:
@@ -47,7 +47,7 @@ def changed(task):
         {change}
     return plain(task)
 
-parallel.PARALLEL_BYTES, parallel.examine = 0, changed
+parallel.PARALLEL_BYTES, parallel.check_log = 0, changed
 report = check_paths([{str(path)!r}], Options(jobs=2))
 print(*report.findings, *(run.fingerprint for run in report.runs), sep="\\n")
 """
@@ -162,4 +162,4 @@ def test_a_mistyped_division_does_not_switch_rules_off(said, division, tmp_path)
 
 
 def test_a_case_knows_its_profile():
-    assert Case("3.0", None, None, None, ()).strict and not Case("3.0", None, None, None, (), "official").strict
+    assert Case("3.0").strict and not Case("3.0", "official").strict

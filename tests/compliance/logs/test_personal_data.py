@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import LogReader, parse_log
 from compliance.logs.personal_data import HOME, MAIL, masked, personal
+from compliance.model.case import Case
 from compliance.samples.log import SampleLog
 
 FOUND = {
@@ -78,7 +79,7 @@ def test_a_report_does_not_repeat_a_name():
 
 
 def findings(data):
-    run = digest(parse_log(data, "result_0.txt"), LogTask("result_0.txt", "3.0"))
+    run = judge_log(parse_log(data, "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
     return [(f.line, f.severity, f.message) for f in run.findings if f.rule == "PRV01"]
 
 

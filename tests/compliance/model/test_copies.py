@@ -5,14 +5,16 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from msgspec.structs import asdict
 
 from compliance.check import main
 from compliance.engine import Options, check_paths
-from compliance.logs.fingerprint import fingerprint
+from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, fingerprint, value_keys
 from compliance.logs.log import parse_log
 from compliance.logs.run import parse_run
+from compliance.model.case import Case
 from compliance.model.copies import find_copies
-from compliance.model.likeness import EXACT_MS, alike, equal_values, value_keys
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -79,12 +81,11 @@ def test_regular_runs_are_no_copies(epochs, epoch_ms, step_ms):
 def test_jittered_copies_of_short_epochs_are_found_within_a_result():
     """They share no key: each time moves by some milliseconds, the clock by three percent, and no result stays."""
     for number in range(20):
-        results = ResultSet("a result", "3.0", "strict")
-        results.runs = [run_of(short_epochs(run)) for run in range(4)]
+        runs = [run_of(short_epochs(run)) for run in range(4)]
         copy = short_epochs(number % 4).times(lambda ms: round(ms * 0.97)).times(jittered(3))
         for record in copy.records_of("eval_error"):
             record["value"] *= 1 + 1e-3 * Random(record["value"]).random()
-        results.runs.append(run_of(copy))
+        results = ResultSet("a result", Case("3.0"), runs=[*runs, run_of(copy)])
         assert [copies.kind for copies in find_copies([results])] == ["times"]
 
 
@@ -130,15 +131,10 @@ def test_evaluations_left_out_hide_no_copy():
 
 @pytest.mark.exhaustive
 def test_two_thousand_runs_of_few_epochs_are_no_copies():
-    found = []
-    for at in range(40):
-        results = ResultSet(f"result {at}", "3.0", "strict")
-        results.runs = check_runs(50 * at, 50)
-        found.append(results)
+    found = [ResultSet(f"result {at}", Case("3.0"), runs=check_runs(50 * at, 50)) for at in range(40)]
     assert find_copies(found) == []
-    late = ResultSet(
-        "copies", "3.0", "strict", runs=[run_of(SampleLog(run=77, epochs=6).times(lambda ms: ms + 9_999_999))]
-    )
+    copy = run_of(SampleLog(run=77, epochs=6).times(lambda ms: ms + 9_999_999))
+    late = ResultSet("copies", Case("3.0"), runs=[copy])
     assert [copies.second.folder for copies in find_copies([*found, late])] == ["copies"]
 
 
@@ -147,7 +143,7 @@ def check_runs(first, count):
 
 
 def run_of(log):
-    return parse_run(log.bytes(), f"result_{log.run}.txt")
+    return JudgedRun(**asdict(parse_run(log.bytes(), f"result_{log.run}.txt")), case=Case("3.0"))
 
 
 # -- other trees -------------------------------------------------------------------------------------------

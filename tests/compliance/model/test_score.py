@@ -1,27 +1,29 @@
 """Scores against numbers computed by hand."""
 
 import pytest
+from msgspec.structs import replace
 
 from compliance.engine import Options, check_paths
-from compliance.logs.run import Run
+from compliance.model.case import Case
 from compliance.model.finding import Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet
 from compliance.model.score import olympic_mean, throughput, time_to_train
 from compliance.model.system import SystemDescription
 from compliance.samples.package import SamplePackage
 
+CASE = Case("3.0")
 ERROR = Finding("QUA01", "error", "x", 1, "missed")
 
 
 def run(number, minutes, *, fails=False, start=0.0, **more):
-    made = Run(f"/x/result_{number}.txt", "3.0", start_ms=start * 60_000, stop_ms=(start + minutes) * 60_000, **more)
-    made.findings = [ERROR] if fails else []
-    return made
+    times = {"start_ms": start * 60_000, "stop_ms": (start + minutes) * 60_000}
+    return JudgedRun(f"/x/result_{number}.txt", case=CASE, findings=[ERROR] if fails else [], **times, **more)
 
 
 def weak(runs, **fields):
     described = SystemDescription("s.json", "s", fields) if fields else None
-    return ResultSet("/x", "3.0", "strict", "weak", runs=runs, description=described)
+    return ResultSet("/x", CASE, "weak", runs=runs, description=described)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def test_systems_without_accelerators_count_host_processors():
     runs = [run(i, 60, nodes=4, accelerators_per_node=0) for i in range(3)]
     place = weak(runs, number_of_nodes="16", accelerators_per_node="0", host_processors_per_node="2")
     assert (place.system_scale, place.instance_scale) == (32, 8)
-    place.profile = "official"
+    place = replace(place, case=Case("3.0", "official"))
     assert place.instance_scale == 4
 
 
@@ -111,7 +113,7 @@ def test_logs_that_state_the_whole_system_give_the_size_by_the_instances_at_once
     runs = [run(i, 60, start=start * i, nodes=32, accelerators_per_node=8) for i in range(4)]
     place = weak(runs, number_of_nodes="32", accelerators_per_node="8")
     assert (place.stated_scale, place.instance_scale, place.states_whole_system) == (256, scale, whole)
-    place.profile = "official"
+    place = replace(place, case=Case("3.0", "official"))
     assert place.instance_scale == 256
 
 

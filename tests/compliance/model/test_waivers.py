@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from common.command import UsageError
+from common.errors import UsageError
 from compliance.engine import Options, check_paths
 from compliance.model.waivers import Waiver, checked, read_waivers
 from compliance.samples.package import SamplePackage

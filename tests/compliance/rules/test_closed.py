@@ -12,8 +12,9 @@ from common.reference import FREE, equals
 from common.settings.keys import Closed
 from common.version import DISTRIBUTION, VERSION
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
+from compliance.model.case import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -22,7 +23,7 @@ CODE = f"benchmarks/cosmoflow/implementations/{DISTRIBUTION}"
 
 def found_in(log: SampleLog) -> list[tuple[str, str, str]]:
     """Return the findings of SET11 to SET13 as (rule, severity, key)."""
-    run = digest(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", log.round))
+    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case(log.round)))
     assert not [finding for finding in run.findings if "itself failed" in finding.message]
     ours = [found for found in run.findings if found.rule in ("SET11", "SET12", "SET13")]
     return [(found.rule, found.severity, found.key) for found in ours]

@@ -8,12 +8,13 @@ import pytest
 from common.reference import ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
+from compliance.model.case import PROFILES, Case
 from compliance.model.finding import SEVERITIES
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules
-from compliance.rules.rule import PROFILES, LogRule, Rule
+from compliance.rules.rule import LogRule, Rule
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -34,7 +35,9 @@ def found_by_log_rule(rule: type[Rule], example, profile: str = "strict") -> lis
 
     result = example(log)
     data = result if isinstance(result, bytes) else result.bytes()
-    run = digest(parse_log(data, "result_0.txt"), LogTask("result_0.txt", made[-1].round if made else "3.0", profile))
+    run = judge_log(
+        parse_log(data, "result_0.txt"), LogTask("result_0.txt", Case(made[-1].round if made else "3.0", profile))
+    )
     return [finding for finding in run.findings if finding.rule == rule.id]
 
 
@@ -82,7 +85,7 @@ def test_ids_are_a_prefix_and_two_digits():
 @pytest.mark.parametrize("division", ["closed", "open"])
 def test_a_valid_log_passes(benchmark, round_, division, profile):
     log = SampleLog(benchmark, round_, division)
-    run = digest(parse_log(log.bytes()), LogTask("result_0.txt", round_, profile))
+    run = judge_log(parse_log(log.bytes()), LogTask("result_0.txt", Case(round_, profile)))
     assert run.findings == []
     assert run.converged and run.minutes > 10
 

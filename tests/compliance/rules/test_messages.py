@@ -2,14 +2,15 @@
 
 import pytest
 
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
+from compliance.model.case import Case
 from compliance.samples.log import SampleLog
 
 
 def messages(log: SampleLog, rule: str) -> list[str]:
-    findings = digest(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", "3.0", "strict")).findings
-    return [finding.message for finding in findings if finding.rule == rule]
+    run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0", "strict")))
+    return [finding.message for finding in run.findings if finding.rule == rule]
 
 
 @pytest.mark.parametrize(("time_ms", "shown"), [(False, "false"), ("5", '"5"')])

@@ -10,10 +10,11 @@ import pytest
 
 from compliance.benchmarks import MINIS, REFERENCES, reference_of
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
+from compliance.model.case import Case
 from compliance.model.report import Report
 from compliance.rcp import points
 from compliance.rcp.__main__ import main as rcp_main
@@ -35,7 +36,7 @@ def mini(*arguments: Any, **wanted: Any) -> SampleLog:
 
 
 def examined(sample: SampleLog, profile: str = "strict", allow_mini: bool = True) -> Run:
-    return digest(parse_log(sample.bytes()), LogTask("x.txt", sample.round, profile, allow_mini=allow_mini))
+    return judge_log(parse_log(sample.bytes()), LogTask("x.txt", Case(sample.round, profile, allow_mini=allow_mini)))
 
 
 def errors(run: Run | Report) -> list[tuple[str, str]]:

@@ -114,14 +114,14 @@ def test_a_process_that_was_not_forked_loads_them_too(own, log, tmp_path):
     script = tmp_path / "check_spawned.py"
     script.write_text(
         "import multiprocessing, sys\n"
-        "from compliance.engine.options import Options\n"
+        "from compliance.model.case import Case\n"
         "from compliance.engine.parallel import Examine\n"
         "from compliance.engine.log_checker import LogTask\n"
         "from compliance.rules.own_rules import load_rules\n"
         "if __name__ == '__main__':\n"
         "    load_rules([sys.argv[1]])\n"
         "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
-        "        run = pool.map(Examine(Options()), [LogTask(sys.argv[2], '3.0')])[0]\n"
+        "        run = pool.map(Examine(), [LogTask(sys.argv[2], Case('3.0'))])[0]\n"
         "    print(*(finding.rule for finding in run.findings))\n"
     )
     command = [sys.executable, str(script), own, log]
@@ -180,7 +180,7 @@ def test_what_is_not_a_source_of_rules_is_one_message(source, message):
     ("body", "reason"),
     [
         ("raise SystemExit(0)", "line 7: SystemExit(0)"),
-        ("yield 'hello'", "check yields 'hello'; expected self.found(…)"),
+        ("yield 'hello'", "check yields 'hello'; expected self.finding(…)"),
         ("return 1 / 0", "line 7: ZeroDivisionError("),
     ],
 )

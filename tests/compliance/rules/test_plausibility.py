@@ -3,8 +3,9 @@
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
+from compliance.model.case import Case
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -12,7 +13,7 @@ NOTES = {"ORD19", "RUN18", "SET14"}
 
 
 def notes_of(log, profile="strict"):
-    run = digest(parse_log(log.bytes()), LogTask("result_0.txt", log.round, profile, allow_mini=True))
+    run = judge_log(parse_log(log.bytes()), LogTask("result_0.txt", Case(log.round, profile, allow_mini=True)))
     return {finding.rule: finding for finding in run.findings if finding.rule in NOTES}
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compliance.benchmarks import REFERENCES, benchmarks_of
-from compliance.engine.log_checker import LogTask, digest
+from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.logs.run import Run
+from compliance.model.case import Case
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.samples.log import SampleLog
 
@@ -84,7 +85,7 @@ def published(corpus: Path) -> list[Source]:
 
 def judge(base: Base, data: bytes) -> Run:
     """Return the record of a log that is judged by the round of its base."""
-    return digest(parse_log(data, base.name), LogTask(base.name, base.round))
+    return judge_log(parse_log(data, base.name), LogTask(base.name, Case(base.round)))
 
 
 @lru_cache(maxsize=1000)

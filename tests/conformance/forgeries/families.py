@@ -51,7 +51,7 @@ VARIED = (
 OF_LOGS = {make.__name__: make for make in (*clock.FORGERIES, *numbering.FORGERIES, *results.FORGERIES, *UNSEEN)}
 OF_SEEDS = {make.__name__: make for make in SEED_FORGERIES}
 OF_RUNS = {make.__name__: make for make in (*DISGUISES, *UNSEEN_COPIES)}
-AGAINST = "against" in Options.__dataclass_fields__
+AGAINST = hasattr(Options, "against")
 """Whether the checker can compare with another tree."""
 COPY_RULES = frozenset(("RUN05", "RUN12", "RUN14", "RUN15", "RUN16"))
 FAMILIES = (*OF_LOGS, *OF_SEEDS, *OF_RUNS)

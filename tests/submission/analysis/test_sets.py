@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.command import UsageError
+from common.errors import UsageError
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

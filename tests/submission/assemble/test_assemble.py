@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from common.command import UsageError
+from common.errors import UsageError
 from common.measure.power.keys import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cosmoflow.synthesize
-from common.command import UsageError
+from common.errors import UsageError
 from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.model.finding import PASSING
 from compliance.samples.log import SampleLog

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.command import UsageError
+from common.errors import UsageError
 from submission.analysis.cost.model import (
     Ceilings,
     CostModel,

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from compliance.logs.log import parse_log
-from compliance.logs.rate import samples_per_second
+from compliance.logs.timeline import samples_per_second
 from compliance.samples.log import SampleLog
 
 

@@ -1,0 +1,53 @@
+"""A run and the judgement on it: what the log and the power files say, by what the log was judged, what rules found."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from compliance.logs.official import OfficialReading
+from compliance.logs.power import RunPower
+from compliance.logs.run import Run
+from compliance.model.case import Case
+from compliance.model.finding import Finding, worst
+
+
+class JudgedRun(Run, frozen=True, kw_only=True):
+    """What one log says, and how it was judged.
+
+    case: what it was judged by. power: what its power files say, None without them.
+    findings: of the rules about logs; ignored: those that do not count, with the reason.
+    parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
+    profile strict.
+    """
+
+    case: Case
+    power: RunPower | None = None
+    findings: list[Finding] = field(default_factory=list)
+    ignored: list[tuple[Finding, str]] = field(default_factory=list)
+    parsed_clean: bool = True
+    official: OfficialReading | None = None
+
+    @property
+    def round(self) -> str:
+        """The round by whose rules it was judged."""
+        return self.case.round
+
+    @property
+    def division(self) -> str | None:
+        """The division by whose rules it was judged."""
+        return self.case.division
+
+    @property
+    def verdict(self) -> str:
+        """PASS, WARN or FAIL from the rules about the log itself."""
+        return worst(self.findings)
+
+    @property
+    def energy_joules(self) -> float | None:
+        """Energy of nodes and switches from run_start to run_stop, in joules; None if it was not measured."""
+        return self.power.joules if self.power else None
+
+    @property
+    def total_inflated_bytes(self) -> int:
+        """What was read of the compressed log and its compressed power files."""
+        return self.inflated_bytes + (self.power.inflated_bytes if self.power else 0)

@@ -11,12 +11,12 @@ import subprocess
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
 from common.distributed.launch import LAUNCHERS
-from common.settings.machine import MODES
+from common.settings.machine import Mode
 from compliance.benchmarks import PACKAGES
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
@@ -199,7 +199,7 @@ def rows(page, header):
 def test_tables_are_complete():
     cluster = ROOT / "docs" / "guide" / "cluster.md"
     assert [re.findall("`(.+?)`", cell)[0] for cell in rows(cluster, "launcher")] == [one.name for one in LAUNCHERS]
-    assert [cell.strip("`") for cell in rows(cluster, "`staging.mode`")] == list(MODES)
+    assert [cell.strip("`") for cell in rows(cluster, "`staging.mode`")] == list(get_args(Mode))
     for name in ("deepcam", "oc20"):
         formats = get_type_hints(SECTIONS[name]["data"])["format"].__args__
         assert [cell.strip("`") for cell in rows(ROOT / name / "README.md", "`data.format`")] == list(formats)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import ClassVar, Final, Literal, get_args
+from typing import ClassVar, Final, Literal
 
 from common.measure.power.keys import check_settings
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
@@ -16,7 +16,6 @@ MOST_MB: Final = 1_000_000
 
 
 Mode = Literal["none", "shard", "replicate", "memory"]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
 Tracker = Literal["wandb", "mlflow"]
 
 
@@ -140,8 +139,6 @@ class StagingConfig:
     keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode is {self.mode!r}; expected one of {', '.join(MODES)}")
         if self.mode in ("shard", "replicate") and self.stage_dir is None:
             raise ValueError(
                 f"mode {self.mode} needs stage_dir, a folder on the node's own disk, such as $TMPDIR/staged"

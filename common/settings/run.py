@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal
 
 from common.reference import (
     BENCHMARKS,
@@ -47,7 +47,6 @@ Bagging = Literal["none", "bootstrap", "poisson"]
 NONE: Final = "none"
 POISSON: Final = "poisson"
 """The value of `instances.bagging` with which an instance draws a random number of samples."""
-KINDS: Final[tuple[str, ...]] = get_args(Bagging)
 
 
 def whole_training_set(reference: Reference) -> Mapping[str, Check]:
@@ -202,9 +201,6 @@ class TrainConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
-        for name in ("graph", "warm_up"):
-            if getattr(self, name) not in ("auto", "off"):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected 'auto' or 'off'")
         if self.accumulation > self.global_batch_size:
             raise ValueError(
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
@@ -216,8 +212,6 @@ class TrainConfig:
             raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
-        if self.tail not in ("keep", "drop"):
-            raise ValueError(f"tail is {self.tail!r}; expected 'keep' or 'drop'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +249,6 @@ class InstancesConfig:
             raise ValueError(f"ranks is {self.ranks}; expected at least 1, or null for all ranks divided by count")
         if self.number < 0:
             raise ValueError(f"first is {self.first}; expected 0 or more, the number of an instance")
-        if self.bagging not in KINDS:
-            raise ValueError(f"bagging is {self.bagging!r}; expected one of {', '.join(KINDS)}")
 
     @property
     def number(self) -> int:

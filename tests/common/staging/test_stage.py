@@ -407,8 +407,6 @@ def test_impossible_folders_and_modes_are_refused(run, files, source, tmp_path, 
     (tmp_path / "file").write_text("")
     with pytest.raises(StagingError, match=r"stage_dir .*file/node: Not a directory; choose another"):
         run(files, replace(config, stage_dir=tmp_path / "file/node"))
-    with pytest.raises(ValueError, match="'copy'; expected one of none, shard, replicate, memory"):
-        StagingConfig(mode="copy")
     with pytest.raises(ValueError, match="mode replicate needs stage_dir"):
         StagingConfig(mode="replicate")
     with pytest.raises(ValueError, match="workers is 0"):

@@ -126,6 +126,7 @@ class ModelConfig:
     """The network."""
 
     cite: ClassVar = GRAPH
+
     width: float = key(
         1.0, "factor of all channel counts, which are then rounded to multiples of 8", closed=equals(1.0)
     )

@@ -18,7 +18,7 @@ from common.provenance import ROOT
 DESCRIPTION: Final = """\
 Adds a benchmark to this checkout: a package NAME that trains on a laptop at once, its tests, and the lines that list
 it. What it does is a small problem of heat conduction; replace it part by part, and keep the tests passing:
-facts (reference.py), data (data/, synthesize.py), network (model.py), loss and quality (train.py).
+facts (reference.py), keys (settings.py), data (data/, synthesize.py), network (model.py), loss and quality (train.py).
 docs/guide/new-benchmark.md is the recipe, common/training/benchmark.py says what a benchmark gives.
 """
 EXAMPLES: Final = """\

@@ -105,6 +105,7 @@ class ModelConfig:
     """The network."""
 
     cite: ClassVar = GRAPH
+
     conv_size: int = key(
         32, "channels of the first convolution; each further one doubles them", unit="channels", closed=equals(32)
     )

@@ -109,8 +109,6 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
 
 BENCHMARK = Benchmark(
-    name="cosmoflow",
-    reference=REFERENCE,
     config=Config,
     problem=CosmoFlow,
     predictor=Predictor,

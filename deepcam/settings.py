@@ -126,6 +126,7 @@ class ModelConfig:
     """The network."""
 
     cite: ClassVar = GRAPH
+
     width: float = key(
         1.0, "factor of all channel counts, which are then rounded to multiples of 8", closed=equals(1.0)
     )
@@ -160,13 +161,8 @@ class ModelConfig:
             raise ValueError(f"width is {self.width:g}; expected more than 0, at most {WIDEST}")
         if not 0 <= self.middle_blocks <= MOST_BLOCKS:
             raise ValueError(f"middle_blocks is {self.middle_blocks:,}; expected 0 to {MOST_BLOCKS:,}")
-        if self.output_stride not in (8, 16):
-            raise ValueError(f"output_stride is {self.output_stride}; expected 16 or 8")
         if self.aspp_rates is not None and (not self.aspp_rates or min(self.aspp_rates) < 1):
             raise ValueError(f"aspp_rates is {self.aspp_rates}; expected one or more numbers from 1 on")
-        for name, known in (("low_level", ("after_relu", "before_relu")), ("init", ("reference", "nvidia"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {' or '.join(known)}")
 
     def channels(self, full: int) -> int:
         """Return the channel count of a layer that has `full` channels in the reference."""

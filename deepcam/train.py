@@ -184,8 +184,6 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
 
 
 BENCHMARK = Benchmark(
-    name="deepcam",
-    reference=REFERENCE,
     config=Config,
     problem=DeepCam,
     predictor=Predictor,

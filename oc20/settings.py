@@ -80,6 +80,7 @@ class ModelConfig:
     """The network."""
 
     cite: ClassVar = GRAPH
+
     hidden: int = key(192, "channels of the message along an edge", unit="channels", closed=equals(192))
     blocks: int = key(3, "interaction blocks", unit="blocks", closed=equals(3))
     radial: int = key(6, "functions of distance, in both bases", closed=equals(6))

@@ -214,8 +214,6 @@ def make_mini(folder: Path, variant: str, data: DataConfig | None = None) -> Non
 
 
 BENCHMARK = Benchmark(
-    name="oc20",
-    reference=REFERENCE,
     config=Config,
     problem=Oc20,
     predictor=Predictor,

@@ -189,6 +189,11 @@ def _wrong(text: str) -> int:
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:
+    package, _, command = module.partition(".")
+    if command == "train":  # what needs no network is answered without torch
+        from common.training.train_command import answer_at_once
+
+        answer_at_once(package, arguments)
     try:
         status: int = import_module(module).main(arguments)
     except ModuleNotFoundError as error:

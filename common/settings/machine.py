@@ -105,6 +105,7 @@ class PrecisionConfig:
     """The format of matrix products and convolutions; weights, gradients, losses and optimizer stay in float32."""
 
     cite: ClassVar = FORMATS
+
     dtype: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = key(
         "auto",
         "fp32; tf32: float32 with matrix products in TF32 on NVIDIA's tensor cores; bf16; fp16: with an adaptive loss "
@@ -124,6 +125,7 @@ class StagingConfig:
     """How the dataset is copied to the nodes; `common.staging.stage` explains the modes."""
 
     cite: ClassVar = DATA_STATE
+
     mode: Mode = key(
         "none",
         "none: read from shared storage; shard: each node gets its part; replicate: each node gets all; memory: each "
@@ -152,6 +154,7 @@ class CheckpointConfig:
     """When checkpoints are written, and how many of the newest are kept."""
 
     cite: ClassVar = RESULTS
+
     every_epochs: int = key(
         1, "epochs between two checkpoints; the last epoch has one too; 0: write only on a signal", PLACE, unit="epochs"
     )
@@ -174,6 +177,7 @@ class PowerConfig:
     """How the power of each node is recorded during the run; docs/guide/power.md explains the sources."""
 
     cite: ClassVar = POWER
+
     source: str | None = key(
         None,
         "where the readings come from, as --source of common.measure power; null: no power is recorded. The log shows "
@@ -197,6 +201,7 @@ class ProfileConfig:
     """Which steps are traced; docs/guide/train.md says what comes of it."""
 
     cite: ClassVar = RESULTS
+
     steps: int = key(
         0,
         "steps that torch.profiler traces on rank 0, in the first epoch that this process trains; 0: none",
@@ -221,6 +226,7 @@ class TrackConfig:
     """Where the metrics of a run go besides its folder."""
 
     cite: ClassVar = RESULTS
+
     to: tuple[Tracker, ...] = key(
         (), "trackers that get the run: wandb, mlflow; where they send it is set by their own environment", PLACE
     )

@@ -99,6 +99,7 @@ class SubmissionConfig:
     """The submitter of the run, and the rules that apply to it."""
 
     cite: ClassVar = RESULTS
+
     org: str = key("", "organisation, for the log; may be empty until a run starts", PLACE)
     division: Literal["open", "closed"] = key(
         "open", "division of the result", PROBLEM, closed=equals("closed"), cite=DIVISIONS
@@ -124,6 +125,7 @@ class TrainConfig:
     """How long and on how many samples at a time a run trains."""
 
     cite: ClassVar = HYPERPARAMETERS
+
     epochs: int = key(
         128,
         "the most epochs to train; the run ends earlier when the target is met",
@@ -222,6 +224,7 @@ class InstancesConfig:
     """
 
     cite: ClassVar = THROUGHPUT
+
     count: int = key(
         1, "number of instances: networks trained side by side, each with its own seed, log and folder", PLACE
     )

@@ -494,9 +494,7 @@ class Predictor(nn.Module, ABC):
 class Benchmark:
     """What a benchmark gives to the commands `train`, `evaluate` and `predict`.
 
-    name: the name of its package, and its name in the log.
-    reference: its facts; runs of the closed division must have the configuration that it asks for.
-    config: the class of its configuration.
+    config: the class of its configuration, which names its facts.
     problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
         OSError that names the key or file at fault.
     predictor: its trained network with all that is around it.
@@ -506,10 +504,18 @@ class Benchmark:
     report: judges, summarises and draws predictions; None: the benchmark has no command `predict`.
     """
 
-    name: str
-    reference: Reference
     config: type[RunConfig]
     problem: Callable[[Any, Dist, int], Problem]
     predictor: type[Predictor]
     make_mini: Callable[[Path, str, Any], None]
     report: type[PredictionReport] | None = None
+
+    @property
+    def reference(self) -> Reference:
+        """The facts of the full problem."""
+        return self.config.reference
+
+    @property
+    def name(self) -> str:
+        """The name of the package, and that in the log."""
+        return self.reference.name

@@ -32,12 +32,12 @@ OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
 
-def answer_at_once(benchmark: str) -> None:
+def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
 
     Called before torch is imported. benchmark: the name of its package.
     """
-    given = _arguments(benchmark, None)
+    given = _arguments(benchmark, argv)
     if not given.sweep:
         settings = f"{benchmark}.settings"
         cls = import_module(settings).Config

@@ -18,7 +18,7 @@ from submission.round.emit.script import divide, emit
 from submission.round.emit.site import Site, read_site, site_names
 from submission.round.finish import PackageInputs
 from submission.round.make import make_round
-from submission.round.plan import BENCHMARKS, Series, check_instances, quoted, read_plan
+from submission.round.plan import BENCHMARKS, Series, check_instances, check_trainer, quoted, read_plan
 from submission.round.processes import ATTEMPTS, JobRunner
 from submission.round.throughput import Sources, ThroughputRun, make_throughput
 
@@ -162,6 +162,8 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError(f"--sources {given.sources}: no such folder")
     inputs = PackageInputs(given.system, given.sources)
     plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
+    for series in plan:
+        check_trainer(series)
     # Batch systems end jobs with SIGTERM: active runs must end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     runner = JobRunner(given.jobs, given.threads)

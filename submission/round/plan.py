@@ -11,6 +11,7 @@ from typing import Any, Final
 from common.closed import find_config_class
 from common.config import ConfigError, load, section_of, shown, to_yaml
 from common.errors import UsageError
+from common.extras import missing_extra
 from common.named_configs import CLOSED, find_config, is_name, named_configs
 from common.training.resolve import resolve_config
 from compliance.benchmarks import MINIS, REFERENCES
@@ -134,6 +135,12 @@ def resolve(series: Series) -> Setup:
         raise UsageError(f"{series.benchmark}: {error}") from error
     submission = {name: getattr(config.submission, name) for name in ("org", "division", "status", "platform")}
     return Setup(series, to_yaml(config), config.variant, config.data.data_dir, config.submission.round, submission)
+
+
+def check_trainer(series: Series) -> None:
+    """Raise UsageError if the benchmark cannot be trained here, for lack of torch; resolving needs none."""
+    if problem := missing_extra(ModuleNotFoundError(name="torch"), f"{series.benchmark}.train"):
+        raise UsageError(problem)
 
 
 def quoted(text: str) -> str:

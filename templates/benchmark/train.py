@@ -77,8 +77,6 @@ class NewBenchmark(SampleProblem[TensorBatch]):
 
 
 BENCHMARK = Benchmark(
-    name="newbenchmark",
-    reference=REFERENCE,
     config=Config,
     problem=NewBenchmark,
     predictor=Predictor,

@@ -21,8 +21,8 @@ from compliance.benchmarks import REFERENCES
 from compliance.engine import Options
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.logs.run import Run
 from compliance.model.case import Case
+from compliance.model.judged_run import JudgedRun
 
 FOLDER = Path(__file__).parent / "logs_of_0_2_0"
 BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
@@ -60,14 +60,14 @@ def config_of(records: Records) -> dict[str, Any]:
     return config
 
 
-def check_as(division: str, records: Records) -> Run:
+def check_as(division: str, records: Records) -> JudgedRun:
     """Return the run of a log, with what the checker finds."""
     text = "".join(f"{PREFIX}{json.dumps(record)}\n" for record in records)
     log = parse_log(text.encode(), "result_0.txt")
     return judge_log(log, LogTask("result_0.txt", Case("3.0", allow_mini=True), Options(division=division)))
 
 
-def verdict_of(run: Run) -> tuple[str, list[tuple[str, str, str]]]:
+def verdict_of(run: JudgedRun) -> tuple[str, list[tuple[str, str, str]]]:
     """Return the verdict, and the findings as rule, severity and key."""
     return run.verdict, sorted((found.rule, found.severity, found.key) for found in run.findings)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.logs.run import Run
 from compliance.model.case import OFFICIAL
 from compliance.model.finding import ERROR
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.report import Report
@@ -56,7 +56,7 @@ def folders(shared) -> dict[str, dict[str, Any]]:
     return {f"{name}/{entry['dir']}": entry for name, package in packages.items() for entry in package["dirs"]}
 
 
-def by_path(report: Report, corpus: Path) -> dict[str, Run]:
+def by_path(report: Report, corpus: Path) -> dict[str, JudgedRun]:
     return {os.path.relpath(run.path, corpus): run for run in report.runs}
 
 
@@ -64,7 +64,7 @@ def by_name(report: Report) -> dict[tuple[str, ...], ResultSet]:
     return {(f"v{r.round}", r.organisation, r.system, r.scaling, r.folder_benchmark): r for r in report.sets}
 
 
-def error_keys(run: Run) -> set[str]:
+def error_keys(run: JudgedRun) -> set[str]:
     return {finding.key for finding in run.findings if finding.severity == ERROR and finding.key}
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from compliance.engine.log_checker import LogTask, check_log, judge_log
 from compliance.logs.log import parse_log
-from compliance.logs.run import Run
 from compliance.model import case as judged_by
 from compliance.model.case import OFFICIAL
 from compliance.model.finding import ERROR
+from compliance.model.judged_run import JudgedRun
 from compliance.rules import order
 from tests.conformance.cases import ROUNDS, Base, Case, bases, cases
 
@@ -65,7 +65,7 @@ def compared(chosen: Iterable[Case], folder: Path) -> Iterator[Comparison]:
             yield Comparison(case, official.check(path, case.base.round), official.Outcome(run.verdict != "FAIL", keys))
 
 
-def broken(run: Run) -> list[str]:
+def broken(run: JudgedRun) -> list[str]:
     """Return what rules that raised an exception said."""
     return [finding.message for finding in run.findings if "the rule itself failed" in finding.message]
 

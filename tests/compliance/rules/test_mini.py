@@ -13,8 +13,8 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats import FORMATS, Style
 from compliance.logs.log import parse_log
-from compliance.logs.run import Run
 from compliance.model.case import Case
+from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.rcp import points
 from compliance.rcp.__main__ import main as rcp_main
@@ -35,11 +35,11 @@ def mini(*arguments: Any, **wanted: Any) -> SampleLog:
     return SampleLog(*arguments, **{"division": "open", "variant": "mini"} | wanted)
 
 
-def examined(sample: SampleLog, profile: str = "strict", allow_mini: bool = True) -> Run:
+def examined(sample: SampleLog, profile: str = "strict", allow_mini: bool = True) -> JudgedRun:
     return judge_log(parse_log(sample.bytes()), LogTask("x.txt", Case(sample.round, profile, allow_mini=allow_mini)))
 
 
-def errors(run: Run | Report) -> list[tuple[str, str]]:
+def errors(run: JudgedRun | Report) -> list[tuple[str, str]]:
     return sorted((found.rule, found.key) for found in run.findings if found.severity == "error")
 
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from compliance.benchmarks import REFERENCES, benchmarks_of
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
-from compliance.logs.run import Run
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 from compliance.samples.log import SampleLog
 
 BUILDER_ROUNDS = ("0.7", "1.0", "2.0", "3.0")
@@ -83,7 +83,7 @@ def published(corpus: Path) -> list[Source]:
     return found
 
 
-def judge(base: Base, data: bytes) -> Run:
+def judge(base: Base, data: bytes) -> JudgedRun:
     """Return the record of a log that is judged by the round of its base."""
     return judge_log(parse_log(data, base.name), LogTask(base.name, Case(base.round)))
 

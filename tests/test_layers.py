@@ -214,11 +214,21 @@ def test_what_needs_no_network_is_answered_without_torch(name, arguments):
 
 
 def test_a_published_log_loads_no_settings_and_one_of_this_suite_those_of_its_benchmark():
-    loads = "import sys, compliance.benchmarks; from compliance.samples.log import SampleLog\n"
-    loads += "from compliance.engine.log_checker import LogTask, digest; from compliance.logs.log import parse_log\n"
-    loads += "def judge(log): digest(parse_log(log.bytes(), 'result_0.txt'), LogTask('result_0.txt', '3.0'))\n"
-    loads += "judge(SampleLog()); assert 'cosmoflow.settings' not in sys.modules\n"
-    loads += "judge(SampleLog().by_suite()); assert 'cosmoflow.settings' in sys.modules\n"
+    loads = """
+import sys, compliance.benchmarks
+from compliance.engine import LogTask, judge_log
+from compliance.logs.log import parse_log
+from compliance.model.case import Case
+from compliance.samples.log import SampleLog
+
+def judge(log):
+    judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
+
+judge(SampleLog())
+assert "cosmoflow.settings" not in sys.modules
+judge(SampleLog().by_suite())
+assert "cosmoflow.settings" in sys.modules
+"""
     assert not HEAVY & modules_after(loads)
 
 

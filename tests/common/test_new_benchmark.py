@@ -132,7 +132,6 @@ def test_what_is_written_is_formatted_and_can_be_imported(checkout):
 
 OTHER_GUARDS = (
     "tests/test_docs.py",
-    "tests/test_language.py",
     "tests/test_synthesize.py",
     "tests/compliance/test_explain_docs.py",
     "tests/compliance/rules/test_examples.py",

@@ -13,7 +13,7 @@ from compliance.benchmarks import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
-    "train oc20": "oc20.train",
+    "predict oc20": "oc20.predict",
     "synthesize deepcam": "deepcam.synthesize",
     "evaluate cosmoflow": "cosmoflow.evaluate",
     "export": "common.export",

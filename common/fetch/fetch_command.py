@@ -152,7 +152,7 @@ class _Fetch:
 
     def _fetch_all(self) -> int:
         journal = Journal(self.folder)
-        journal.admit(self.heading, set(self.chosen.counts))
+        journal.check_heading(self.heading, set(self.chosen.counts))
         if journal.manifest and not (self.folder / PARTS).exists():
             return self._report_result(journal.manifest)
         archives = [(archive, self._plan_archive(archive)) for archive in self.chosen.archives]
@@ -165,7 +165,7 @@ class _Fetch:
                 self._download_archive(download, archive)
             elif archive.md5:
                 check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
-        with journal.part(self.heading, 0, 1, alone=True) as record:
+        with journal.open_part(self.heading, 0, 1, alone=True) as record:
             journal = Journal(self.folder)  # another call may have added files
             for archive, _ in archives:
                 self._unpack_archive(archive, journal, record)
@@ -221,7 +221,7 @@ class _Fetch:
     def _download_files(self, names: Sequence[str], journal: Journal, record: Part) -> None:
         """Download single files, each into its place when it is complete, and record them; first those beside."""
         for name in self.chosen.beside:
-            if journal.has((name,)):
+            if journal.has_files((name,)):
                 continue
             if (content := read_small(f"{self.chosen.address}/{name}", MOST_LIST_BYTES)) is None:
                 print(f"{self.chosen.address}/{name} is not there; going on without it", flush=True)
@@ -230,7 +230,7 @@ class _Fetch:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
                 self._move_file(name, record)
-        missing = [name for name in names if not journal.has((name,))]
+        missing = [name for name in names if not journal.has_files((name,))]
         if not missing:
             return
         print(f"downloading {len(missing):,} files from {self.chosen.address}", flush=True)
@@ -256,7 +256,7 @@ class _Fetch:
         path.parent.mkdir(parents=True, exist_ok=True)
         entry = describe_file(self.downloads / name)
         (self.downloads / name).replace(path)
-        record.add({name: entry})
+        record.add_files({name: entry})
 
     # -- space and result
 
@@ -289,7 +289,7 @@ class _Fetch:
                     f"{self.folder}: {files_in[split]:,} files in {split}, but {count or 'some':,} are published; the "
                     "archives are kept"
                 )
-        manifest = journal.complete(msgspec.structs.replace(self.heading, files=len(journal.finished)))
+        manifest = journal.merge_parts(msgspec.structs.replace(self.heading, files=len(journal.finished)))
         if not self.args.keep:
             shutil.rmtree(self.downloads, ignore_errors=True)
         return manifest
@@ -303,6 +303,6 @@ class _Fetch:
         counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
         files = ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items()))
         print(f"{self.folder} is complete: {files}")
-        print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.digest()}")
+        print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
         print(as_called(f"next: {self.command.next_step(self.folder)}"))
         return 0

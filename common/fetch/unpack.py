@@ -59,8 +59,8 @@ def unpack_archive(
                 problem = f"there are two of {name}" if name in paths else "it unpacks to twice its published size"
                 raise DownloadError(f"{path}: {problem}; this is not the published archive")
             paths.add(name)
-            if not journal.has((name,)):
-                record.add({name: _write_file(source, journal.folder / name)})
+            if not journal.has_files((name,)):
+                record.add_files({name: _write_file(source, journal.folder / name)})
             notify(member.size)
     if not paths:
         raise DownloadError(f"{path} has no file of the dataset; this is not the published archive")

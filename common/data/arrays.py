@@ -72,7 +72,7 @@ class StoredArray:
     def read_block(self, into: np.ndarray, block: Block) -> None:
         """Read only a block of the array into `into`, of the block's shape and the array's type, in C order."""
         with _opened(self, direct=False) as file:
-            for first, part in block.runs(np.frombuffer(into, into.dtype)):
+            for first, part in block.split_runs(np.frombuffer(into, into.dtype)):
                 _fill(file, part.data.cast("B"), self.offset + first * self.dtype.itemsize, self.path)
 
     def blocks(self, direct: bool = False) -> Iterator[tuple[slice, np.ndarray]]:

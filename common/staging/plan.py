@@ -73,18 +73,18 @@ class Piece(NamedTuple):
         return self.start + self.length == self.file.size
 
 
-def pieces(file: SourceFile) -> Iterator[Piece]:
+def split_file(file: SourceFile) -> Iterator[Piece]:
     """Yield a file in pieces of at most CHUNK_BYTES; an empty file is one empty piece."""
     for start in range(0, max(file.size, 1), CHUNK_BYTES):
         yield Piece(file, start, min(CHUNK_BYTES, file.size - start))
 
 
-def chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
+def pack_chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
     """Return all pieces of the files in order, packed into chunks of at most CHUNK_BYTES."""
     packed: list[list[Piece]] = [[]]
     filled = 0
     for file in files:
-        for piece in pieces(file):
+        for piece in split_file(file):
             if packed[-1] and filled + piece.length > CHUNK_BYTES:
                 packed.append([])
                 filled = 0
@@ -93,13 +93,13 @@ def chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
     return packed if packed[-1] else []
 
 
-def samples_by_folder(files: Iterable[SourceFile]) -> dict[str, int]:
+def count_samples(files: Iterable[SourceFile]) -> dict[str, int]:
     """Return how many samples each folder holds."""
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for file in files:
         if file.sample is not None:
-            found.setdefault(file.folder, set()).add(file.sample)
-    return {folder: len(samples) for folder, samples in found.items()}
+            numbers.setdefault(file.folder, set()).add(file.sample)
+    return {folder: len(samples) for folder, samples in numbers.items()}
 
 
 def size_of(files: Iterable[SourceFile]) -> int:
@@ -115,7 +115,7 @@ class StagingPlan:
     files: tuple[SourceFile, ...]
     on_node: tuple[tuple[SourceFile, ...], ...]
 
-    def without(self, present: Sequence[Collection[str]]) -> StagingPlan:
+    def drop_files(self, present: Sequence[Collection[str]]) -> StagingPlan:
         """Return the plan without the files that are present, by name, on each node."""
         left = (
             tuple(file for file in files if file.name not in names) if names else files
@@ -165,7 +165,7 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     for file in files:
         if file.sample is not None:
             last[file.folder] = max(file.sample, last.get(file.folder, 0))
-    holders = {folder: _holders(n + 1, nodes) for folder, n in last.items()}
+    holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last.items()}
     dealt: list[list[SourceFile]] = [[] for _ in range(nodes)]
     for file in files:
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
@@ -173,7 +173,7 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     return StagingPlan(mode, everything, tuple(map(tuple, dealt)))
 
 
-def _holders(n: int, nodes: int) -> list[int]:
+def _assign_holders(n: int, nodes: int) -> list[int]:
     """Return the node that holds each of n samples."""
     assignment = shard_assignment(n)
     holders: np.ndarray = np.empty(n, np.int64)

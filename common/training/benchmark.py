@@ -326,13 +326,13 @@ class SampleProblem(ABC, Generic[B]):
         counts = self.counts()
         if "train" in counts:
             counts["train"] = len(np.unique(self.drawn))
-        staged = stage.stage(files, folder, self.config.staging, self.dist, counts)
+        staged = stage.stage_dataset(files, folder, self.config.staging, self.dist, counts)
         self.read_from(staged)
         return staged
 
     def read_from(self, staged: Staged) -> None:
         """Read the samples where they were staged."""
-        self.sets = {split: samples.moved(staged.path) for split, samples in self.sets.items()}
+        self.sets = {split: samples.moved(staged.path_of) for split, samples in self.sets.items()}
 
     def drawn_only(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Return the files without those of training samples that this instance does not draw."""

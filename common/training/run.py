@@ -412,7 +412,7 @@ class Training:
         with STOP.interrupting():
             staged = problem.stage()
             after_the_run.callback(staged.close)
-        log.end("staging_stop", **staged.facts())
+        log.end("staging_stop", **staged.log_facts())
 
     def _fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
         config, dist = self.config, self.dist

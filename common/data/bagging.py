@@ -31,7 +31,7 @@ MOST: Final = 20
 """Times that a sample is drawn at most: the probability that a Poisson number of mean 1 is larger is below 2^-53."""
 
 
-def draw(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
+def draw_samples(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
     """Return the numbers of the samples that an instance draws, ascending, each as often as it is drawn: int64.
 
     seed: of instance 0. The same on every rank, machine and version, as only raw bits of NumPy's generator are used.
@@ -50,11 +50,11 @@ def draw(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
 
 
 def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.ndarray:
-    """Return the numbers of the training samples of the first instance, see `draw`.
+    """Return the numbers of the training samples of the first instance, see `draw_samples`.
 
     seed: of this instance, that is of instance 0 plus the number of this one.
     """
-    return draw(instances.bagging, seed - instances.number, instances.number, samples)
+    return draw_samples(instances.bagging, seed - instances.number, instances.number, samples)
 
 
 def out_of_bag(drawn: np.ndarray, samples: int) -> np.ndarray:

@@ -50,7 +50,7 @@ class Movable(Protocol):
     def record_stream(self, stream: torch.Stream) -> None: ...
 
 
-def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
+def time_batches(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
     """Yield batches made of what `source` yields and the seconds spent waiting for it.
 
     The source is closed at the end, also an early one.
@@ -67,22 +67,22 @@ def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Genera
 def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch on the device for each array of indices, read ahead by threads.
 
-    On an accelerator a batch is valid until the next one is asked for: its memory is used again, see `ring`.
+    On an accelerator a batch is valid until the consumer asks for the next: its memory is used again, see `ring`.
     An error of a sample is raised when its batch is due.
     """
     on_cpu = device.type == "cpu"
     allocate = partial(samples.buffer, pinned=not on_cpu)
     memory = Fresh(allocate) if on_cpu else Ring(allocate, AHEAD, Copies(device))
 
-    def jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
+    def list_jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
         for chosen in indices:
-            slot = memory.take(len(chosen))
-            places = zip(chosen, *(tensor.numpy() for tensor in slot.tensors), strict=True)
-            yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in places]
+            slot = memory.take_slot(len(chosen))
+            targets = zip(chosen, *(tensor.numpy() for tensor in slot.tensors), strict=True)
+            yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in targets]
 
     with (
-        closing(in_order(jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
-        closing(memory.carry(ready)) as batches,
+        closing(in_order(list_jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
+        closing(memory.carry_batches(ready)) as batches,
     ):
         for (x, y), chosen, wait_s in batches:
             yield TensorBatch(x, y, chosen, wait_s)
@@ -109,17 +109,17 @@ def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
     pool = ThreadPoolExecutor(workers, thread_name_prefix="prefetch")
     pending: deque[tuple[T, list[Future[object]]]] = deque()
 
-    def start(count: int) -> None:
+    def submit_jobs(count: int) -> None:
         for result, calls in itertools.islice(jobs, count):
             pending.append((result, [pool.submit(call) for call in calls]))
 
     try:
-        start(ahead)
+        submit_jobs(ahead)
         while pending:
             result, futures = pending.popleft()
             for future in futures:
                 future.result()
-            start(1)
+            submit_jobs(1)
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -141,13 +141,13 @@ def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator
             copied = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
             event = side.record_event()
         if waiting is not None:
-            yield _arrived(*waiting)
+            yield _await_copy(*waiting)
         waiting = copied, event
     if waiting is not None:
-        yield _arrived(*waiting)
+        yield _await_copy(*waiting)
 
 
-def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
+def _await_copy(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
     """Return the tensors, safe to use on the current stream, which waits for the copy; the host does not."""
     current = torch.accelerator.current_stream()
     current.wait_event(event)
@@ -156,7 +156,7 @@ def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
     return tensors
 
 
-def sent(values: np.ndarray, device: torch.device) -> Tensor:
+def send_values(values: np.ndarray, device: torch.device) -> Tensor:
     """Return the values as a tensor on the device; neither the host nor the device waits for the other."""
     tensor = torch.from_numpy(values)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

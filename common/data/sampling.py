@@ -48,7 +48,7 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
 
     It sorts raw 64-bit output of PCG64, which NumPy keeps stable, unlike Generator.permutation (NEP 19).
     """
-    return _shuffled(n, seed, SHUFFLE, epoch)
+    return _shuffle_samples(n, seed, SHUFFLE, epoch)
 
 
 def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
@@ -57,10 +57,10 @@ def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
     seed: not that of a run, so that later runs find their files. A shard is a random subset, independent of file names,
     and sizes of shards differ by at most one.
     """
-    return _shuffled(n, seed, SHARDS, 0)
+    return _shuffle_samples(n, seed, SHARDS, 0)
 
 
-def _shuffled(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
+def _shuffle_samples(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
     order: np.ndarray = np.argsort(random_bits(n, seed, purpose, epoch), kind="stable")
     return order
 
@@ -162,11 +162,11 @@ def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:
     """
     state: np.ndarray = np.zeros((), np.uint64)
     for number in (seed, epoch, index):
-        state = _mix(state + np.asarray(number, np.uint64))
+        state = _mix_bits(state + np.asarray(number, np.uint64))
     return state
 
 
-def _mix(value: np.ndarray) -> np.ndarray:
+def _mix_bits(value: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64
         value = value + np.uint64(0x9E3779B97F4A7C15)
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -52,7 +52,7 @@ def draw_samples(kind: Bagging, seed: int, instance: int, samples: int) -> np.nd
 def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.ndarray:
     """Return the numbers of the training samples of the first instance, see `draw_samples`.
 
-    seed: of this instance, that is of instance 0 plus the number of this one.
+    seed: of this instance: the seed of instance 0 plus the number of this instance.
     """
     return draw_samples(instances.bagging, seed - instances.number, instances.number, samples)
 

@@ -53,7 +53,7 @@ class Movable(Protocol):
 def time_batches(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
     """Yield batches made of what `source` yields and the seconds spent waiting for it.
 
-    The source is closed at the end, also an early one.
+    The source is closed when the iteration ends, however it ends.
     """
     with closing(source):
         while True:
@@ -89,7 +89,7 @@ def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.de
 
 
 def reading_threads(workers: int | None, device: torch.device) -> int:
-    """Return the number of threads that read; without a configured one it follows from device and cores.
+    """Return the number of threads that read: `workers`, or where it is None a number for this device and its cores.
 
     An accelerator's work takes a core or two: one launches it, one runs backward passes. On a CPU training needs all of
     them, and a few threads are enough to overlap it with waiting for files.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 DEVICE_SLOTS: Final = 3
-"""One that is computed with, one that has arrived or is arriving, and one whose work the device has yet to finish."""
+"""For the batch in use, the next one on its way, and the last one, whose work the device may not have done."""
 
 Tensors = tuple[Tensor, ...]
 
@@ -119,7 +119,7 @@ class Ring(Fresh):
     def __init__(self, allocate: Callable[[int], Tensors], ahead: int, copies: Copies) -> None:
         super().__init__(allocate)
         self._copies = copies
-        # Beside those that are read ahead: one that is handed over, and one that is being copied.
+        # Beside the batches that are read ahead: the batch in use, and the batch on its way.
         self._host = [Slot() for _ in range(ahead + 2)]
         self._device = itertools.cycle([Slot() for _ in range(DEVICE_SLOTS)])
         self._next = 0

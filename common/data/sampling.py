@@ -84,7 +84,7 @@ def share(order: S, part: int, parts: int) -> S:
 def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """Return an order of all samples in which each node's part of each global batch comes from its own shard.
 
-    assignment: from shard_assignment, by which the files were staged. Shards are reshuffled in each epoch, and every
+    assignment: from shard_assignment, as the files were staged. Shards are reshuffled in each epoch, and every
     sample comes once. It holds for ranks numbered node by node, equally many on each; otherwise ranks read some samples
     from other shards. A fixed subset per node costs convergence at scale (sparticlesteve/cosmoflow-benchmark#41);
     `permutation` mixes all samples.
@@ -105,7 +105,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
 
 
 def _part_of(position: np.ndarray, n: int | np.ndarray, parts: int) -> np.ndarray:
-    """Return the part into which `share` puts the positions of an order of n."""
+    """Return for each position in an order of n the part that `share` puts it into."""
     return ((position + 1) * parts - 1) // n
 
 
@@ -130,7 +130,7 @@ class Batching:
     global_batch_size: samples per step over all ranks.
     tail: "keep": the last batch of an epoch is smaller, and every sample comes once per epoch;
         "drop": it is left out, in each epoch other samples.
-    accumulation: parts in which a rank works off its share.
+    accumulation: parts of a rank's share, computed one after the other.
     """
 
     global_batch_size: int

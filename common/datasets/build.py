@@ -85,7 +85,7 @@ class DatasetPlan:
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes of this task, which is one of several tasks that share the work."""
+    """The processes of this task; several tasks may share the work."""
 
     processes: int = 1
     task: int = 0

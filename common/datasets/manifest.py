@@ -24,7 +24,7 @@ from common.tree import ANYWHERE, Tree
 
 NAME: Final = "manifest.json"
 WRONG_PARTS: Final = frozenset({"", ".", ".."})
-"""Of a file's name: an empty one is before the first slash of an absolute name, or between two."""
+"""Wrong parts of a file's name; an empty part comes before the first slash of an absolute name, or between two."""
 CHECKSUM: Final = re.compile("[0-9a-f]{64}")
 PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""

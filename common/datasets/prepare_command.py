@@ -41,7 +41,7 @@ def add_worker_options(command: argparse.ArgumentParser) -> None:
 
 
 def workers_of(args: argparse.Namespace) -> Workers:
-    """Return the workers that the arguments name, or else those of the launcher that started this process."""
+    """Return the workers that the arguments name; without such, those of the launcher."""
     if args.n_tasks is not None or args.task is not None:
         if args.n_tasks is None or args.task is None:
             raise UsageError("--task and --n-tasks must be given together")

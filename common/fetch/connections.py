@@ -1,4 +1,4 @@
-"""Work in a few threads, one for each connection, that Ctrl-C ends at once, whatever the network does."""
+"""A few threads, one for each connection; Ctrl-C ends them at once, whatever the network does."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     NAME.part        the file so far, with holes where pieces are missing
     NAME.part.json   a line about the file at the server, then the number of each piece that is complete
 
-Every request asks for the same version of the file (If-Range), every answer is compared with what was asked for, and
-the file gets its name when all of it is there and its checksum, if one is known, is right. A server that does not
-serve pieces is read from start to end, again from the start after an interruption.
+Every request asks for the same version of the file (If-Range), every answer is compared with its request, and the file
+gets its name once it is complete and its checksum, if known, is right. A server that does not serve pieces is read from
+start to end, after an interruption again from the start.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Remote(NamedTuple):
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but not from an encrypted connection to one that is not; urllib follows none to files."""
+    """Follows redirects, but not from https to http; urllib follows none to files."""
 
     def redirect_request(self, req: Any, *answer: Any) -> Any:
         target = answer[-1]
@@ -368,7 +368,7 @@ class Download:
                 first += len(block)
 
     def _expect_same(self, response: Any, first: int, end: int) -> None:
-        """Raise DownloadError unless an answer is the part that was asked for, of the same version of the file."""
+        """Raise DownloadError unless the answer is the requested part, of the same version of the file."""
         headers, remote = response.headers, self.remote
         if response.status == 206:
             same = _content_range(headers, remote.url) == (first, end - 1, remote.bytes)
@@ -381,7 +381,7 @@ class Download:
             )
 
     def _verify_file(self, md5: str) -> None:
-        """Raise DownloadError if the part is not the whole file, or its checksum is another than the published one."""
+        """Raise DownloadError if bytes are missing, or if the checksum is not the published one."""
         size = self.part.stat().st_size
         if size != self.remote.bytes:
             raise DownloadError(

@@ -1,4 +1,4 @@
-"""What is known of published datasets: addresses, sizes, checksums; `<benchmark>/fetch.py` lists those of a benchmark.
+"""Published datasets: addresses, sizes, checksums; `<benchmark>/fetch.py` lists those of its benchmark.
 
 A dataset is archives, which are unpacked, or folders with a file for each sample, whose names the server lists.
 """

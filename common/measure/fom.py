@@ -34,7 +34,7 @@ SYNTHETIC: Final = "synthetic"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureOfMerit:
-    """What a measurement or a training found.
+    """The result of a measurement or a training.
 
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
     samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: of which variant.
@@ -93,7 +93,7 @@ class FigureOfMerit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(FigureOfMerit):
-    """What a measurement of training steps found; samples_per_s and spread are by their times.
+    """The result of measured training steps; samples_per_s and spread are by their times.
 
     step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which that rank waited for data
     that waited most. memory_bytes: the most that a rank used, of its accelerator or else of main memory. flop_per_step,
@@ -125,7 +125,7 @@ class Measurement(FigureOfMerit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedRun(FigureOfMerit):
-    """What a training found; samples_per_s and spread are by the epochs, without their evaluations.
+    """The result of a training; samples_per_s and spread are by the epochs, without their evaluations.
 
     minutes: from run_start to run_stop, as logged. quality: of the last evaluation.
     """
@@ -144,7 +144,7 @@ class TrainedRun(FigureOfMerit):
 
 
 def read_measurement(path: Path) -> Measurement:
-    """Return what a file says; UsageError with file, key and what was expected if no measurement has written it."""
+    """Return the measurement in a file; UsageError with file, key and what was expected if there is none."""
     expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
     try:
         content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES), parse_constant=_refuse_constant)

@@ -39,7 +39,7 @@ ENOUGH: Final = 20_480
 class PaddedConv3d(nn.Conv3d):
     """A convolution with padding "same" that gives torch an input thinner than the kernel with its zeros, on a CPU.
 
-    former: the convolution for which it stands, and whose parameters it takes over; cubic kernel, stride 1.
+    former: the convolution that it replaces, taking over the parameters; cubic kernel, stride 1.
     """
 
     def __init__(self, former: nn.Conv3d) -> None:

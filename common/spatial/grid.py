@@ -41,7 +41,7 @@ class Reach(NamedTuple):
         return {-1: self.before, 0: None, 1: self.after}[offset]
 
     def source_slice(self, offset: int) -> slice:
-        """Return the voxels of a block that a neighbour needs, to which the block is at this offset."""
+        """Return the voxels of a block that a neighbour needs which has the block at this offset."""
         return {-1: slice(-self.before, None), 0: slice(None), 1: slice(0, self.after)}[offset]
 
     def target_slice(self, offset: int) -> slice:

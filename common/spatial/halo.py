@@ -83,12 +83,12 @@ class GatheredConv3d(PaddedConv3d):
         self.grid, self.group = grid, group
 
     def forward(self, x_BCDHW: Tensor) -> Tensor:
-        """Return the outputs for the whole samples, of which the input is a block."""
+        """Return the outputs for the whole samples; the input is a block of them."""
         return super().forward(_Gathered.apply(x_BCDHW, self.grid, self.group))
 
 
 class _HaloConvolution(torch.autograd.Function):
-    """Convolve a block with its halos, which are given or come from the neighbours."""
+    """Convolve a block with its halos, which are arguments or come from the neighbours."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, layer: HaloConv3d, *halos: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def _start_halos(layer: HaloConv3d, x: Tensor, arrived: dict[Offset, Tensor]) ->
 
 
 def _start_gradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
-    """Start to send the gradients of outputs to those whose voxels they depend on, and to receive such."""
+    """Start to send the gradients of outputs to the ranks of the voxels behind them, and to receive theirs."""
     sent = [(rank, by_y[_part_at(layer.reach.target_slice, offset)]) for offset, rank in layer.halo_offsets()]
     shapes = {
         (d, h): (rank, _part_shape(by_y, (layer.reach.halo_rows(-d), layer.reach.halo_rows(-h))))

@@ -1,4 +1,4 @@
-"""Weights of which each rank of a group has a part: a dense layer after blocks of samples, and its optimizer.
+"""Weights that the ranks of a group divide: a dense layer after blocks of samples, and its optimizer.
 
 The features of a sample are divided among the ranks that share it, and so are the columns of the first dense layer's
 weight: each rank computes what its features contribute, and one small sum makes the output, the same on all ranks.
@@ -39,7 +39,7 @@ class Shard:
         self.own_columns = columns[group.rank]
 
     def gather_whole(self, part: Tensor) -> Tensor:
-        """Return the tensor (O, F) of which each rank has a part (O, F / S). A collective call of the group."""
+        """Return the tensor (O, F) from the ranks' parts (O, F / S). A collective call of the group."""
         parts = torch.stack(self.group.all_gather(part), 1)
         whole = parts.new_empty(len(part), self.columns.numel())
         whole[:, self.columns] = parts
@@ -74,9 +74,9 @@ def whole_size(parameter: Tensor) -> int:
 
 
 class ShardedLinear(nn.Linear):
-    """A dense layer of which each rank has the columns for its features.
+    """A dense layer whose columns the ranks divide, each with those for its features.
 
-    former: the layer on one device. gathered: all ranks have all features, of which each uses its own.
+    former: the layer on one device. gathered: all ranks have all features, and each uses its own.
     """
 
     def __init__(self, former: nn.Linear, shard: Shard, *, gathered: bool) -> None:

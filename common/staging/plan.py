@@ -1,4 +1,4 @@
-"""Which file goes to which node, and in which pieces it is read: pure functions of files and number of nodes."""
+"""The node for each file, and the pieces for reading it: pure functions of files and number of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.data.sampling import shard_assignment, share
 from common.datasets.build import readable_bytes
 
 CHUNK_BYTES: Final = 64 * 2**20
-"""What is read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
+"""Bytes that are read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
 
 
 class StagingError(RuntimeError):

@@ -272,8 +272,8 @@ def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -
             )
         if plan.mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
             raise StagingError(
-                f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available, of which "
-                f"staging may use {RAM_SHARE:.0%}; use staging.mode=replicate or shard with a stage_dir on a disk"
+                f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available; "
+                f"staging may use {RAM_SHARE:.0%} of it: use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
     workers.map_items(check_node, [plan.on_node[workers.dist.node_rank]] if workers.dist.local_rank == 0 else [])

@@ -36,7 +36,7 @@ SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the ca
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 RECORD: Final = "staging.jsonl"
 WORKPLACE: Final = ".mlperf-hpc-staging"
-"""The folder of staging's own in stage_dir: its lock, and all that it has not finished."""
+"""Staging's own folder in stage_dir: its lock, and unfinished files."""
 LOCK: Final = "lock"
 LONGEST: Final = 200
 """Characters of a command that an error shows."""

@@ -36,7 +36,7 @@ POLL_S: Final = 0.1
 
 
 class Child:
-    """The command that is measured, started when it is first asked for. It gets the stop signals of this process."""
+    """The measured command; `has_ended` starts it. It gets the stop signals of this process."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
@@ -44,7 +44,7 @@ class Child:
         self._stopped_s: float | None = None
 
     def has_ended(self) -> bool:
-        """Tell whether it has ended, or was given enough time to."""
+        """Start it at the first call; tell whether it has ended, or had GRACE_S to end after a stop signal."""
         if self._process is None:
             try:
                 self._process = subprocess.Popen(self._words)
@@ -62,7 +62,7 @@ class Child:
         return self._process is not None
 
     def wait_for_end(self) -> int:
-        """Wait until it has ended; return its exit status, 0 if it was never started."""
+        """Wait for its end; return its exit status, 0 if it never started."""
         if self._process is None:
             return 0
         while self._process.poll() is None:

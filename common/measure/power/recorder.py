@@ -22,7 +22,7 @@ JUMP_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is measured, and how. efficiency: of the power supplies; current: AC or DC, where the meter is."""
+    """A source and how it is read. efficiency: of the power supplies; current: AC or DC, where the meter is."""
 
     name: str
     source: Source
@@ -33,7 +33,7 @@ class Measurement:
 
 @dataclass(slots=True)
 class Summary:
-    """What was measured. covered_s, joules: the time and the energy between readings without a gap."""
+    """The result of a recording. covered_s, joules: the time and the energy between readings without a gap."""
 
     readings: int = 0
     missed: int = 0
@@ -193,7 +193,7 @@ def record_power(
             recorder.write_start()
         try:
             while not is_finished(clock.monotonic() - begin_s):
-                # After a delay the next reading is due one interval later: missed ones are not caught up.
+                # After a delay the next reading is due one interval later: missed readings are not caught up.
                 due_s = max(due_s, clock.monotonic() - measurement.interval_s) + measurement.interval_s
                 clock.sleep(max(due_s - clock.monotonic(), 0.0))
                 recorder.take_reading()

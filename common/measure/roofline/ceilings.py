@@ -39,7 +39,7 @@ BLOCK_BYTES: Final = 1 << 20
 MESSAGE_BYTES: Final = 64 << 20
 """The message where the measured steps sent none."""
 LARGEST_MESSAGE: Final = 1 << 30
-"""A larger one is not faster."""
+"""A larger message is not faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Ceilings:
 
     @property
     def words(self) -> list[str]:
-        """The words of the model's name, by which a system description is recognised."""
+        """The words of the model's name, which a system description has too."""
         plain = re.sub(r"\((R|TM|r|tm)\)|@.*", " ", self.model)
         return [word for word in re.findall(r"[A-Za-z0-9]+", plain) if word not in ("CPU", "Processor")] or ["unknown"]
 
@@ -183,7 +183,7 @@ def _time_repeats(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[
 def files_in(folder: Path) -> list[Path]:
     """Return the files of a folder and those below, links left out; UsageError if there are none."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; expected the one from which the samples were read")
+        raise UsageError(f"{folder}: no such folder; expected the folder of the samples")
     files = sorted(
         path
         for parent, _, names in os.walk(folder)
@@ -191,7 +191,7 @@ def files_in(folder: Path) -> list[Path]:
         if path.is_file() and not path.is_symlink()
     )
     if not files:
-        raise UsageError(f"{folder}: no files, but for links; expected the folder from which samples were read")
+        raise UsageError(f"{folder}: no files, but for links; expected the folder of the samples")
     return files
 
 

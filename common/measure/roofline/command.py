@@ -1,4 +1,4 @@
-"""The command that measures the ceilings of a machine and says which of them a training step is bound by."""
+"""The command that measures the ceilings of a machine and says which of them limits a training step."""
 
 from __future__ import annotations
 

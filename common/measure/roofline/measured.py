@@ -1,4 +1,4 @@
-"""Measure the ceilings on all ranks, and write what they say of the steps."""
+"""Measure the ceilings on all ranks, and report how they limit the steps."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ ARITHMETIC: Final = ("matrix products", "convolutions")
 COUNTS_DEVICES: Final = 0.5
 """The kernel counts what comes from devices if it does so for this part of files that are read for the first time."""
 LEAST_USE: Final = 0.5
-"""A resource that is used less than this while a step waits for it is not what the step waits for."""
+"""A resource that works less than this share of the time does not limit the step that waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """A ceiling. seconds: in which the step's work would be done at it. rate: of the ceiling, in unit."""
+    """A ceiling. seconds: how long the step's work would take at it. rate: of the ceiling, in unit."""
 
     name: str
     part: str
@@ -34,8 +34,8 @@ class Roof:
 class Report:
     """The measured steps under their ceilings.
 
-    exposed: for each part the seconds of a step in which nothing else was done. roofs: only those of resources that
-    the step uses.
+    exposed: for each part the seconds of a step in which only this part worked. roofs: only of resources that the step
+    uses.
     """
 
     measurement: Measurement
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def nearest(self) -> Roof | None:
-        """The ceiling of the part that binds to which the step comes nearest, None if it has none.
+        """Of the binding part's ceilings the one that the step comes nearest to, None if it has none.
 
         Of products and convolutions the faster one: the slower one does not limit the other.
         """
@@ -64,7 +64,7 @@ class Report:
         return max(roofs, key=lambda roof: roof.seconds, default=None)
 
     def allowed_rate(self, roof: Roof) -> float:
-        """Return the samples per second that a ceiling would allow, were it the only one."""
+        """Return the samples per second that this ceiling alone would allow."""
         return self.measurement.batch / roof.seconds
 
     def format_lines(self) -> Iterator[str]:
@@ -74,7 +74,7 @@ class Report:
             ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items()),
         )
         yield f"{measurement.benchmark}: units {measurement.units}, batch {measurement.batch}"
-        yield f"a step takes {measurement.median_step_ms:,.1f} ms, of which {parts}"
+        yield f"a step takes {measurement.median_step_ms:,.1f} ms: {parts}"
         share = self.exposed[self.binds] / self.step_s
         yield f"{self.binds} binds: {share:.0%} of the step{self._describe_distance()}"
         yield f"{'ceiling':24}{'rate':>16}{'step at it':>14}{'allows':>20}"

@@ -383,7 +383,7 @@ def test_too_little_memory_is_refused_with_numbers(run, files, config, tmp_path,
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:     20 kB\n")
     monkeypatch.setattr(staging, "MEMINFO", tmp_path / "meminfo")
     message = refused(run, files, replace(config, mode="memory"))
-    assert message.startswith("17.6 kB to be staged in memory, 20.5 kB available, of which staging may use 80%")
+    assert message.startswith("17.6 kB to be staged in memory, 20.5 kB available; staging may use 80%")
 
 
 def test_inflated_sizes_count(run, source, config, monkeypatch):

@@ -117,10 +117,10 @@ def _open_file(array: StoredArray, direct: bool) -> Iterator[int]:
 def _fill_view(file: int, view: memoryview, start: int, path: Path, needed: int | None = None) -> None:
     """Read the bytes of the file from `start` into the view; at least the first `needed` if the file ends there."""
     needed = len(view) if needed is None else needed
-    filled = 0
-    while filled < needed:
+    bytes_read = 0
+    while bytes_read < needed:
         try:
-            got = os.preadv(file, [view[filled:]], start + filled)
+            count = os.preadv(file, [view[bytes_read:]], start + bytes_read)
         except OSError as error:
             flags = fcntl.fcntl(file, fcntl.F_GETFL)
             if error.errno != errno.EINVAL or not flags & os.O_DIRECT:
@@ -128,9 +128,9 @@ def _fill_view(file: int, view: memoryview, start: int, path: Path, needed: int 
             _warn_of_cache(path, error)
             fcntl.fcntl(file, fcntl.F_SETFL, flags & ~os.O_DIRECT)
             continue
-        if not got:
-            raise ArrayError(path, f"ends after {start + filled:,} bytes; fetch it again")
-        filled += got
+        if not count:
+            raise ArrayError(path, f"ends after {start + bytes_read:,} bytes; fetch it again")
+        bytes_read += count
 
 
 def _warn_of_cache(path: Path, error: OSError) -> None:

@@ -42,8 +42,8 @@ def draw_samples(kind: Bagging, seed: int, instance: int, samples: int) -> np.nd
         raise ValueError(f"the seed of instance 0 is {seed}, by that of instance {instance}; expected at least 0")
     uniform = (random_bits(samples, seed, BAGGING, instance) >> np.uint64(64 - BITS)) * 2.0**-BITS
     if kind == "bootstrap":
-        drawn: np.ndarray = np.sort((uniform * samples).astype(np.int64))
-        return drawn
+        draws: np.ndarray = np.sort((uniform * samples).astype(np.int64))
+        return draws
     times = np.searchsorted(_POISSON, uniform, side="right")
     repeated: np.ndarray = np.repeat(np.arange(samples), times)
     return repeated
@@ -57,9 +57,9 @@ def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.nda
     return draw_samples(instances.bagging, seed - instances.number, instances.number, samples)
 
 
-def out_of_bag(drawn: np.ndarray, samples: int) -> np.ndarray:
+def out_of_bag(draws: np.ndarray, samples: int) -> np.ndarray:
     """Return the numbers of the samples that are not among the draws, ascending."""
-    missing: np.ndarray = np.flatnonzero(np.bincount(drawn, minlength=samples) == 0)
+    missing: np.ndarray = np.flatnonzero(np.bincount(draws, minlength=samples) == 0)
     return missing
 
 

@@ -75,17 +75,17 @@ def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.de
     memory = Fresh(allocate) if on_cpu else Ring(allocate, AHEAD, Copies(device))
 
     def list_jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
-        for chosen in indices:
-            slot = memory.take_slot(len(chosen))
-            targets = zip(chosen, *(tensor.numpy() for tensor in slot.tensors), strict=True)
-            yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in targets]
+        for batch_indices in indices:
+            slot = memory.take_slot(len(batch_indices))
+            targets = zip(batch_indices, *(tensor.numpy() for tensor in slot.tensors), strict=True)
+            yield (slot, batch_indices), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in targets]
 
     with (
         closing(in_order(list_jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
         closing(memory.carry_batches(ready)) as batches,
     ):
-        for (x, y), chosen, wait_s in batches:
-            yield TensorBatch(x, y, chosen, wait_s)
+        for (x, y), batch_indices, wait_s in batches:
+            yield TensorBatch(x, y, batch_indices, wait_s)
 
 
 def reading_threads(workers: int | None, device: torch.device) -> int:
@@ -134,17 +134,17 @@ def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator
         yield from map(tuple, batches)
         return
     side = side_stream(device)
-    waiting: tuple[tuple[M, ...], torch.Event] | None = None
+    previous: tuple[tuple[M, ...], torch.Event] | None = None
     for batch in batches:
         with side:
             # PyTorch does not reuse pinned memory, here of a batch that goes out of scope, before the copy is done.
-            copied = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
+            tensors = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
             event = side.record_event()
-        if waiting is not None:
-            yield _await_copy(*waiting)
-        waiting = copied, event
-    if waiting is not None:
-        yield _await_copy(*waiting)
+        if previous is not None:
+            yield _await_copy(*previous)
+        previous = tensors, event
+    if previous is not None:
+        yield _await_copy(*previous)
 
 
 def _await_copy(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:

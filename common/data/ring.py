@@ -31,16 +31,16 @@ class Slot:
     """
 
     def __init__(self) -> None:
-        self._whole: Tensors = ()
+        self._memory: Tensors = ()
         self.tensors: Tensors = ()
         self.free: torch.Event | None = None
 
     def take_memory(self, count: int, allocate: Callable[[int], Tensors]) -> bool:
         """Set `tensors` for `count` samples; return whether memory was allocated, for more than ever before."""
-        grows = not self._whole or len(self._whole[0]) < count
+        grows = not self._memory or len(self._memory[0]) < count
         if grows:
-            self._whole = allocate(count)
-        self.tensors = tuple(tensor[:count] for tensor in self._whole)
+            self._memory = allocate(count)
+        self.tensors = tuple(tensor[:count] for tensor in self._memory)
         return grows
 
 
@@ -134,15 +134,15 @@ class Ring(Fresh):
 
     def carry_batches(self, ready: Iterator[tuple[Slot, np.ndarray]]) -> Generator[Arrived]:
         """Yield the batches on the device; the next one is on its way meanwhile."""
-        held: tuple[Slot, torch.Event, Arrived] | None = None
+        previous: tuple[Slot, torch.Event, Arrived] | None = None
         try:
             for source, indices, wait_s in _time_waiting(ready, self._await_free_slot):
                 target, arrived = self._start_copy(source)
-                if held is not None:
-                    yield from self._hand_over(*held)
-                held = target, arrived, Arrived(target.tensors, indices, wait_s)
-            if held is not None:
-                yield from self._hand_over(*held)
+                if previous is not None:
+                    yield from self._hand_over(*previous)
+                previous = target, arrived, Arrived(target.tensors, indices, wait_s)
+            if previous is not None:
+                yield from self._hand_over(*previous)
         finally:
             self._copies.await_copies()
 
@@ -178,6 +178,6 @@ def _time_waiting(
     while True:
         before()
         begin = time.perf_counter()
-        if (filled := next(ready, None)) is None:
+        if (batch := next(ready, None)) is None:
             return
-        yield *filled, time.perf_counter() - begin
+        yield *batch, time.perf_counter() - begin

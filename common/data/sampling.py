@@ -77,8 +77,8 @@ def share(order: S, part: int, parts: int) -> S:
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
     n = len(order)
-    mine: S = order[part * n // parts : (part + 1) * n // parts]
-    return mine
+    selection: S = order[part * n // parts : (part + 1) * n // parts]
+    return selection
 
 
 def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
@@ -148,10 +148,10 @@ class Batching:
     def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""
         for step in range(start, self.steps(len(order))):
-            whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
-            mine = share(whole, rank, world_size)
-            parts = tuple(share(mine, part, self.accumulation) for part in range(self.accumulation))
-            yield RankBatch(step, parts, len(whole))
+            global_batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
+            rank_batch = share(global_batch, rank, world_size)
+            parts = tuple(share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
+            yield RankBatch(step, parts, len(global_batch))
 
 
 def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:

@@ -139,9 +139,9 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
     journal = Journal(folder)
     journal.check_heading(heading, {PurePosixPath(name).parts[0] for name in files})
     _refuse_strays(journal, files)
-    mine = plan.items[workers.task :: workers.tasks]
-    todo = [item for item in mine if not journal.has_files(item.files)]
-    outcome = BuildOutcome(reused=len(mine) - len(todo))
+    own_items = plan.items[workers.task :: workers.tasks]
+    todo = [item for item in own_items if not journal.has_files(item.files)]
+    outcome = BuildOutcome(reused=len(own_items) - len(todo))
     if todo:
         for parent in {(folder / name).parent for item in todo for name in item.files}:
             parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
             needed = readable_bytes(plan.bytes_per_item * (len(todo) - outcome.generated))
             fix = f"The cause: {NO_INODES}. Then" if out_of_inodes(folder) else f"Free about {needed} and"
             raise BuildError(
-                f"{folder}: {os.strerror(error.errno)}; {outcome.generated + outcome.reused:,} of {len(mine):,} "
+                f"{folder}: {os.strerror(error.errno)}; {outcome.generated + outcome.reused:,} of {len(own_items):,} "
                 f"{plan.noun} are finished and kept. {fix} run the command again"
             ) from error
         except ProcessKilledError as error:

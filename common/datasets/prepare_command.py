@@ -66,14 +66,14 @@ def compare_items(
     compare: returns a line for each difference; picklable. skip: the name of an item to leave out.
     """
     workers = workers_of(args)
-    mine = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
-    done = in_processes(compare, mine, workers.processes) if mine else iter(())
-    quiet = None if workers.task == 0 else True
-    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=quiet)
+    own_items = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
+    results = in_processes(compare, own_items, workers.processes) if own_items else iter(())
+    hide_bar = None if workers.task == 0 else True
+    bar = tqdm(results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar)
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
-    print(f"compared {len(mine):,} {plan.noun} with their sources: {len(problems):,} differences")
+    print(f"compared {len(own_items):,} {plan.noun} with their sources: {len(problems):,} differences")
     return 1 if problems else 0
 
 

@@ -44,11 +44,11 @@ def in_threads(
         return item
 
     pool = ThreadPool(min(connections, len(todo)))
-    finished = pool.imap_unordered(attempt_item, todo)
+    results = pool.imap_unordered(attempt_item, todo)
     try:
         while True:
             try:
-                done(next(finished))
+                done(next(results))
             except StopIteration:
                 break
             except Stopped:  # because of an error, which follows

@@ -261,7 +261,7 @@ class _PartFile:
 
 
 class Download:
-    """The download of one file to a path, which is new; `left` bytes are missing."""
+    """The download of one file to a path, which is new; `missing_bytes` are to come."""
 
     def __init__(self, remote: Remote, path: Path) -> None:
         self.remote, self.path = remote, path
@@ -272,7 +272,7 @@ class Download:
         self.missing = [number for number in range(count) if number not in recorded]
 
     @property
-    def left(self) -> int:
+    def missing_bytes(self) -> int:
         """The bytes that are missing."""
         return sum(end - first for first, end in map(self._piece_span, self.missing))
 
@@ -299,13 +299,13 @@ class Download:
                 raise DownloadError(f"{self.part} is there without {self.record.name}: move it away") from None
             return set()
         try:
-            before = Remote(**json.loads(head))
+            earlier = Remote(**json.loads(head))
         except (ValueError, TypeError):
-            before = None
-        if before != self.remote:
-            was = f"{before.bytes:,} bytes of {before.url}" if before else "something else"
+            earlier = None
+        if earlier != self.remote:
+            old = f"{earlier.bytes:,} bytes of {earlier.url}" if earlier else "something else"
             raise DownloadError(
-                f"{self.part} is a part of {was}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
+                f"{self.part} is a part of {old}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
                 f"another version or address; go on from the same, or remove both files: rm {self.part} {self.record}"
             )
         recorded = {int(line) for line in lines[:-1] if line.isdecimal()}  # the last may be half a line

@@ -66,9 +66,9 @@ class FetchCommand:
             return 0
         if args.folder is None:
             raise UsageError("nothing to do: give DIR, or --list")
-        chosen = self._choose_dataset(args.subset)
-        chosen = replace(chosen, address=parse_url(args.url)) if args.url else chosen
-        return _Fetch(self, chosen, args).run()
+        dataset = self._choose_dataset(args.subset)
+        dataset = replace(dataset, address=parse_url(args.url)) if args.url else dataset
+        return _Fetch(self, dataset, args).run()
 
     def _choose_dataset(self, subset: str | None) -> Published:
         """Return the whole dataset, or a part of it."""
@@ -99,7 +99,7 @@ class FetchCommand:
         """Return the parser of the command line."""
         module = f"python -m {self.module}"
         parts = [dataset.name for dataset in self.sets[1:]]
-        small = parts[0] if parts else "512"
+        example = parts[0] if parts else "512"
         parser = CommandParser(
             module,
             description=f"""\
@@ -108,7 +108,7 @@ Download the published data of {self.benchmark}, verify and unpack them, and wri
   {module} --list                       what is published: sizes, addresses, licence
   {module} data/{self.benchmark} --dry-run
                                         ask the server for sizes, compare with the free space, and stop
-  {module} data/{self.benchmark} --subset {small}
+  {module} data/{self.benchmark} --subset {example}
   {module} data/{self.benchmark}""",
             epilog=f"""\
 An interrupted command continues where it stopped, in the middle of a file if the server allows it. Each byte is asked
@@ -123,21 +123,21 @@ Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
         choices = [*parts, *(["a number of training samples"] if self.shares else [])]
         parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {' or '.join(choices)}")
         parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
-        few = "connections at the same time (default 4, be kind to public servers)"
-        parser.add_argument("--connections", type=positive, default=4, help=few)
+        connections_help = "connections at the same time (default 4, be kind to public servers)"
+        parser.add_argument("--connections", type=positive, default=4, help=connections_help)
         parser.add_argument("--keep", action="store_true", help=f"keep the archives in DIR/{DOWNLOADS} after unpacking")
         return parser
 
 
 class _Fetch:
-    """One call: the dataset `chosen`, into a folder."""
+    """One call: a dataset into a folder."""
 
-    def __init__(self, command: FetchCommand, chosen: Published, args: argparse.Namespace) -> None:
-        self.command, self.chosen, self.args = command, chosen, args
+    def __init__(self, command: FetchCommand, dataset: Published, args: argparse.Namespace) -> None:
+        self.command, self.dataset, self.args = command, dataset, args
         self.folder: Path = args.folder
         self.downloads = self.folder / DOWNLOADS
-        facts = {"fetched": [archive.name for archive in chosen.archives] or [folder.name for folder in chosen.folders]}
-        self.heading = Heading(command.benchmark, chosen.variant, facts, 0)
+        names = [archive.name for archive in dataset.archives] or [folder.name for folder in dataset.folders]
+        self.heading = Heading(command.benchmark, dataset.variant, {"fetched": names}, 0)
 
     def run(self) -> int:
         """Fetch; return the exit code."""
@@ -152,11 +152,11 @@ class _Fetch:
 
     def _fetch_all(self) -> int:
         journal = Journal(self.folder)
-        journal.check_heading(self.heading, set(self.chosen.counts))
+        journal.check_heading(self.heading, set(self.dataset.counts))
         if journal.manifest and not (self.folder / PARTS).exists():
             return self._report_result(journal.manifest)
-        archives = [(archive, self._plan_archive(archive)) for archive in self.chosen.archives]
-        files = [file for folder in self.chosen.folders for file in self._list_files(folder)]
+        archives = [(archive, self._plan_archive(archive)) for archive in self.dataset.archives]
+        files = [file for folder in self.dataset.folders for file in self._list_files(folder)]
         self._check_space(archives, journal, len(files))
         if self.args.dry_run:
             return 0
@@ -183,7 +183,7 @@ class _Fetch:
 
     def _probe_url(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
         """Return what the server says of a file; DownloadError if its size is not about the published one."""
-        remote = probe_url(f"{self.chosen.address}/{name}", stop)
+        remote = probe_url(f"{self.dataset.address}/{name}", stop)
         if not published / UNLIKE < remote.bytes < published * UNLIKE:
             raise DownloadError(
                 f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(published)} are "
@@ -192,9 +192,9 @@ class _Fetch:
         return remote
 
     def _download_archive(self, download: Download, archive: Archive) -> None:
-        left = download.left
-        print(f"downloading {download.remote.url}: {readable_bytes(left)} to go", flush=True)
-        with tqdm(total=left, unit="B", unit_scale=True, desc=archive.name, disable=None, smoothing=0.05) as bar:
+        size = download.missing_bytes
+        print(f"downloading {download.remote.url}: {readable_bytes(size)} to go", flush=True)
+        with tqdm(total=size, unit="B", unit_scale=True, desc=archive.name, disable=None, smoothing=0.05) as bar:
             download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
 
     def _unpack_archive(self, archive: Archive, journal: Journal, record: Part) -> None:
@@ -207,12 +207,12 @@ class _Fetch:
 
     def _list_files(self, folder: RemoteFolder) -> list[str]:
         """Return the files of a remote folder that belong to the dataset, below its address."""
-        url, count = f"{self.chosen.address}/{folder.name}", self.chosen.counts[folder.name]
+        url, count = f"{self.dataset.address}/{folder.name}", self.dataset.counts[folder.name]
         listing = read_small(f"{url}/files.txt", MOST_LIST_BYTES)
         page = b"" if listing is not None else read_small(f"{url}/", MOST_LIST_BYTES) or b""
         entries = listing.split() if listing is not None else HREF.findall(page)
         names = sorted({name for raw in entries if folder.pattern.fullmatch(name := raw.decode("ascii", "replace"))})
-        if len(names) < (count or 1) or (self.chosen.name == FULL and len(names) != count):
+        if len(names) < (count or 1) or (self.dataset.name == FULL and len(names) != count):
             raise DownloadError(
                 f"{url} lists {len(names):,} files of the dataset, expected {count or 1:,}; try another --url"
             )
@@ -220,11 +220,11 @@ class _Fetch:
 
     def _download_files(self, names: Sequence[str], journal: Journal, record: Part) -> None:
         """Download single files, each into its place when it is complete, and record them; first those beside."""
-        for name in self.chosen.beside:
+        for name in self.dataset.beside:
             if journal.has_files((name,)):
                 continue
-            if (content := read_small(f"{self.chosen.address}/{name}", MOST_LIST_BYTES)) is None:
-                print(f"{self.chosen.address}/{name} is not there; going on without it", flush=True)
+            if (content := read_small(f"{self.dataset.address}/{name}", MOST_LIST_BYTES)) is None:
+                print(f"{self.dataset.address}/{name} is not there; going on without it", flush=True)
             else:
                 path = self.downloads / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ class _Fetch:
         missing = [name for name in names if not journal.has_files((name,))]
         if not missing:
             return
-        print(f"downloading {len(missing):,} files from {self.chosen.address}", flush=True)
+        print(f"downloading {len(missing):,} files from {self.dataset.address}", flush=True)
         stop = threading.Event()
         with tqdm(total=len(missing), unit=" files", desc=str(self.folder), disable=None, smoothing=0.05) as bar:
 
@@ -247,7 +247,7 @@ class _Fetch:
         """Download a single file, over one connection, unless it is there."""
         path = self.downloads / name
         if not path.exists():
-            published = next(folder.bytes for folder in self.chosen.folders if name.startswith(f"{folder.name}/"))
+            published = next(folder.bytes for folder in self.dataset.folders if name.startswith(f"{folder.name}/"))
             Download(self._probe_url(name, published, stop), path).run(Transfer(1, QUIET, stop))
 
     def _move_file(self, name: str, record: Part) -> None:
@@ -262,14 +262,15 @@ class _Fetch:
 
     def _check_space(self, archives: Sequence[tuple[Archive, Download | None]], journal: Journal, files: int) -> None:
         """Print what is to be downloaded; raise DownloadError unless the disk has space for it, packed and unpacked."""
-        done = sum(entry.bytes for entry in journal.finished.values())
-        each = max((folder.bytes for folder in self.chosen.folders), default=0.0)
-        to_load = sum(download.left for _, download in archives if download) + max(0.0, each * files - done)
-        unpacked = max(0.0, sum(archive.unpacked_bytes for archive, _ in archives) - done) if archives else 0.0
+        bytes_done = sum(entry.bytes for entry in journal.finished.values())
+        bytes_per_file = max((folder.bytes for folder in self.dataset.folders), default=0.0)
+        packed = sum(download.missing_bytes for _, download in archives if download)
+        to_load = packed + max(0.0, bytes_per_file * files - bytes_done)
+        unpacked = max(0.0, sum(archive.unpacked_bytes for archive, _ in archives) - bytes_done) if archives else 0.0
         base = next(path for path in (self.folder.absolute(), *self.folder.absolute().parents) if path.exists())
         free, needed = shutil.disk_usage(base).free, to_load + unpacked
         print(
-            f"{self.folder}: {self.chosen.text} ({self.chosen.variant}); to download {readable_bytes(to_load)}, "
+            f"{self.folder}: {self.dataset.text} ({self.dataset.variant}); to download {readable_bytes(to_load)}, "
             f"disk space needed about {readable_bytes(needed)}, free {readable_bytes(free)}",
             flush=True,
         )
@@ -283,7 +284,7 @@ class _Fetch:
         """Write the manifest if all files are there, remove the archives, and return it."""
         journal = Journal(self.folder)
         files_in = Counter(str(PurePosixPath(name).parent) for name in journal.finished)
-        for split, count in self.chosen.counts.items():
+        for split, count in self.dataset.counts.items():
             if (count is not None and files_in[split] != count) or not files_in[split]:
                 raise DownloadError(
                     f"{self.folder}: {files_in[split]:,} files in {split}, but {count or 'some':,} are published; the "

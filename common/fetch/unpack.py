@@ -42,7 +42,7 @@ def unpack_archive(
     notify: gets the bytes of each file. DownloadError for a damaged archive, a member that is a link, two members with
     one path, or more bytes than published.
     """
-    left, paths = LARGER * archive.unpacked_bytes, set[str]()
+    bytes_left, names_seen = LARGER * archive.unpacked_bytes, set[str]()
     with _errors_named(path), tarfile.open(path, "r:*") as members:
         for number, member in enumerate(iter(members.next, None)):
             members.members.clear()  # type: ignore[attr-defined]  # or it would keep half a million of them
@@ -54,15 +54,15 @@ def unpack_archive(
             source = members.extractfile(member) if member.isreg() else None
             if source is None:
                 raise DownloadError(f"{path}: {member.name} is a link or a device; expected a file. It is not unpacked")
-            left -= member.size
-            if name in paths or left < 0:
-                problem = f"there are two of {name}" if name in paths else "it unpacks to twice its published size"
+            bytes_left -= member.size
+            if name in names_seen or bytes_left < 0:
+                problem = f"there are two of {name}" if name in names_seen else "it unpacks to twice its published size"
                 raise DownloadError(f"{path}: {problem}; this is not the published archive")
-            paths.add(name)
+            names_seen.add(name)
             if not journal.has_files((name,)):
                 record.add_files({name: _write_file(source, journal.folder / name)})
             notify(member.size)
-    if not paths:
+    if not names_seen:
         raise DownloadError(f"{path} has no file of the dataset; this is not the published archive")
 
 

@@ -28,14 +28,14 @@ class StepUse(NamedTuple):
 class _MeasuredStep(NamedTuple):
     """A step of this rank, which an accelerator may not have finished yet."""
 
-    whole: Span
+    span: Span
     waited_s: float
     communication: Span
-    sent: int
+    bytes_sent: int
 
     @property
     def use(self) -> StepUse:
-        return StepUse(self.whole.seconds, self.waited_s, self.communication.seconds, self.sent)
+        return StepUse(self.span.seconds, self.waited_s, self.communication.seconds, self.bytes_sent)
 
 
 class RankUse(NamedTuple):
@@ -100,7 +100,7 @@ class Meter:
     def last_s(self) -> float:
         """Return how long the last step took, in seconds, once the accelerator has finished it."""
         self._finish_steps()
-        return self._steps[-1].whole.seconds
+        return self._steps[-1].span.seconds
 
     def gather_use(self) -> Use:
         """Return what the steps of all ranks used. A collective call."""
@@ -127,7 +127,7 @@ def combine_ranks(ranks: Sequence[RankUse]) -> Use:
         times=times,
         waiting_s=waiting,
         communicating_s=communicating,
-        computing_s=[max(0.0, whole - wait - sent) for whole, wait, sent in parts],
+        computing_s=[max(0.0, total - wait - sent) for total, wait, sent in parts],
         wait_share=max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
         bytes_read=bytes_read[0] if bytes_read else None,
         stored_bytes=bytes_read[1] if bytes_read else None,

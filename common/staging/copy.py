@@ -159,10 +159,10 @@ class LoadedChunk:
 
 def relay_chunks(
     workers: StagingWorkers,
-    packed: Sequence[Sequence[Piece]],
+    chunks: Sequence[Sequence[Piece]],
     storage: SharedStorage,
     stage: StageDir,
-    wanted: set[str],
+    names: set[str],
 ) -> None:
     """Read each chunk on one node, broadcast it, and write the wanted files on each node.
 
@@ -170,20 +170,20 @@ def relay_chunks(
     """
     leaders = workers.dist.leaders()
     if leaders is None:
-        for _ in range(len(packed) + 1):
+        for _ in range(len(chunks) + 1):
             workers.agree_on_errors()
         return
     with workers.open_pool() as pool:
         reading: dict[int, tuple[LoadedChunk, list[Future[None]]]] = {}
 
         def start_reading(number: int) -> None:
-            if number < len(packed):
-                loaded = LoadedChunk(packed[number])
+            if number < len(chunks):
+                loaded = LoadedChunk(chunks[number])
                 reading[number] = loaded, [pool.submit(loaded.read_piece, i, storage) for i in range(len(loaded.chunk))]
 
         start_reading(leaders.rank)
         writes: list[Future[None]] = []
-        for number, chunk in enumerate(packed):
+        for number, chunk in enumerate(chunks):
             reader = number % leaders.world_size
             loaded, reads = reading.pop(number) if number in reading else (LoadedChunk(chunk), [])
             error = first_error(reads)
@@ -192,6 +192,6 @@ def relay_chunks(
                 workers.advance_bar(sum(piece.length for piece in chunk))
             leaders.broadcast(loaded.tensor, reader)  # after an error too: the others wait for it
             workers.agree_on_errors(error=error or first_error(writes))
-            needed = [i for i, piece in enumerate(chunk) if piece.file.name in wanted]
+            needed = [i for i, piece in enumerate(chunk) if piece.file.name in names]
             writes = [pool.submit(loaded.write_piece, i, stage) for i in needed]
         workers.agree_on_errors(error=first_error(writes))

@@ -81,16 +81,16 @@ def split_file(file: SourceFile) -> Iterator[Piece]:
 
 def pack_chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
     """Return all pieces of the files in order, packed into chunks of at most CHUNK_BYTES."""
-    packed: list[list[Piece]] = [[]]
-    filled = 0
+    chunks: list[list[Piece]] = [[]]
+    chunk_bytes = 0
     for file in files:
         for piece in split_file(file):
-            if packed[-1] and filled + piece.length > CHUNK_BYTES:
-                packed.append([])
-                filled = 0
-            packed[-1].append(piece)
-            filled += piece.length
-    return packed if packed[-1] else []
+            if chunks[-1] and chunk_bytes + piece.length > CHUNK_BYTES:
+                chunks.append([])
+                chunk_bytes = 0
+            chunks[-1].append(piece)
+            chunk_bytes += piece.length
+    return chunks if chunks[-1] else []
 
 
 def count_samples(files: Iterable[SourceFile]) -> dict[str, int]:
@@ -117,17 +117,17 @@ class StagingPlan:
 
     def drop_files(self, present: Sequence[Collection[str]]) -> StagingPlan:
         """Return the plan without the files that are present, by name, on each node."""
-        left = (
+        remaining = (
             tuple(file for file in files if file.name not in names) if names else files
             for files, names in zip(self.on_node, present, strict=True)
         )
-        return replace(self, on_node=tuple(left))
+        return replace(self, on_node=tuple(remaining))
 
     @property
     def wanted(self) -> list[SourceFile]:
         """The files that at least one node gets."""
-        different = {id(files): files for files in self.on_node}  # replicate has the same object for all nodes
-        names = {file.name for files in different.values() for file in files}
+        distinct = {id(files): files for files in self.on_node}  # replicate has the same object for all nodes
+        names = {file.name for files in distinct.values() for file in files}
         return [file for file in self.files if file.name in names]
 
     @property
@@ -156,21 +156,21 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     none: nowhere; replicate, memory: to every node; shard: the samples of each folder are dealt to the nodes by
     `sampling.shard_assignment`, and files that belong to no sample go to every node.
     """
-    everything = tuple(files)
+    all_files = tuple(files)
     if mode == "none":
-        return StagingPlan(mode, everything, ((),) * nodes)
+        return StagingPlan(mode, all_files, ((),) * nodes)
     if mode != "shard":
-        return StagingPlan(mode, everything, (everything,) * nodes)
-    last: dict[str, int] = {}
+        return StagingPlan(mode, all_files, (all_files,) * nodes)
+    last_samples: dict[str, int] = {}
     for file in files:
         if file.sample is not None:
-            last[file.folder] = max(file.sample, last.get(file.folder, 0))
-    holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last.items()}
-    dealt: list[list[SourceFile]] = [[] for _ in range(nodes)]
+            last_samples[file.folder] = max(file.sample, last_samples.get(file.folder, 0))
+    holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last_samples.items()}
+    node_files: list[list[SourceFile]] = [[] for _ in range(nodes)]
     for file in files:
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
-            dealt[node].append(file)
-    return StagingPlan(mode, everything, tuple(map(tuple, dealt)))
+            node_files[node].append(file)
+    return StagingPlan(mode, all_files, tuple(map(tuple, node_files)))
 
 
 def _assign_holders(n: int, nodes: int) -> list[int]:

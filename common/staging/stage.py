@@ -159,14 +159,14 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     _check_space(workers, todo, folder)
     copied = len(plan.wanted) - len(todo.wanted)
     _print_message(dist, todo.text + (f"; {copied:,} of {len(plan.wanted):,} files already staged" if copied else ""))
-    mine = todo.on_node[dist.node_rank]
+    node_files = todo.on_node[dist.node_rank]
     try:
         if plan.mode == "shard":
             with workers.show_bar("staging", sum(map(size_of, todo.on_node)), "B"):
-                copy_files(workers, share(mine, dist.local_rank, dist.local_size), storage, folder)
+                copy_files(workers, share(node_files, dist.local_rank, dist.local_size), storage, folder)
         else:
             with workers.show_bar("staging", size_of(todo.wanted), "B"):
-                relay_chunks(workers, pack_chunks(todo.wanted), storage, folder, {file.name for file in mine})
+                relay_chunks(workers, pack_chunks(todo.wanted), storage, folder, {file.name for file in node_files})
     finally:
         folder.remove_unfinished()
     return frozenset(file.name for file in plan.on_node[dist.node_rank])
@@ -207,8 +207,8 @@ def _look_up(
         return current
 
     with workers.show_bar("looking up files", len(files), " files"):
-        mine = workers.map_items(look_up, share(files, workers.dist.rank, workers.dist.world_size))
-    return [file for part in workers.dist.gather_objects(mine) for file in part]
+        own_files = workers.map_items(look_up, share(files, workers.dist.rank, workers.dist.world_size))
+    return [file for part in workers.dist.gather_objects(own_files) for file in part]
 
 
 def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
@@ -237,7 +237,7 @@ def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
 def _find_present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
     """Return for each node the names of its files that are already staged and intact."""
     dist = workers.dist
-    mine = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
+    own_files = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
     def check_file(file: SourceFile) -> bool:
         is_present = folder.holds_file(file)
@@ -245,9 +245,9 @@ def _find_present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) 
         return is_present
 
     with workers.show_bar("checking staged files", sum(map(len, plan.on_node)), " files"):
-        held = workers.map_items(check_file, mine)
+        presence = workers.map_items(check_file, own_files)
     present: list[set[str]] = [set() for _ in range(dist.nodes)]
-    names = {file.name for file, is_present in zip(mine, held, strict=True) if is_present}
+    names = {file.name for file, is_present in zip(own_files, presence, strict=True) if is_present}
     for node, names_of_rank in dist.gather_objects((dist.node_rank, names)):
         present[node] |= names_of_rank
     return present

@@ -34,8 +34,9 @@ def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[
     except (OSError, ValueError):  # a damaged file
         return None
     scope = NODE if parts_of[NODE] else PARTS
-    whole = all(covered_ms >= COVERED * (end_ms - begin_ms) for _, covered_ms in parts_of[scope])
-    return (sum(joules for joules, _ in parts_of[scope]), scope) if whole and len(parts_of[scope]) == nodes else None
+    parts = parts_of[scope]
+    is_covered = all(covered_ms >= COVERED * (end_ms - begin_ms) for _, covered_ms in parts)
+    return (sum(joules for joules, _ in parts), scope) if is_covered and len(parts) == nodes else None
 
 
 def _read_energy(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float]:

@@ -107,7 +107,7 @@ class Program:
 def _read_output(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     """Return what a program prints, and the end of its complaints; ReadingError if it takes long or prints much."""
     end_s = time.monotonic() + PROGRAM_TIMEOUT_S
-    late = ReadingError(f"no answer within {PROGRAM_TIMEOUT_S:g} s")
+    timeout_error = ReadingError(f"no answer within {PROGRAM_TIMEOUT_S:g} s")
     output, errors = bytearray(), bytearray()
     assert process.stdout is not None and process.stderr is not None
     with selectors.DefaultSelector() as pipes:
@@ -116,7 +116,7 @@ def _read_output(process: subprocess.Popen[bytes]) -> tuple[str, str]:
         while pipes.get_map():
             ready = pipes.select(end_s - time.monotonic())
             if not ready or time.monotonic() > end_s:
-                raise late
+                raise timeout_error
             for pipe, _ in ready:
                 part = os.read(pipe.fd, FILE_TAIL)
                 if not part:
@@ -128,7 +128,7 @@ def _read_output(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     try:
         process.wait(max(end_s - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
-        raise late from None
+        raise timeout_error from None
     return output.decode(errors="replace"), errors.decode(errors="replace")
 
 

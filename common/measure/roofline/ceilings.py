@@ -137,8 +137,8 @@ def _measure_copies(dist: Dist) -> float | None:
     if dist.device.type == "cpu":
         return None
     source = torch.ones(64 << 20, pin_memory=True)
-    into = torch.empty_like(source, device=dist.device)
-    copies = _measure_rate(dist, lambda: into.copy_(source, non_blocking=True))
+    target = torch.empty_like(source, device=dist.device)
+    copies = _measure_rate(dist, lambda: target.copy_(source, non_blocking=True))
     return float(source.nbytes * copies / dist.world_size)
 
 
@@ -169,11 +169,11 @@ def _count_repeats(seconds: Sequence[float]) -> int:
 def _time_repeats(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float]:
     seconds = []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin_s = time.perf_counter()
         work()
         if dist.device.type != "cpu":
             torch.accelerator.synchronize(dist.device)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - begin_s)
     return seconds
 
 
@@ -199,13 +199,13 @@ def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, flo
     """Return the bytes per second of files outside and inside of the kernel's cache, and the part from devices."""
     if not files:
         return None, None, None
-    mine = files[dist.rank :: dist.world_size]
-    for path in mine:
+    own_files = files[dist.rank :: dist.world_size]
+    for path in own_files:
         _evict_file(path)
     before = process_reads()
-    cold, count = _read_files(dist, mine, len(mine))
+    cold, count = _read_files(dist, own_files, len(own_files))
     after = process_reads()
-    cached, _ = _read_files(dist, mine, count)
+    cached, _ = _read_files(dist, own_files, count)
     share = None
     if before and after and after.files > before.files:
         share = min(1.0, (after.devices - before.devices) / (after.files - before.files))
@@ -213,17 +213,17 @@ def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, flo
     return cold, median(shares) if shares else None, cached
 
 
-def _read_files(dist: Dist, files: Sequence[Path], most: int) -> tuple[float, int]:
+def _read_files(dist: Dist, files: Sequence[Path], limit: int) -> tuple[float, int]:
     """Read files with all ranks, for a limited time; return their bytes per second and how many this rank read."""
     dist.barrier()
-    begin = time.perf_counter()
+    begin_s = time.perf_counter()
     sizes: list[int] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, most, THREADS):
-            sizes += pool.map(_read_size, files[start : min(start + THREADS, most)])
-            if time.perf_counter() - begin > FILES_SECONDS:
+        for start in range(0, limit, THREADS):
+            sizes += pool.map(_read_size, files[start : min(start + THREADS, limit)])
+            if time.perf_counter() - begin_s > FILES_SECONDS:
                 break
-    ranks = dist.gather_objects((sum(sizes), time.perf_counter() - begin))
+    ranks = dist.gather_objects((sum(sizes), time.perf_counter() - begin_s))
     return sum(size for size, _ in ranks) / max(seconds for _, seconds in ranks), len(sizes)
 
 

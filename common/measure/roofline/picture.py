@@ -37,9 +37,9 @@ def draw_picture(report: Report) -> str:
 def _draw_parts(report: Report) -> Iterator[str]:
     """Yield the bar of a step's parts."""
     yield f'<text x="16" y="58">a step: {report.measurement.median_step_ms:,.1f} ms</text>'
-    x, whole = float(LEFT), sum(report.exposed.values()) or 1.0
+    x, total_s = float(LEFT), sum(report.exposed.values()) or 1.0
     for part, seconds in report.exposed.items():
-        width = (WIDTH - LEFT - RIGHT) * seconds / whole
+        width = (WIDTH - LEFT - RIGHT) * seconds / total_s
         yield f'<rect class="{CLASSES[part]}" x="{x:.1f}" y="44" width="{width:.1f}" height="18"/>'
         x += width
     names = (f"{part} {1000 * seconds:,.1f} ms" for part, seconds in report.exposed.items())
@@ -62,5 +62,5 @@ def _draw_roofs(report: Report, height: int) -> Iterator[str]:
     x = rate_x(report.measurement.samples_per_s)
     yield f'<line class="m" x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 28}"/>'
     speed = rate_text(report.measurement.samples_per_s)
-    measured = f"measured: {speed} samples/s; a bar: what this ceiling alone would allow; scale: logarithmic"
-    yield f'<text class="r" x="16" y="{height - 10}">{measured}</text>'
+    caption = f"measured: {speed} samples/s; a bar: what this ceiling alone would allow; scale: logarithmic"
+    yield f'<text class="r" x="16" y="{height - 10}">{caption}</text>'

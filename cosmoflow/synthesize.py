@@ -141,7 +141,7 @@ class Synthesize(Synthesis):
         """Return the format and the shape of samples that a configuration reads."""
         return {"format": data.format, "sample_shape": list(data.sample_shape)}
 
-    def draw_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw slices and spectra."""
         draw(recipe, seed, path)
 

@@ -120,7 +120,7 @@ class Synthesize(Synthesis):
         """Return the format and the shape of samples that a configuration reads."""
         return {"format": data.format, "sample_shape": [data.height, data.width, len(CHANNELS)]}
 
-    def draw_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw snapshots and their labels."""
         draw(recipe, seed, path)
 

@@ -141,7 +141,7 @@ class Synthesize(Synthesis):
         """Return the format that a configuration reads."""
         return {"format": data.format}
 
-    def draw_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw surfaces and forces."""
         draw(recipe, seed, path)
 

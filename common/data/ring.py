@@ -153,13 +153,11 @@ class Ring(Fresh):
 
     def _start_copy(self, source: Slot) -> tuple[Slot, torch.Event]:
         """Start the copy of a batch; return its device slot and the event of its arrival."""
-        target = next(self._device)
-        grown = target.take_memory(
-            len(source.tensors[0]), lambda count: self._copies.allocate_like(count, source.tensors)
-        )
+        target, tensors = next(self._device), source.tensors
+        grown = target.take_memory(len(tensors[0]), lambda count: self._copies.allocate_like(count, tensors))
         if grown or target.free is None:  # the consumer's stream may have given this memory back a moment ago
             target.free = self._copies.record_use()
-        source.free = self._copies.start_copy(source.tensors, target.tensors, target.free)
+        source.free = self._copies.start_copy(tensors, target.tensors, target.free)
         return target, source.free
 
     def _hand_over(self, slot: Slot, arrived: torch.Event, batch: Arrived) -> Generator[Arrived]:

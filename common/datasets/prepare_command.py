@@ -98,9 +98,10 @@ class DatasetLayout:
 
     def add_commands(self, commands: Any) -> None:
         """Add the subcommands `manifest` and `verify`."""
+        folders = _join_names(self.folders)
         describing = commands.add_parser("manifest", help="write checksums of existing data")
         describing.description = (
-            f"Read all files of DATA_DIR in {_join_names(self.folders)} and write their sizes and checksums to "
+            f"Read all files of DATA_DIR in {folders} and write their sizes and checksums to "
             f"DATA_DIR/{NAME}.\nAfter a `convert` with several tasks, merge the records of the tasks instead, without "
             f"reading the files.\n"
         )
@@ -111,9 +112,7 @@ class DatasetLayout:
         verifying.set_defaults(run=self.run_verify)
         verifying.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
         for command in (describing, verifying):
-            command.add_argument(
-                "data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {_join_names(self.folders)}"
-            )
+            command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {folders}")
             command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")
 
     def run_manifest(self, args: argparse.Namespace) -> int:

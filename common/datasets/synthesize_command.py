@@ -60,7 +60,7 @@ class Synthesis(ABC):
         """Return the dataset of a recipe and the arguments; UsageError if they contradict each other."""
 
     @abstractmethod
-    def draw_samples(self, recipe: Any, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Any, seed: int, path: Path) -> None:
         """Draw the first samples of a recipe and a seed into a file."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Synthesis(ABC):
         if args.plot is not None:
             picture = args.plot if args.plot.suffix else args.plot.with_suffix(".png")  # as the library does
             check_new("--plot", picture)
-            self.draw_samples(recipe, args.seed, picture)
+            self.plot_samples(recipe, args.seed, picture)
             print(f"drew {picture}")
         if plan is None:
             return 0

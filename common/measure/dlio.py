@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.output.parent.is_dir():
         raise UsageError(f"-o {arguments.output}: there is no folder {arguments.output.parent}; make it first")
     measurement = read_measurement(arguments.fom)
-    files = describe_files(arguments.data / "train")
+    files = scan_files(arguments.data / "train")
     text = yaml.safe_dump(build_workload(measurement, files, arguments), sort_keys=False)
     write_whole_file(arguments.output, f"{_format_header(measurement, files)}\n{text}")
     size = f"{files.sample_bytes:,.0f} ± {files.sample_bytes_stdev:,.0f} bytes"
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def describe_files(folder: Path) -> Files:
+def scan_files(folder: Path) -> Files:
     """Return what is in the folder of training files; UsageError for what DLIO cannot emulate."""
     try:
         entries = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(folder) if entry.is_file())
@@ -101,10 +101,8 @@ def describe_files(folder: Path) -> Files:
     formats = [kind for kind in FORMATS if entries_of[kind]]
     if len(formats) != 1:
         endings = ", ".join(kind.ending for kind in FORMATS)
-        endings_found = " and ".join(kind.ending for kind in formats) or f"none among its {len(entries):,} files"
-        raise UsageError(
-            f"{folder}: expected files of one format that DLIO can emulate ({endings}); found {endings_found}"
-        )
+        actual = " and ".join(kind.ending for kind in formats) or f"none among its {len(entries):,} files"
+        raise UsageError(f"{folder}: expected files of one format that DLIO can emulate ({endings}); found {actual}")
     kind = formats[0]
     names, sizes = zip(*entries_of[kind], strict=True)
     for name in {names[0], names[sizes.index(min(sizes))]}:

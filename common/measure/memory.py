@@ -32,7 +32,5 @@ class _ByteCounter(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if not func.is_view and name != "_unsafe_view" and "empty" not in name:
             touched = tree_leaves(result if name in ("fill_", "zero_") else (args, kwargs, result))
-            self.total += sum(
-                tensor.nbytes for tensor in touched if isinstance(tensor, Tensor) and not tensor.is_sparse
-            )
+            self.total += sum(leaf.nbytes for leaf in touched if isinstance(leaf, Tensor) and not leaf.is_sparse)
         return result

@@ -72,10 +72,8 @@ def compute_gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wante
         by_halves, *others = compute_gradients(_split_outputs(by_y), halves, weight, left, wanted)
         return [None if by_halves is None else _add_halves(by_halves, x, pads[0]), *others]
     flat = _flat_axes(x, weight)
-    even, (by_y, small, weight) = (
-        _even_padding(x, weight, pads, flat),
-        (tensor.squeeze(flat) for tensor in (by_y, x, weight)),
-    )
+    even = _even_padding(x, weight, pads, flat)
+    by_y, small, weight = (tensor.squeeze(flat) for tensor in (by_y, x, weight))
     padded = small if even else F.pad(small, _all_pads(pads, flat))
     ones, zeros = [1] * (small.ndim - 2), [0] * (small.ndim - 2)
     results = torch.ops.aten.convolution_backward(

@@ -97,11 +97,9 @@ class _HaloConvolution(torch.autograd.Function):
         y = convolve_padded(x, weight, bias, layer.padding_of(HERE))
         wait()
         for offset, halo in halo_at.items():
-            y[_part_at(layer.reach.target_slice, offset)].add_(
-                convolve_padded(
-                    halo, weight[_part_at(layer.reach.kernel_slice, offset)], None, layer.padding_of(offset)
-                )
-            )
+            kernel = weight[_part_at(layer.reach.kernel_slice, offset)]
+            outputs = y[_part_at(layer.reach.target_slice, offset)]
+            outputs.add_(convolve_padded(halo, kernel, None, layer.padding_of(offset)))
         ctx.layer, ctx.offsets = layer, tuple(halo_at)
         ctx.save_for_backward(x, weight, *halo_at.values())
         return y
@@ -116,18 +114,15 @@ class _HaloConvolution(torch.autograd.Function):
         wait = _start_gradients(layer, by_y, arrived) if needs_x else _wait_for_nothing
         by_x, by_weight, by_bias = compute_gradients(by_y, x, weight, layer.padding_of(HERE), (needs_x, True, True))
         for offset, halo in zip(ctx.offsets, halos, strict=True):
-            part = _part_at(layer.reach.kernel_slice, offset)
+            part, pads = _part_at(layer.reach.kernel_slice, offset), layer.padding_of(offset)
             mine = by_y[_part_at(layer.reach.target_slice, offset)]
-            by_weight[part].add_(
-                compute_gradients(mine, halo, weight[part], layer.padding_of(offset), (False, True, False))[1]
-            )
+            by_weight[part].add_(compute_gradients(mine, halo, weight[part], pads, (False, True, False))[1])
         wait()
         for offset, theirs in arrived.items():  # what this rank's voxels did as the halo of the neighbour there
             back = (-offset[0], -offset[1])
+            pads = layer.padding_of(back)
             mine, part = _part_at(layer.reach.source_slice, back), _part_at(layer.reach.kernel_slice, back)
-            by_x[mine].add_(
-                compute_gradients(theirs, x[mine], weight[part], layer.padding_of(back), (True, False, False))[0]
-            )
+            by_x[mine].add_(compute_gradients(theirs, x[mine], weight[part], pads, (True, False, False))[0])
         halo_count = len(ctx.needs_input_grad) - 4
         return (by_x, by_weight, by_bias, None, *[None] * halo_count)
 
@@ -163,9 +158,7 @@ def _part_at(along: Callable[[int], slice], offset: Offset) -> tuple[slice, ...]
 def _start_halos(layer: HaloConv3d, x: Tensor, arrived: dict[Offset, Tensor]) -> Wait:
     """Start to send the halos of the neighbours and to receive the own ones, in `arrived`."""
     sent = [(rank, x[_part_at(layer.reach.source_slice, (-d, -h))]) for (d, h), rank in layer.halo_offsets(-1)]
-    shapes = {
-        offset: (rank, _part_shape(x, map(layer.reach.halo_rows, offset))) for offset, rank in layer.halo_offsets()
-    }
+    shapes = {offset: (rank, _shape_of(x, map(layer.reach.halo_rows, offset))) for offset, rank in layer.halo_offsets()}
     return _exchange_parts(layer.group, x, sent, shapes, arrived)
 
 
@@ -173,13 +166,13 @@ def _start_gradients(layer: HaloConv3d, by_y: Tensor, arrived: dict[Offset, Tens
     """Start to send the gradients of outputs to the ranks of the voxels behind them, and to receive theirs."""
     sent = [(rank, by_y[_part_at(layer.reach.target_slice, offset)]) for offset, rank in layer.halo_offsets()]
     shapes = {
-        (d, h): (rank, _part_shape(by_y, (layer.reach.halo_rows(-d), layer.reach.halo_rows(-h))))
+        (d, h): (rank, _shape_of(by_y, (layer.reach.halo_rows(-d), layer.reach.halo_rows(-h))))
         for (d, h), rank in layer.halo_offsets(-1)
     }
     return _exchange_parts(layer.group, by_y, sent, shapes, arrived)
 
 
-def _part_shape(like: Tensor, rows: Iterable[int | None]) -> tuple[int, ...]:
+def _shape_of(like: Tensor, rows: Iterable[int | None]) -> tuple[int, ...]:
     """Return the shape of the part of a block with these numbers of voxels along D and H; None: all."""
     sides = [side if count is None else count for side, count in zip(like.shape[2:4], rows, strict=True)]
     return (*like.shape[:2], *sides, like.shape[4])

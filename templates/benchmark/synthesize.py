@@ -85,7 +85,7 @@ class Synthesize(Synthesis):
         make, size = Generator(recipe, args.seed), 4 * recipe.side**2
         return DatasetPlan("newbenchmark", variant, facts, tuple(items), make, size, "plates")
 
-    def draw_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw the first plates."""
         draw(recipe, seed, path)
 

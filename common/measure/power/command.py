@@ -94,9 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     name, source = open_source(arguments.source, clock)
     parts = source.scope == PARTS
     _check_output(arguments.output, name if parts else None, arguments.append)
-    measurement = Measurement(
-        name, source, arguments.interval, arguments.efficiency, "DC" if arguments.dc or parts else "AC"
-    )
+    current = "DC" if arguments.dc or parts else "AC"
+    measurement = Measurement(name, source, arguments.interval, arguments.efficiency, current)
     new = not arguments.output.exists()
     with STOP.listening():
         child = Child(arguments.words) if arguments.words else None

@@ -69,10 +69,8 @@ class Report:
 
     def format_lines(self) -> Iterator[str]:
         """Yield the report as text."""
-        measurement, parts = (
-            self.measurement,
-            ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items()),
-        )
+        measurement = self.measurement
+        parts = ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items())
         yield f"{measurement.benchmark}: units {measurement.units}, batch {measurement.batch}"
         yield f"a step takes {measurement.median_step_ms:,.1f} ms: {parts}"
         share = self.exposed[self.binds] / self.step_s
@@ -120,17 +118,13 @@ def build_report(measurement: Measurement, ceilings: Ceilings) -> Report:
         FILES: measurement.waiting_ms / 1000,
         NETWORK: measurement.communicating_ms / 1000,
     }
-    return Report(
-        measurement, ceilings, exposed, tuple(roof for roof in _list_roofs(measurement, ceilings) if roof.seconds > 0)
-    )
+    roofs = tuple(roof for roof in _list_roofs(measurement, ceilings) if roof.seconds > 0)
+    return Report(measurement, ceilings, exposed, roofs)
 
 
 def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
-    operations, touched, read = (
-        measurement.flop_per_step,
-        measurement.bytes_touched_per_step,
-        measurement.bytes_read_per_step,
-    )
+    operations, touched = measurement.flop_per_step, measurement.bytes_touched_per_step
+    read = measurement.bytes_read_per_step
     for name, rate in zip(ARITHMETIC, (ceilings.products, ceilings.convolutions), strict=True):
         yield Roof(name, COMPUTE, rate, "GFLOP/s", operations / rate)
     yield Roof("memory", COMPUTE, ceilings.memory, "GB/s", touched / ceilings.memory)

@@ -22,7 +22,7 @@ from common.files import open_regular, open_whole_file
 from common.spatial.grid import Block
 
 BLOCK_BYTES: Final = 4 * 2**20
-"""What is read at once while values are converted: it fits the cache of a processor."""
+"""Bytes to read at once while values are converted: they fit the cache of a processor."""
 ALIGNMENT: Final = 4096
 """Of offset, length and memory for O_DIRECT: enough for all usual disks and file systems."""
 NPY_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

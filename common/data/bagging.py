@@ -1,4 +1,4 @@
-"""Which training samples an instance of an ensemble draws: pure functions of seed, instance and number of samples.
+"""The training samples that an instance of an ensemble draws: pure functions of seed, instance and number of samples.
 
 Bagging (Breiman 1996, doi:10.1007/BF00058655) trains each member of an ensemble on samples drawn at random from all of
 them: some come several times, some not at all. Those that a member did not draw, its out-of-bag samples, can judge it

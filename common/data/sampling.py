@@ -1,4 +1,4 @@
-"""Which samples a rank sees, and when: pure functions of seed, epoch, rank and number of ranks.
+"""The samples of each rank and their order: pure functions of seed, epoch, rank and number of ranks.
 
 An epoch is an order of all samples. Global batch k is order[k·B : (k+1)·B] for any number of ranks, and each rank
 takes a contiguous share of it, so that the number of ranks decides only where the work is done:
@@ -125,7 +125,7 @@ class RankBatch:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How an order is cut into batches.
+    """The rule for cutting an order into batches.
 
     global_batch_size: samples per step over all ranks.
     tail: "keep": the last batch of an epoch is smaller, and every sample comes once per epoch;

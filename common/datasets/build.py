@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True)
 class DatasetPlan:
-    """What a dataset will consist of, and how its files are made.
+    """The content of a dataset that is to be built, and the function that makes its files.
 
     facts: plain values that identify the dataset; a folder with other facts is refused.
     make: writes the files of an item below a folder; must be picklable. BadItemError and OSError mean a bad item.
@@ -101,7 +101,7 @@ class Workers:
 
 @dataclass
 class BuildOutcome:
-    """What a call did.
+    """The result of a call.
 
     generated, reused: items of this task that it finished, and that were finished before. failures: errors of bad
     items by name. unfinished: items of all tasks that are still to be made. manifest: set when all are finished.

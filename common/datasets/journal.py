@@ -22,7 +22,7 @@ PARTS: Final = "manifest.parts"
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """What a dataset is, and how many files it will have."""
+    """The identity of a dataset, and the number of files that it will have."""
 
     benchmark: str
     variant: str

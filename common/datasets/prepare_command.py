@@ -1,4 +1,4 @@
-"""What the benchmarks' `prepare` commands share: options, comparing, and the subcommands `manifest` and `verify`."""
+"""The common parts of the `prepare` commands: options, comparing, and the subcommands `manifest` and `verify`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def variant_and_digest(folder: Path) -> tuple[str, str | None]:
 
 @dataclass(frozen=True)
 class DatasetLayout:
-    """Which files below a dataset's folder belong to it: those in `folders`, and `files` if they exist.
+    """The files of a dataset below its folder: all in `folders`, and `files` if they exist.
 
     module: of the command that prepares the data, as in cosmoflow.prepare. inside: returns errors inside the files
     that the manifest cannot show, a line each; its arguments are the folder, the manifest and a number of threads.

@@ -79,7 +79,7 @@ class Remote(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What a request for a part names, so that parts of two versions never mix; "" if the server cannot tell."""
+        """The version that requests for parts name, so that versions never mix; "" if the server tells none."""
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
@@ -203,7 +203,7 @@ def _wait_before_retry(url: str, attempt: int, error: _TryAgainError, stop: thre
     """Wait longer after each attempt; DownloadError after the last, Stopped as soon as `stop` is set."""
     if attempt >= ATTEMPTS:
         raise DownloadError(
-            f"{url}: {error}, {ATTEMPTS} times in a row; what is there is kept: run the command again later, or try "
+            f"{url}: {error}, {ATTEMPTS} times in a row; finished pieces are kept: run the command again later, or try "
             "another --url"
         ) from error
     if stop.wait(max(error.wait_s, min(2.0 ** (attempt - 1), LONGEST_WAIT_S))):
@@ -220,7 +220,7 @@ def _content_range(headers: Message, url: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How to download: `bar` gets the bytes as they come; `stop` ends all connections within a block."""
+    """Settings of a download: `bar` gets the bytes as they come; `stop` ends all connections within a block."""
 
     connections: int
     bar: Any

@@ -26,7 +26,7 @@ from common.fetch.unpack import unpack_archive
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"
-"""The folder with what is not complete, and with archives, in that of the dataset."""
+"""The folder below the dataset's with incomplete files and archives."""
 MOST_LIST_BYTES: Final = 64 << 20
 UNLIKE: Final = 2.0
 """A file whose size differs from the published one by this factor is another, such as a page with an error."""
@@ -58,7 +58,7 @@ class FetchCommand:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        return run_command(lambda: self._fetch_data(args), ERRORS, "what is there is kept; the same command continues")
+        return run_command(lambda: self._fetch_data(args), ERRORS, "finished work is kept; the same command continues")
 
     def _fetch_data(self, args: argparse.Namespace) -> int:
         if args.list:
@@ -113,7 +113,7 @@ Download the published data of {self.benchmark}, verify and unpack them, and wri
             epilog=f"""\
 An interrupted command continues where it stopped, in the middle of a file if the server allows it. Each byte is asked
 for from one version of a file, and published checksums are compared; where there are none, the manifest has those of
-what arrived. Nothing is overwritten: what is not complete is in DIR/{DOWNLOADS}, a folder with other data is refused.
+what arrived. Nothing is overwritten: incomplete files are in DIR/{DOWNLOADS}, a folder with other data is refused.
 The manifest of a part says variant `subset-...`: a part is never the dataset of a closed result.
 Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
         )
@@ -147,7 +147,7 @@ class _Fetch:
             if error.errno not in OUT_OF_SPACE:
                 raise
             raise DownloadError(
-                f"{self.folder}: {error.strerror}; what is there is kept: free disk space and run the command again"
+                f"{self.folder}: {error.strerror}; finished work is kept: free disk space and run the command again"
             ) from error
 
     def _fetch_all(self) -> int:

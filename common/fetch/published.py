@@ -62,7 +62,7 @@ class Published:
 
     @property
     def bytes(self) -> float:
-        """What is transferred, about."""
+        """The bytes to transfer, about."""
         folders = sum(folder.bytes * (self.counts[folder.name] or 0) for folder in self.folders)
         return sum(archive.bytes for archive in self.archives) + folders
 

@@ -31,7 +31,7 @@ DAMAGED: Final = (
     *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),  # of the bytes
     *(ValueError, OverflowError, RecursionError),  # of headers
 )
-"""What tarfile raises for a damaged archive: headers may have impossible numbers, or be too many in a row."""
+"""Errors of tarfile for a damaged archive: headers may have impossible numbers, or be too many in a row."""
 
 
 def unpack_archive(
@@ -83,6 +83,6 @@ def _errors_named(path: Path) -> Iterator[None]:
         yield
     except DAMAGED as error:
         raise DownloadError(
-            f"{path} is damaged, or no tar file: {error or 'it ends too early'}; what was unpacked is kept. Remove it, "
+            f"{path} is damaged, or no tar file: {error or 'it ends too early'}; unpacked files are kept. Remove it, "
             "and run the command again, which downloads it"
         ) from error

@@ -1,4 +1,4 @@
-"""How many bytes the operations of a step read and write."""
+"""The bytes that the operations of a step read and write."""
 
 from __future__ import annotations
 

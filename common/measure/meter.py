@@ -1,4 +1,4 @@
-"""What training steps use: time by its kind, bytes read and reduced."""
+"""The use of resources by training steps: time by its kind, bytes read and reduced."""
 
 from __future__ import annotations
 

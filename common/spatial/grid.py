@@ -23,7 +23,7 @@ HERE: Final[Offset] = (0, 0)
 
 
 class Reach(NamedTuple):
-    """How many voxels a kernel reaches before and after its output, along each axis.
+    """The voxels that a kernel reaches before and after its output, along each axis.
 
     An even kernel reaches farther after it, as "same" of torch and Keras pads.
     """

@@ -29,7 +29,7 @@ _SHARD: Final = "shard"
 
 
 class Shard:
-    """Which columns of a weight a rank has.
+    """The columns of a weight that a rank has.
 
     columns: (S, F / S), those of each rank. group: the ranks that have the others; peers: those that have the same.
     """

@@ -23,7 +23,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TICK_S: Final = 0.2
-"""How often independent ranks agree on progress and errors."""
+"""The interval at which independent ranks agree on progress and errors."""
 
 
 class StagingWorkers:

@@ -59,7 +59,7 @@ class Source(Protocol):
 
     @property
     def scope(self) -> str:
-        """What the readings include."""
+        """NODE or PARTS: what the readings include."""
 
     def read_watts(self) -> float:
         """Return the power in watts; raise ReadingError if there is no reading."""

@@ -29,10 +29,10 @@ from common.provenance import host
 from common.settings.machine import PrecisionConfig
 
 SECONDS: Final = 1.0
-"""How long each ceiling is measured, but at least FEWEST times."""
+"""The time for each ceiling, measured at least FEWEST times."""
 FEWEST: Final = 5
 FILES_SECONDS: Final = 10.0
-"""How long files are read at most, each time."""
+"""The longest time for reading files, each time."""
 THREADS: Final = 4
 """Threads of a rank that read files."""
 BLOCK_BYTES: Final = 1 << 20
@@ -44,7 +44,7 @@ LARGEST_MESSAGE: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What was measured; rates in operations or bytes per second, of all units unless the name says otherwise.
+    """The measured ceilings; rates in operations or bytes per second, of all units unless the name says otherwise.
 
     products: a square matrix product; convolutions: 3×3, 256 channels to 256. memory: reads and writes of a sum of two
     vectors. cold_files, cached_files: reading the files for the first time and again, None without files; cold_share:

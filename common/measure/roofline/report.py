@@ -1,4 +1,4 @@
-"""Which part of the machine binds a training step, and what the others would allow."""
+"""The part of the machine that binds a training step, and the rates that the others would allow."""
 
 from __future__ import annotations
 

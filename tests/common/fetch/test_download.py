@@ -96,7 +96,7 @@ def test_what_passes_is_tried_again(server, path, faults, ranges):
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_server_that_always_cuts_ends_the_download(server, path, ranges):
     server.faults, server.ranges = [("cut", 0 if ranges else 500)] * 100, ranges
-    with pytest.raises(DownloadError, match="too early, 6 times in a row; what is there is kept"):
+    with pytest.raises(DownloadError, match="too early, 6 times in a row; finished pieces are kept"):
         fetch(server, path)
     assert not path.exists()
 

@@ -227,7 +227,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)  # less than the time that a server may be silent
     silent.set()
-    assert process.returncode == 130 and err == "interrupted: what is there is kept; the same command continues\n"
+    assert process.returncode == 130 and err == "interrupted: finished work is kept; the same command continues\n"
     server.on_request = lambda _: None
     assert command(server.url).main([str(folder)]) == 0
     assert content(folder) == EXPECTED

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.data.bagging import draw, out_of_bag
+from common.data.bagging import draw_samples, out_of_bag
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MEMBERS: Final = 4
@@ -149,7 +149,9 @@ class Bench:
         """Return the shares of samples that are drawn, and that have an out-of-bag member, for each data seed."""
         found = []
         for data_seed in self.data_seeds:
-            drawn = [draw("bootstrap", SEED + 100 * data_seed, instance, samples) for instance in range(MEMBERS)]
+            drawn = [
+                draw_samples("bootstrap", SEED + 100 * data_seed, instance, samples) for instance in range(MEMBERS)
+            ]
             different = [len(np.unique(one)) / samples for one in drawn]
             left_out = np.unique(np.concatenate([out_of_bag(one, samples) for one in drawn]))
             found.append({"data_seed": data_seed, "different": different, "out_of_bag": len(left_out) / samples})

@@ -220,7 +220,7 @@ def dense_network(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.
     return guess, stopped
 
 
-BASELINES: Final = Baselines("cosmoflow", MINIS, fit, SYNTHESIS.provide)
+BASELINES: Final = Baselines("cosmoflow", MINIS, fit, SYNTHESIS.provide_data)
 main = partial(baselines_command.main, BASELINES)
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from cosmoflow.settings import ModelConfig, why_indivisible
 
 def divided_blocks(model: ModelConfig, sides: tuple[int, ...], extents: tuple[int, int]) -> int:
     """Return how many blocks of the network, from the first on, the ranks divide. sides: (D, H, …) of a sample."""
-    reach = max(Reach.of(model.kernel_size))
+    reach = max(Reach.of_kernel(model.kernel_size))
     for layer in range(model.conv_layers):
         if any(why_indivisible(side >> layer, extent, reach) for side, extent in zip(sides, extents, strict=False)):
             return layer
@@ -37,7 +37,7 @@ def block_with_halo(config: Any, dist: Dist) -> Block | None:
     if dist.sharing.world_size == 1:
         return None
     grid = Grid(config.dist.extents, dist.sharing.rank)
-    return grid.block(config.data.sample_shape, Reach.of(config.model.kernel_size))
+    return grid.own_block(config.data.sample_shape, Reach.of_kernel(config.model.kernel_size))
 
 
 def share(network: CosmoFlow, config: Any, dist: Dist) -> None:
@@ -66,7 +66,7 @@ def _columns(features: int, sides: list[int] | None, grid: Grid) -> Tensor | Non
     every = torch.arange(features)
     if sides is not None:
         places = every.view(*sides, -1)
-        return torch.stack([places[block.slices].flatten() for block in grid.blocks(sides)])
+        return torch.stack([places[block.slices].flatten() for block in grid.all_blocks(sides)])
     return None if features % grid.ranks else every.view(grid.ranks, -1)
 
 

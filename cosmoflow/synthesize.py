@@ -13,7 +13,7 @@ import numpy as np
 
 from common.command import UsageError, count, positive
 from common.datasets.build import DatasetPlan, Item
-from common.datasets.synthesize_command import Synthesis, given
+from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
@@ -104,44 +104,44 @@ class Synthesize(Synthesis):
     presets = PRESETS
     picture = "universes.png"
 
-    def add_options(self, made: Any, files: Any) -> None:
+    def add_options(self, content: Any, files: Any) -> None:
         """Add the options of universes."""
-        made.add_argument(
+        content.add_argument(
             "--prior",
             choices=PRIORS,
             help="the labels: drift: those of the mini problem; original: as published, +-10 %% around the mean; wide: "
             "the same with wider ranges",
         )
-        made.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
-        made.add_argument(
+        content.add_argument("--grid", type=positive, metavar="N", help="voxels per side of a sample")
+        content.add_argument(
             "--subvolumes", type=positive, metavar="K", help="cut each universe of K*N voxels per side into K^3 samples"
         )
-        made.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
-        made.add_argument(
+        content.add_argument("--particles", type=positive, metavar="N", help="particles per side of a universe, even")
+        content.add_argument(
             "--length", type=float, metavar="MPC_H", help="side of a universe in Mpc/h; 0: voxels of H_0/70"
         )
-        made.add_argument("--train", type=count, metavar="N", help="universes for training")
-        made.add_argument("--validation", type=count, metavar="N", help="universes for validation")
+        content.add_argument("--train", type=count, metavar="N", help="universes for training")
+        content.add_argument("--validation", type=count, metavar="N", help="universes for validation")
         files.add_argument("--format", choices=(*FORMATS, RAW), default="tfrecord", help="hdf5: raw universes, uncut")
         files.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord")
 
-    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
-        changes = given(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
+        changes = given_arguments(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
         return changes if args.length is None else changes | {"length_mpc_h": args.length or None}
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
+    def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of samples, or of raw universes."""
         if args.format == RAW and args.compress == "gzip":
             raise UsageError("raw universes cannot be compressed: omit --compress")
         samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
         return synthesis(recipe, args.seed, samples)
 
-    def asked(self, data: Any) -> dict[str, Any]:
+    def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the format and the shape of samples that a configuration reads."""
         return {"format": data.format, "sample_shape": list(data.sample_shape)}
 
-    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw slices and spectra."""
         draw(recipe, seed, path)
 

@@ -176,7 +176,7 @@ class PixelNetwork:
         return found
 
 
-BASELINES: Final = Baselines("deepcam", MINIS, fit, SYNTHESIS.provide)
+BASELINES: Final = Baselines("deepcam", MINIS, fit, SYNTHESIS.provide_data)
 main = partial(baselines_command.main, BASELINES)
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Final
 from common.command import count, positive
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
-from common.datasets.synthesize_command import Synthesis, given
+from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.distributed.dist import alone
 from common.reference import MINI_2
 from deepcam.data import snapshot, stats
@@ -95,32 +95,32 @@ class Synthesize(Synthesis):
     needed = (MANIFEST, stats.NAME)
     few = {kind: f"{options} --test 1" for kind, options in Synthesis.few.items()}  # noqa: RUF012  (constant)
 
-    def add_options(self, made: Any, files: Any) -> None:
+    def add_options(self, content: Any, files: Any) -> None:
         """Add the options of planets."""
-        made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
-        made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
-        made.add_argument(
+        content.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
+        content.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
+        content.add_argument(
             "--size",
             type=float,
             metavar="X",
             help="size of storms on the map: the planet is X times smaller than the Earth",
         )
         for split in SPLITS:
-            made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
+            content.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
 
-    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
-        return given(args, "height", "width", "size", *SPLITS)
+        return given_arguments(args, "height", "width", "size", *SPLITS)
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
+    def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of snapshots."""
         return synthesis(recipe, args.seed)
 
-    def asked(self, data: Any) -> dict[str, Any]:
+    def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the format and the shape of samples that a configuration reads."""
         return {"format": data.format, "sample_shape": [data.height, data.width, len(CHANNELS)]}
 
-    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw snapshots and their labels."""
         draw(recipe, seed, path)
 
@@ -132,7 +132,7 @@ class Synthesize(Synthesis):
         counts = "data.train_samples=null data.eval_samples=null submission.division=open"
         return f"python -m deepcam.train config data.data_dir={folder} {counts} data.height={height} data.width={width}"
 
-    def finish(self, recipe: Recipe, folder: Path) -> None:
+    def finish_dataset(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""
         if recipe.train:
             summarize(folder, alone())

@@ -187,7 +187,7 @@ BENCHMARK = Benchmark(
     config=Config,
     problem=DeepCam,
     predictor=Predictor,
-    make_mini=synthesize.SYNTHESIS.provide,
+    make_mini=synthesize.SYNTHESIS.provide_data,
     report=Report,
 )
 main = partial(train_command.main, BENCHMARK)

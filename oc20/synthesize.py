@@ -15,7 +15,7 @@ import numpy as np
 
 from common.command import count, positive
 from common.datasets.build import DatasetPlan, Item
-from common.datasets.synthesize_command import Synthesis, given
+from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import FULL, MINI
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
@@ -116,30 +116,32 @@ class Synthesize(Synthesis):
         MINI: "--train 4 --validation 1 --frames 8",
     }
 
-    def add_options(self, made: Any, files: Any) -> None:
+    def add_options(self, content: Any, files: Any) -> None:
         """Add the options of surfaces."""
-        made.add_argument("--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers")
-        made.add_argument("--frames", type=positive, metavar="N", help="frames of each trajectory")
+        content.add_argument(
+            "--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers"
+        )
+        content.add_argument("--frames", type=positive, metavar="N", help="frames of each trajectory")
         for split in SPLITS:
-            made.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
+            content.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
         files.add_argument(
             "--format", choices=(RAW, *FORMATS), default="lmdb", help="format of the data (default lmdb)"
         )
 
-    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
-        changes = given(args, "train", "validation", "frames")
+        changes = given_arguments(args, "train", "validation", "frames")
         return changes if args.slab is None else changes | {"size": tuple(args.slab)}
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
+    def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of trajectories."""
         return synthesis(recipe, args.seed, args.format)
 
-    def asked(self, data: Any) -> dict[str, Any]:
+    def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the format that a configuration reads."""
         return {"format": data.format}
 
-    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw surfaces and forces."""
         draw(recipe, seed, path)
 

@@ -210,7 +210,7 @@ def make_mini(folder: Path, variant: str, data: DataConfig | None = None) -> Non
     """Generate the data of a mini problem in a folder, unless they exist. data: the configuration that reads them."""
     from oc20 import synthesize  # needs ase, which training does not
 
-    synthesize.SYNTHESIS.provide(folder, variant, data)
+    synthesize.SYNTHESIS.provide_data(folder, variant, data)
 
 
 BENCHMARK = Benchmark(

@@ -13,7 +13,7 @@ import torch
 
 import compliance
 from common.config import load
-from common.data.bagging import draw
+from common.data.bagging import draw_samples
 from common.distributed.dist import alone
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
 
@@ -64,7 +64,7 @@ def test_a_problem_orders_and_stages_what_is_drawn(case, config):  # noqa: F811 
         return case.train.BENCHMARK.problem(load(case.train.Config, Path(config), overrides), alone(), 14)
 
     bagged, plain = problem("instances.bagging=bootstrap", "instances.first=3"), problem()
-    drawn = draw("bootstrap", 11, 3, 24)
+    drawn = draw_samples("bootstrap", 11, 3, 24)
     assert sorted(bagged.order(0)) == drawn.tolist() and (bagged.order(0) != bagged.order(1)).any()
     assert (bagged.order(1) == drawn[plain.order(1)]).all() and sorted(plain.order(0)) == list(range(24))
     names = plain.names()
@@ -109,7 +109,7 @@ def test_one_run_twice_or_one_seed_is_no_ensemble(case, members, capsys):  # noq
 def test_out_of_bag_each_sample_is_judged_by_those_that_did_not_draw_it(case, config, members, two_ranks, capsys):  # noqa: F811
     assert case.evaluate.main(["job", "--out-of-bag", "-o", "out.json", members]) == 1
     found = json.loads(Path("out.json").read_text())
-    drawn = [set(draw("bootstrap", 11, instance, 24).tolist()) for instance in range(3)]
+    drawn = [set(draw_samples("bootstrap", 11, instance, 24).tolist()) for instance in range(3)]
     left_out = [set(range(24)) - one for one in drawn]
     assert [member["samples"] for member in found["members"]] == list(map(len, left_out))
     assert found["samples"] == len(set.union(*left_out)) < 24

@@ -86,27 +86,27 @@ def test_help_teaches_and_its_examples_are_understood(synthesize, capsys):
     assert len(lines) >= 4
     for line in lines:
         command = line.partition(start)[2]
-        synthesize.SYNTHESIS.parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        synthesize.SYNTHESIS.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
 
 
 def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypatch, capsys):
     """Training is under way: no command to give next is told."""
     small = {"mini2": replace(PRESETS["mini2"], grid=8, particles=8, train=4, validation=2)}
     monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "presets", small)
-    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini2")
+    cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     said = capsys.readouterr().out
     assert said.startswith(f"no data in {tmp_path / 'data'}; generating the mini2 dataset") and "next:" not in said
-    cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini2")
+    cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     assert capsys.readouterr().out == ""
     manifest = tmp_path / "data/manifest.json"
     manifest.write_text(manifest.read_text().replace('"mini2"', '"mini"'))
     with pytest.raises(DatasetError, match="has the mini dataset; expected mini2"):
-        cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini2")
+        cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     with pytest.raises(DatasetError, match="no longer generates the mini dataset: use mini2"):
-        cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "data", "mini")
+        cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini")
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match=r"file is not a folder: data.data_dir must be one"):
-        cosmoflow.synthesize.SYNTHESIS.provide(tmp_path / "file", "mini2")
+        cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "file", "mini2")
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
 def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys):
     assert run(f"train.target={case.met}", "output_dir=met") == 0
     assert (
-        f'"data_sha256": "{manifest.read_manifest(data / manifest.NAME).digest()}"'
+        f'"data_sha256": "{manifest.read_manifest(data / manifest.NAME).compute_digest()}"'
         in Path("met/result_0.txt").read_text()
     )
     assert "reached after 1 epoch" in capsys.readouterr().out

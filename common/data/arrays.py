@@ -22,7 +22,7 @@ from common.files import open_regular, open_whole_file
 from common.spatial.grid import Block
 
 BLOCK_BYTES: Final = 4 * 2**20
-"""What is read at once while values are converted: it fits the cache of a processor."""
+"""Bytes to read at once while values are converted: they fit the cache of a processor."""
 ALIGNMENT: Final = 4096
 """Of offset, length and memory for O_DIRECT: enough for all usual disks and file systems."""
 NPY_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -55,27 +55,27 @@ class StoredArray:
         """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def row(self, index: int) -> StoredArray:
+    def row_at(self, index: int) -> StoredArray:
         """Return row `index` along the first axis, which it then lacks."""
         row = replace(self, shape=self.shape[1:])
         return replace(row, offset=self.offset + index * row.nbytes)
 
-    def read(self, into: np.ndarray, direct: bool = False) -> None:
-        """Read the array into `into`, of the same shape and type and in C order. See `blocks`."""
+    def read_values(self, into: np.ndarray, direct: bool = False) -> None:
+        """Read the array into `into`, of the same shape and type and in C order. See `read_blocks`."""
         if direct:  # the memory of a batch is not aligned as the file is
-            for rows, block in self.blocks(direct):
+            for rows, block in self.read_blocks(direct):
                 into[rows] = block
             return
-        with _opened(self, direct) as file:
-            _fill(file, into.data.cast("B"), self.offset, self.path)
+        with _open_file(self, direct) as file:
+            _fill_view(file, into.data.cast("B"), self.offset, self.path)
 
     def read_block(self, into: np.ndarray, block: Block) -> None:
         """Read only a block of the array into `into`, of the block's shape and the array's type, in C order."""
-        with _opened(self, direct=False) as file:
-            for first, part in block.runs(np.frombuffer(into, into.dtype)):
-                _fill(file, part.data.cast("B"), self.offset + first * self.dtype.itemsize, self.path)
+        with _open_file(self, direct=False) as file:
+            for first, part in block.split_runs(np.frombuffer(into, into.dtype)):
+                _fill_view(file, part.data.cast("B"), self.offset + first * self.dtype.itemsize, self.path)
 
-    def blocks(self, direct: bool = False) -> Iterator[tuple[slice, np.ndarray]]:
+    def read_blocks(self, direct: bool = False) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield blocks of rows along the first axis as (rows, values); each is valid until the next.
 
         direct: use O_DIRECT, which avoids the kernel's cache and a copy; where the file system refuses it, warn and
@@ -83,7 +83,7 @@ class StoredArray:
         """
         row_bytes = max(1, self.nbytes // max(1, self.shape[0]))
         rows = max(1, BLOCK_BYTES // row_bytes)
-        with _opened(self, direct) as file:
+        with _open_file(self, direct) as file:
             buffer = mmap.mmap(-1, rows * row_bytes + 2 * ALIGNMENT)  # starts at a page
             for start in range(0, self.shape[0], rows):
                 count = min(rows, self.shape[0] - start)
@@ -91,13 +91,13 @@ class StoredArray:
                 lead = first % ALIGNMENT
                 end = lead + count * row_bytes
                 view = memoryview(buffer)[: -(-end // ALIGNMENT) * ALIGNMENT]
-                _fill(file, view, first - lead, self.path, needed=end)
+                _fill_view(file, view, first - lead, self.path, needed=end)
                 block = np.frombuffer(buffer, np.uint8, count * row_bytes, lead).view(self.dtype)
                 yield slice(start, start + count), block.reshape(count, *self.shape[1:])
 
 
 @contextmanager
-def _opened(array: StoredArray, direct: bool) -> Iterator[int]:
+def _open_file(array: StoredArray, direct: bool) -> Iterator[int]:
     """Open the file and yield its descriptor; ArrayError if it is too short for the array."""
     file = open_regular(array.path)
     try:
@@ -108,32 +108,32 @@ def _opened(array: StoredArray, direct: bool) -> Iterator[int]:
             try:
                 fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_DIRECT)
             except OSError as error:
-                _warn(array.path, error)
+                _warn_of_cache(array.path, error)
         yield file
     finally:
         os.close(file)
 
 
-def _fill(file: int, view: memoryview, start: int, path: Path, needed: int | None = None) -> None:
+def _fill_view(file: int, view: memoryview, start: int, path: Path, needed: int | None = None) -> None:
     """Read the bytes of the file from `start` into the view; at least the first `needed` if the file ends there."""
     needed = len(view) if needed is None else needed
-    filled = 0
-    while filled < needed:
+    bytes_read = 0
+    while bytes_read < needed:
         try:
-            got = os.preadv(file, [view[filled:]], start + filled)
+            count = os.preadv(file, [view[bytes_read:]], start + bytes_read)
         except OSError as error:
             flags = fcntl.fcntl(file, fcntl.F_GETFL)
             if error.errno != errno.EINVAL or not flags & os.O_DIRECT:
                 raise
-            _warn(path, error)
+            _warn_of_cache(path, error)
             fcntl.fcntl(file, fcntl.F_SETFL, flags & ~os.O_DIRECT)
             continue
-        if not got:
-            raise ArrayError(path, f"ends after {start + filled:,} bytes; fetch it again")
-        filled += got
+        if not count:
+            raise ArrayError(path, f"ends after {start + bytes_read:,} bytes; fetch it again")
+        bytes_read += count
 
 
-def _warn(path: Path, error: OSError) -> None:
+def _warn_of_cache(path: Path, error: OSError) -> None:
     """Warn, once per folder, that direct reading is not available."""
     warnings.warn(
         f"{path.parent}: the file system refuses O_DIRECT ({error.strerror}); files are read through the kernel's "

@@ -1,4 +1,4 @@
-"""Which training samples an instance of an ensemble draws: pure functions of seed, instance and number of samples.
+"""The training samples that an instance of an ensemble draws: pure functions of seed, instance and number of samples.
 
 Bagging (Breiman 1996, doi:10.1007/BF00058655) trains each member of an ensemble on samples drawn at random from all of
 them: some come several times, some not at all. Those that a member did not draw, its out-of-bag samples, can judge it
@@ -32,7 +32,7 @@ MOST: Final = 20
 """Times that a sample is drawn at most: the probability that a Poisson number of mean 1 is larger is below 2^-53."""
 
 
-def draw(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
+def draw_samples(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
     """Return the numbers of the samples that an instance draws, ascending, each as often as it is drawn: int64.
 
     seed: of instance 0. The same on every rank, machine and version, as only raw bits of NumPy's generator are used.
@@ -43,24 +43,24 @@ def draw(kind: Bagging, seed: int, instance: int, samples: int) -> np.ndarray:
         raise ValueError(f"the seed of instance 0 is {seed}, by that of instance {instance}; expected at least 0")
     uniform = (random_bits(samples, seed, BAGGING, instance) >> np.uint64(64 - BITS)) * 2.0**-BITS
     if kind == "bootstrap":
-        drawn: np.ndarray = np.sort((uniform * samples).astype(np.int64))
-        return drawn
+        draws: np.ndarray = np.sort((uniform * samples).astype(np.int64))
+        return draws
     times = np.searchsorted(_POISSON, uniform, side="right")
     repeated: np.ndarray = np.repeat(np.arange(samples), times)
     return repeated
 
 
 def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.ndarray:
-    """Return the numbers of the training samples of the first instance, see `draw`.
+    """Return the numbers of the training samples of the first instance, see `draw_samples`.
 
-    seed: of this instance, that is of instance 0 plus the number of this one.
+    seed: of this instance: the seed of instance 0 plus the number of this instance.
     """
-    return draw(instances.bagging, seed - instances.number, instances.number, samples)
+    return draw_samples(instances.bagging, seed - instances.number, instances.number, samples)
 
 
-def out_of_bag(drawn: np.ndarray, samples: int) -> np.ndarray:
+def out_of_bag(draws: np.ndarray, samples: int) -> np.ndarray:
     """Return the numbers of the samples that are not among the draws, ascending."""
-    missing: np.ndarray = np.flatnonzero(np.bincount(drawn, minlength=samples) == 0)
+    missing: np.ndarray = np.flatnonzero(np.bincount(draws, minlength=samples) == 0)
     return missing
 
 

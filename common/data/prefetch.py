@@ -50,10 +50,10 @@ class Movable(Protocol):
     def record_stream(self, stream: torch.Stream) -> None: ...
 
 
-def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
+def time_batches(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
     """Yield batches made of what `source` yields and the seconds spent waiting for it.
 
-    The source is closed at the end, also an early one.
+    The source is closed when the iteration ends, however it ends.
     """
     with closing(source):
         while True:
@@ -67,29 +67,29 @@ def timed(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Genera
 def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch on the device for each array of indices, read ahead by threads.
 
-    On an accelerator a batch is valid until the next one is asked for: its memory is used again, see `ring`.
+    On an accelerator a batch is valid until the consumer asks for the next: its memory is used again, see `ring`.
     An error of a sample is raised when its batch is due.
     """
     on_cpu = device.type == "cpu"
     allocate = partial(samples.buffer, pinned=not on_cpu)
     memory = Fresh(allocate) if on_cpu else Ring(allocate, AHEAD, Copies(device))
 
-    def jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
-        for chosen in indices:
-            slot = memory.take(len(chosen))
-            places = zip(chosen, *(tensor.numpy() for tensor in slot.tensors), strict=True)
-            yield (slot, chosen), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in places]
+    def list_jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
+        for batch_indices in indices:
+            slot = memory.take_slot(len(batch_indices))
+            targets = zip(batch_indices, *(tensor.numpy() for tensor in slot.tensors), strict=True)
+            yield (slot, batch_indices), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in targets]
 
     with (
-        closing(in_order(jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
-        closing(memory.carry(ready)) as batches,
+        closing(in_order(list_jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
+        closing(memory.carry_batches(ready)) as batches,
     ):
-        for (x, y), chosen, wait_s in batches:
-            yield TensorBatch(x, y, chosen, wait_s)
+        for (x, y), batch_indices, wait_s in batches:
+            yield TensorBatch(x, y, batch_indices, wait_s)
 
 
 def reading_threads(workers: int | None, device: torch.device) -> int:
-    """Return the number of threads that read; without a configured one it follows from device and cores.
+    """Return the number of threads that read: `workers`, or where it is None a number for this device and its cores.
 
     An accelerator's work takes a core or two: one launches it, one runs backward passes. On a CPU training needs all of
     them, and a few threads are enough to overlap it with waiting for files.
@@ -109,17 +109,17 @@ def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
     pool = ThreadPoolExecutor(workers, thread_name_prefix="prefetch")
     pending: deque[tuple[T, list[Future[object]]]] = deque()
 
-    def start(count: int) -> None:
+    def submit_jobs(count: int) -> None:
         for result, calls in itertools.islice(jobs, count):
             pending.append((result, [pool.submit(call) for call in calls]))
 
     try:
-        start(ahead)
+        submit_jobs(ahead)
         while pending:
             result, futures = pending.popleft()
             for future in futures:
                 future.result()
-            start(1)
+            submit_jobs(1)
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -134,20 +134,20 @@ def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator
         yield from map(tuple, batches)
         return
     side = side_stream(device)
-    waiting: tuple[tuple[M, ...], torch.Event] | None = None
+    previous: tuple[tuple[M, ...], torch.Event] | None = None
     for batch in batches:
         with side:
             # PyTorch does not reuse pinned memory, here of a batch that goes out of scope, before the copy is done.
-            copied = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
+            tensors = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
             event = side.record_event()
-        if waiting is not None:
-            yield _arrived(*waiting)
-        waiting = copied, event
-    if waiting is not None:
-        yield _arrived(*waiting)
+        if previous is not None:
+            yield _await_copy(*previous)
+        previous = tensors, event
+    if previous is not None:
+        yield _await_copy(*previous)
 
 
-def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
+def _await_copy(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
     """Return the tensors, safe to use on the current stream, which waits for the copy; the host does not."""
     current = torch.accelerator.current_stream()
     current.wait_event(event)
@@ -156,7 +156,7 @@ def _arrived(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
     return tensors
 
 
-def sent(values: np.ndarray, device: torch.device) -> Tensor:
+def send_values(values: np.ndarray, device: torch.device) -> Tensor:
     """Return the values as a tensor on the device; neither the host nor the device waits for the other."""
     tensor = torch.from_numpy(values)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 DEVICE_SLOTS: Final = 3
-"""One that is computed with, one that has arrived or is arriving, and one whose work the device has yet to finish."""
+"""For the batch in use, the next one on its way, and the last one, whose work the device may not have done."""
 
 Tensors = tuple[Tensor, ...]
 
@@ -31,16 +31,16 @@ class Slot:
     """
 
     def __init__(self) -> None:
-        self._whole: Tensors = ()
+        self._memory: Tensors = ()
         self.tensors: Tensors = ()
         self.free: torch.Event | None = None
 
-    def take(self, count: int, allocate: Callable[[int], Tensors]) -> bool:
+    def take_memory(self, count: int, allocate: Callable[[int], Tensors]) -> bool:
         """Set `tensors` for `count` samples; return whether memory was allocated, for more than ever before."""
-        grows = not self._whole or len(self._whole[0]) < count
+        grows = not self._memory or len(self._memory[0]) < count
         if grows:
-            self._whole = allocate(count)
-        self.tensors = tuple(tensor[:count] for tensor in self._whole)
+            self._memory = allocate(count)
+        self.tensors = tuple(tensor[:count] for tensor in self._memory)
         return grows
 
 
@@ -59,11 +59,11 @@ class Copies:
         self.device = device
         self._side = side_stream(device)
 
-    def allocate(self, count: int, like: Tensors) -> Tensors:
+    def allocate_like(self, count: int, like: Tensors) -> Tensors:
         """Return memory on the device for `count` samples."""
-        return tuple(torch.empty((count, *one.shape[1:]), dtype=one.dtype, device=self.device) for one in like)
+        return tuple(torch.empty((count, *tensor.shape[1:]), dtype=tensor.dtype, device=self.device) for tensor in like)
 
-    def start(self, sources: Tensors, targets: Tensors, free: torch.Event) -> torch.Event:
+    def start_copy(self, sources: Tensors, targets: Tensors, free: torch.Event) -> torch.Event:
         """Copy as soon as `free` has happened; return the event of the end."""
         self._side.wait_event(free)
         with self._side:
@@ -72,18 +72,18 @@ class Copies:
         copied: torch.Event = self._side.record_event()
         return copied
 
-    def arrive(self, copied: torch.Event) -> None:
+    def await_copy(self, copied: torch.Event) -> None:
         """Let the consumer's stream, not the host, wait for the end of a copy."""
         torch.accelerator.current_stream(self.device).wait_event(copied)
 
-    def used(self) -> torch.Event:
-        """Return the event at which the consumer's stream has done all work that it has been given."""
+    def record_use(self) -> torch.Event:
+        """Return the event at which the consumer's stream has done all its work so far."""
         done: torch.Event = torch.accelerator.current_stream(self.device).record_event()
         return done
 
-    def end(self) -> None:
+    def await_copies(self) -> None:
         """Keep the device's memory from other uses until the copies that were started are done."""
-        self.arrive(self._side.record_event())
+        self.await_copy(self._side.record_event())
 
 
 @cache
@@ -101,15 +101,15 @@ class Fresh:
     def __init__(self, allocate: Callable[[int], Tensors]) -> None:
         self._allocate = allocate
 
-    def take(self, count: int) -> Slot:
+    def take_slot(self, count: int) -> Slot:
         """Return a slot to be written."""
         slot = Slot()
-        slot.take(count, self._allocate)
+        slot.take_memory(count, self._allocate)
         return slot
 
-    def carry(self, ready: Iterator[tuple[Slot, np.ndarray]]) -> Generator[Arrived]:
+    def carry_batches(self, ready: Iterator[tuple[Slot, np.ndarray]]) -> Generator[Arrived]:
         """Yield the batches that the readers have filled."""
-        for slot, indices, wait_s in _awaited(ready):
+        for slot, indices, wait_s in _time_waiting(ready):
             yield Arrived(slot.tensors, indices, wait_s)
 
 
@@ -119,54 +119,54 @@ class Ring(Fresh):
     def __init__(self, allocate: Callable[[int], Tensors], ahead: int, copies: Copies) -> None:
         super().__init__(allocate)
         self._copies = copies
-        # Beside those that are read ahead: one that is handed over, and one that is being copied.
+        # Beside the batches that are read ahead: the batch in use, and the batch on its way.
         self._host = [Slot() for _ in range(ahead + 2)]
         self._device = itertools.cycle([Slot() for _ in range(DEVICE_SLOTS)])
         self._next = 0
 
-    def take(self, count: int) -> Slot:
+    def take_slot(self, count: int) -> Slot:
         """Return the next host slot, once it is free."""
-        self._settle()
+        self._await_free_slot()
         slot = self._host[self._next]
         self._next = (self._next + 1) % len(self._host)
-        slot.take(count, self._allocate)
+        slot.take_memory(count, self._allocate)
         return slot
 
-    def carry(self, ready: Iterator[tuple[Slot, np.ndarray]]) -> Generator[Arrived]:
+    def carry_batches(self, ready: Iterator[tuple[Slot, np.ndarray]]) -> Generator[Arrived]:
         """Yield the batches on the device; the next one is on its way meanwhile."""
-        held: tuple[Slot, torch.Event, Arrived] | None = None
+        previous: tuple[Slot, torch.Event, Arrived] | None = None
         try:
-            for source, indices, wait_s in _awaited(ready, self._settle):
-                target, arrived = self._start(source)
-                if held is not None:
-                    yield from self._hand_over(*held)
-                held = target, arrived, Arrived(target.tensors, indices, wait_s)
-            if held is not None:
-                yield from self._hand_over(*held)
+            for source, indices, wait_s in _time_waiting(ready, self._await_free_slot):
+                target, arrived = self._start_copy(source)
+                if previous is not None:
+                    yield from self._hand_over(*previous)
+                previous = target, arrived, Arrived(target.tensors, indices, wait_s)
+            if previous is not None:
+                yield from self._hand_over(*previous)
         finally:
-            self._copies.end()
+            self._copies.await_copies()
 
-    def _settle(self) -> None:
+    def _await_free_slot(self) -> None:
         """Wait until the next host slot is free: for the device, if the host is far ahead of it."""
         if (free := self._host[self._next].free) is not None:
             free.synchronize()
 
-    def _start(self, source: Slot) -> tuple[Slot, torch.Event]:
+    def _start_copy(self, source: Slot) -> tuple[Slot, torch.Event]:
         """Start the copy of a batch; return its device slot and the event of its arrival."""
-        target = next(self._device)
-        grown = target.take(len(source.tensors[0]), lambda count: self._copies.allocate(count, source.tensors))
+        target, tensors = next(self._device), source.tensors
+        grown = target.take_memory(len(tensors[0]), lambda count: self._copies.allocate_like(count, tensors))
         if grown or target.free is None:  # the consumer's stream may have given this memory back a moment ago
-            target.free = self._copies.used()
-        source.free = self._copies.start(source.tensors, target.tensors, target.free)
+            target.free = self._copies.record_use()
+        source.free = self._copies.start_copy(tensors, target.tensors, target.free)
         return target, source.free
 
     def _hand_over(self, slot: Slot, arrived: torch.Event, batch: Arrived) -> Generator[Arrived]:
-        self._copies.arrive(arrived)
+        self._copies.await_copy(arrived)
         yield batch
-        slot.free = self._copies.used()
+        slot.free = self._copies.record_use()
 
 
-def _awaited(
+def _time_waiting(
     ready: Iterator[tuple[Slot, np.ndarray]], before: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[Slot, np.ndarray, float]]:
     """Yield what the readers have filled, with the seconds of waiting for them.
@@ -176,6 +176,6 @@ def _awaited(
     while True:
         before()
         begin = time.perf_counter()
-        if (filled := next(ready, None)) is None:
+        if (batch := next(ready, None)) is None:
             return
-        yield *filled, time.perf_counter() - begin
+        yield *batch, time.perf_counter() - begin

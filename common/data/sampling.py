@@ -1,4 +1,4 @@
-"""Which samples a rank sees, and when: pure functions of seed, epoch, rank and number of ranks.
+"""The samples of each rank and their order: pure functions of seed, epoch, rank and number of ranks.
 
 An epoch is an order of all samples. Global batch k is order[k·B : (k+1)·B] for any number of ranks, and each rank
 takes a contiguous share of it, so that the number of ranks decides only where the work is done:
@@ -48,7 +48,7 @@ def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
 
     It sorts raw 64-bit output of PCG64, which NumPy keeps stable, unlike Generator.permutation (NEP 19).
     """
-    return _shuffled(n, seed, SHUFFLE, epoch)
+    return _shuffle_samples(n, seed, SHUFFLE, epoch)
 
 
 def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
@@ -57,10 +57,10 @@ def shard_assignment(n: int, seed: int = 0) -> np.ndarray:
     seed: not that of a run, so that later runs find their files. A shard is a random subset, independent of file names,
     and sizes of shards differ by at most one.
     """
-    return _shuffled(n, seed, SHARDS, 0)
+    return _shuffle_samples(n, seed, SHARDS, 0)
 
 
-def _shuffled(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
+def _shuffle_samples(n: int, seed: int, purpose: int, epoch: int) -> np.ndarray:
     order: np.ndarray = np.argsort(random_bits(n, seed, purpose, epoch), kind="stable")
     return order
 
@@ -77,14 +77,14 @@ def share(order: S, part: int, parts: int) -> S:
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: expected 0 <= part < parts")
     n = len(order)
-    mine: S = order[part * n // parts : (part + 1) * n // parts]
-    return mine
+    selection: S = order[part * n // parts : (part + 1) * n // parts]
+    return selection
 
 
 def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """Return an order of all samples in which each node's part of each global batch comes from its own shard.
 
-    assignment: from shard_assignment, by which the files were staged. Shards are reshuffled in each epoch, and every
+    assignment: from shard_assignment, as the files were staged. Shards are reshuffled in each epoch, and every
     sample comes once. It holds for ranks numbered node by node, equally many on each; otherwise ranks read some samples
     from other shards. A fixed subset per node costs convergence at scale (sparticlesteve/cosmoflow-benchmark#41);
     `permutation` mixes all samples.
@@ -105,7 +105,7 @@ def shard_order(assignment: np.ndarray, nodes: int, global_batch_size: int, seed
 
 
 def _part_of(position: np.ndarray, n: int | np.ndarray, parts: int) -> np.ndarray:
-    """Return the part into which `share` puts the positions of an order of n."""
+    """Return for each position in an order of n the part that `share` puts it into."""
     return ((position + 1) * parts - 1) // n
 
 
@@ -125,12 +125,12 @@ class RankBatch:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How an order is cut into batches.
+    """The rule for cutting an order into batches.
 
     global_batch_size: samples per step over all ranks.
     tail: "keep": the last batch of an epoch is smaller, and every sample comes once per epoch;
         "drop": it is left out, in each epoch other samples.
-    accumulation: parts in which a rank works off its share.
+    accumulation: parts of a rank's share, computed one after the other.
     """
 
     global_batch_size: int
@@ -148,10 +148,10 @@ class Batching:
     def batches(self, order: np.ndarray, rank: int, world_size: int, start: int = 0) -> Iterator[RankBatch]:
         """Yield the rank's share of each batch from step `start` on: a resumed epoch is the rest of the epoch."""
         for step in range(start, self.steps(len(order))):
-            whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
-            mine = share(whole, rank, world_size)
-            parts = tuple(share(mine, part, self.accumulation) for part in range(self.accumulation))
-            yield RankBatch(step, parts, len(whole))
+            global_batch = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
+            rank_batch = share(global_batch, rank, world_size)
+            parts = tuple(share(rank_batch, part, self.accumulation) for part in range(self.accumulation))
+            yield RankBatch(step, parts, len(global_batch))
 
 
 def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:
@@ -162,11 +162,11 @@ def sample_seed(seed: int, epoch: int, index: int | np.ndarray) -> np.ndarray:
     """
     state: np.ndarray = np.zeros((), np.uint64)
     for number in (seed, epoch, index):
-        state = _mix(state + np.asarray(number, np.uint64))
+        state = _mix_bits(state + np.asarray(number, np.uint64))
     return state
 
 
-def _mix(value: np.ndarray) -> np.ndarray:
+def _mix_bits(value: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64
         value = value + np.uint64(0x9E3779B97F4A7C15)
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

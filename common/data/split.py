@@ -50,7 +50,7 @@ class Split(ABC):
 
     @abstractmethod
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Allocate memory for the inputs and the truth of `count` samples, pinned for an accelerator if asked for."""
+        """Allocate memory for the inputs and the truth of `count` samples; pinned: page-locked, for an accelerator."""
 
     @abstractmethod
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:

@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True)
 class DatasetPlan:
-    """What a dataset will consist of, and how its files are made.
+    """The content of a dataset that is to be built, and the function that makes its files.
 
     facts: plain values that identify the dataset; a folder with other facts is refused.
     make: writes the files of an item below a folder; must be picklable. BadItemError and OSError mean a bad item.
@@ -85,7 +85,7 @@ class DatasetPlan:
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes of this task, which is one of several tasks that share the work."""
+    """The processes of this task; several tasks may share the work."""
 
     processes: int = 1
     task: int = 0
@@ -101,7 +101,7 @@ class Workers:
 
 @dataclass
 class BuildOutcome:
-    """What a call did.
+    """The result of a call.
 
     generated, reused: items of this task that it finished, and that were finished before. failures: errors of bad
     items by name. unfinished: items of all tasks that are still to be made. manifest: set when all are finished.
@@ -137,26 +137,26 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
     files = plan.files
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(files))
     journal = Journal(folder)
-    journal.admit(heading, {PurePosixPath(name).parts[0] for name in files})
+    journal.check_heading(heading, {PurePosixPath(name).parts[0] for name in files})
     _refuse_strays(journal, files)
-    mine = plan.items[workers.task :: workers.tasks]
-    todo = [item for item in mine if not journal.has(item.files)]
-    outcome = BuildOutcome(reused=len(mine) - len(todo))
+    own_items = plan.items[workers.task :: workers.tasks]
+    todo = [item for item in own_items if not journal.has_files(item.files)]
+    outcome = BuildOutcome(reused=len(own_items) - len(todo))
     if todo:
-        for place in {(folder / name).parent for item in todo for name in item.files}:
-            place.mkdir(parents=True, exist_ok=True)
+        for parent in {(folder / name).parent for item in todo for name in item.files}:
+            parent.mkdir(parents=True, exist_ok=True)
         _check_space(folder, plan.bytes_per_item * len(todo))
     plan.begin(folder)
     if todo:
         try:
-            _work(plan, journal, workers, todo, outcome)
+            _build_items(plan, journal, workers, todo, outcome)
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise
             needed = readable_bytes(plan.bytes_per_item * (len(todo) - outcome.generated))
             fix = f"The cause: {NO_INODES}. Then" if out_of_inodes(folder) else f"Free about {needed} and"
             raise BuildError(
-                f"{folder}: {os.strerror(error.errno)}; {outcome.generated + outcome.reused:,} of {len(mine):,} "
+                f"{folder}: {os.strerror(error.errno)}; {outcome.generated + outcome.reused:,} of {len(own_items):,} "
                 f"{plan.noun} are finished and kept. {fix} run the command again"
             ) from error
         except ProcessKilledError as error:
@@ -164,13 +164,13 @@ def build_dataset(plan: DatasetPlan, folder: Path, workers: Workers) -> BuildOut
         journal = Journal(folder)
     outcome.unfinished = sum(not journal.finished.keys() >= set(item.files) for item in plan.items)
     if not outcome.unfinished:
-        journal = _close(plan, journal, workers)
-        outcome.manifest = journal.complete(heading) if (folder / PARTS).exists() else Journal(folder).manifest
+        journal = _build_closing(plan, journal, workers)
+        outcome.manifest = journal.merge_parts(heading) if (folder / PARTS).exists() else Journal(folder).manifest
     outcome.seconds = time.monotonic() - start
     return outcome
 
 
-def report(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksum: bool = False) -> int:
+def report_build(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksum: bool = False) -> int:
     """Print the outcome and compare the files on disk with the manifest; return the exit code."""
     _print_errors([f"skipped {name}: {error}" for name, error in sorted(outcome.failures.items())])
     print(f"generated {outcome.generated:,} {plan.noun} in {outcome.seconds:.1f} s, reused {outcome.reused:,}")
@@ -189,7 +189,7 @@ def report(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksum: boo
     counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
     state = "is complete" if outcome.generated else "was already complete"
     print(f"{folder} {state}: " + ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items())))
-    print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.digest()}")
+    print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
     return 0
 
 
@@ -217,30 +217,32 @@ def _check_space(folder: Path, needed: float) -> None:
         )
 
 
-def _close(plan: DatasetPlan, journal: Journal, workers: Workers) -> Journal:
+def _build_closing(plan: DatasetPlan, journal: Journal, workers: Workers) -> Journal:
     """Build the closing items, again if any other item was built, and return the journal that has them."""
     finished = not (journal.folder / PARTS).exists()
-    if not plan.closing or (finished and all(journal.has(item.files) for item in plan.closing)):
+    if not plan.closing or (finished and all(journal.has_files(item.files) for item in plan.closing)):
         return journal
     outcome = BuildOutcome()
-    _work(plan, journal, Workers(1, workers.task, workers.tasks), plan.closing, outcome)
+    _build_items(plan, journal, Workers(1, workers.task, workers.tasks), plan.closing, outcome)
     if outcome.failures:
         raise BuildError("; ".join(f"{name}: {error}" for name, error in outcome.failures.items()))
     return Journal(journal.folder)
 
 
-def _work(plan: DatasetPlan, journal: Journal, workers: Workers, todo: Sequence[Item], outcome: BuildOutcome) -> None:
+def _build_items(
+    plan: DatasetPlan, journal: Journal, workers: Workers, todo: Sequence[Item], outcome: BuildOutcome
+) -> None:
     heading = Heading(plan.benchmark, plan.variant, dict(plan.facts), len(plan.files))
     quiet = None if workers.task == 0 else True
     with (
-        journal.part(heading, workers.task, workers.tasks) as part,
+        journal.open_part(heading, workers.task, workers.tasks) as part,
         tqdm(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
     ):
         for item, result in in_processes(_Maker(plan.make, journal.folder), todo, workers.processes):
             if isinstance(result, str):
                 outcome.failures[item.name] = result
             else:
-                part.add(result)
+                part.add_files(result)
                 outcome.generated += 1
             bar.update()
 

@@ -22,7 +22,7 @@ PARTS: Final = "manifest.parts"
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """What a dataset is, and how many files it will have."""
+    """The identity of a dataset, and the number of files that it will have."""
 
     benchmark: str
     variant: str
@@ -45,7 +45,7 @@ class Journal:
         # The parts first: they are removed only after the manifest exists, so that nothing is missed in between.
         for part in sorted((folder / PARTS).glob("*.jsonl")):
             heading = None
-            for line in _lines(part):
+            for line in _read_lines(part):
                 heading = line.heading or heading
                 self.finished |= line.finished
             if heading:
@@ -54,13 +54,13 @@ class Journal:
         if self.manifest:
             self.finished = self.manifest.files | self.finished  # parts are younger
 
-    def admit(self, heading: Heading, folders: set[str]) -> None:
-        """Raise ManifestError unless the folder is empty or has a part of this dataset.
+    def check_heading(self, heading: Heading, folders: set[str]) -> None:
+        """Raise ManifestError unless the folder is empty or has a part of the dataset of this heading.
 
-        folders: those that the dataset fills. The number of files may differ: some may have been added.
+        folders: those that the dataset fills. The number of files may differ, since some may have been added.
         """
         for other in self._all_headings():
-            if lines := _differences(other, heading):
+            if lines := _describe_differences(other, heading):
                 raise ManifestError(
                     f"{self.folder} has another dataset; nothing was changed. It differs in\n  "
                     + "\n  ".join(lines)
@@ -74,18 +74,18 @@ class Journal:
                         f"nothing was changed. Choose another folder"
                     )
 
-    def has(self, names: tuple[str, ...]) -> bool:
+    def has_files(self, names: tuple[str, ...]) -> bool:
         """Tell whether these files are finished and on disk in full size."""
-        return all(name in self.finished and self._size(name) == self.finished[name].bytes for name in names)
+        return all(name in self.finished and self._file_size(name) == self.finished[name].bytes for name in names)
 
-    def _size(self, name: str) -> int | None:
+    def _file_size(self, name: str) -> int | None:
         try:
             return (self.folder / name).stat().st_size
         except OSError:
             return None
 
     @contextmanager
-    def part(self, heading: Heading, task: int, tasks: int, *, alone: bool = False) -> Iterator[Part]:
+    def open_part(self, heading: Heading, task: int, tasks: int, *, alone: bool = False) -> Iterator[Part]:
         """Open the record of this task for more lines.
 
         alone: ManifestError if another process has opened it so, where the file system has locks.
@@ -96,10 +96,10 @@ class Journal:
             if alone and not try_lock(file):
                 raise ManifestError(f"{self.folder} is being filled by another process; wait for it, or stop it")
             part = Part(file)
-            part.write(_Line(heading))
+            part.write_line(_Line(heading))
             yield part
 
-    def complete(self, heading: Heading | None = None) -> Manifest:
+    def merge_parts(self, heading: Heading | None = None) -> Manifest:
         """Write the manifest from all parts, remove the parts, and return the manifest.
 
         heading: what the dataset is, if the caller knows; otherwise the parts must agree on it. ManifestError if they
@@ -139,17 +139,17 @@ class Part:
     def __init__(self, file: Any) -> None:
         self._file = file
 
-    def add(self, finished: Mapping[str, ManifestEntry]) -> None:
+    def add_files(self, finished: Mapping[str, ManifestEntry]) -> None:
         """Add files to the record, which has them even if the process is killed next."""
-        self.write(_Line(finished=dict(finished)))
+        self.write_line(_Line(finished=dict(finished)))
 
-    def write(self, line: _Line) -> None:
+    def write_line(self, line: _Line) -> None:
         # The leading line break ends a line that a killed call left half-written.
         self._file.write(b"\n" + msgspec.json.encode(line) + b"\n")
         self._file.flush()
 
 
-def _lines(part: Path) -> Iterator[_Line]:
+def _read_lines(part: Path) -> Iterator[_Line]:
     try:
         texts = part.read_bytes().splitlines()
     except FileNotFoundError:  # just now merged into the manifest by another task
@@ -162,8 +162,8 @@ def _lines(part: Path) -> Iterator[_Line]:
                 continue  # half-written: its files count as not finished
 
 
-def _differences(there: Heading, here: Heading) -> list[str]:
-    pairs = [(name, getattr(there, name), getattr(here, name)) for name in ("benchmark", "variant")]
-    keys = sorted(there.facts.keys() | here.facts.keys())
-    pairs += [(key, there.facts.get(key), here.facts.get(key)) for key in keys]
+def _describe_differences(existing: Heading, current: Heading) -> list[str]:
+    pairs = [(name, getattr(existing, name), getattr(current, name)) for name in ("benchmark", "variant")]
+    keys = sorted(existing.facts.keys() | current.facts.keys())
+    pairs += [(key, existing.facts.get(key), current.facts.get(key)) for key in keys]
     return [f"{name}: {old} in the folder, {new} now" for name, old, new in pairs if old != new]

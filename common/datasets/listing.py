@@ -14,19 +14,19 @@ from common.distributed.launch import find_place
 
 @dataclass(frozen=True)
 class Listing:
-    """The names of the files in a folder. known: those that the manifest lists there; empty without a manifest.
+    """The names of the files in a folder. manifest_names: those that the manifest lists there; empty without one.
 
-    Only the first rank reads the manifest, which may be large: elsewhere `known` is empty.
+    Only the first rank reads the manifest, which may be large: elsewhere `manifest_names` is empty.
     """
 
     folder: Path
     names: frozenset[str]
-    known: Collection[str] = ()
+    manifest_names: Collection[str] = ()
     benchmark: str = ""
 
     def expect_known(self, samples: Iterable[str]) -> None:
         """Raise DatasetError if samples have files that the manifest lacks although it lists others beside them."""
-        extra = sorted(set(samples).difference(self.known)) if self.known else ()
+        extra = sorted(set(samples).difference(self.manifest_names)) if self.manifest_names else ()
         if extra:
             raise DatasetError(
                 f"{self.folder / extra[0]} is not in {self.folder.parent / NAME} ({len(extra):,} of the samples in "
@@ -51,11 +51,11 @@ def list_folder(folder: Path, how_to_get: str) -> Listing:
         return Listing(folder, names)
     manifest = read_manifest(path)
     start = f"{folder.name}/"
-    known = {name.removeprefix(start) for name in manifest.files if name.startswith(start)}
-    if missing := known - names:
+    expected = {name.removeprefix(start) for name in manifest.files if name.startswith(start)}
+    if missing := expected - names:
         raise DatasetError(
-            f"{folder / min(missing)} is missing: {path} lists it ({len(missing):,} of the {len(known):,} files in "
+            f"{folder / min(missing)} is missing: {path} lists it ({len(missing):,} of the {len(expected):,} files in "
             f"{start} are missing); fetch or make them again. `python -m {manifest.benchmark}.prepare verify "
             f"{folder.parent}` lists them all"
         )
-    return Listing(folder, names, known, manifest.benchmark)
+    return Listing(folder, names, expected, manifest.benchmark)

@@ -24,7 +24,7 @@ from common.tree import ANYWHERE, Tree
 
 NAME: Final = "manifest.json"
 WRONG_PARTS: Final = frozenset({"", ".", ".."})
-"""Of a file's name: an empty one is before the first slash of an absolute name, or between two."""
+"""Wrong parts of a file's name; an empty part comes before the first slash of an absolute name, or between two."""
 CHECKSUM: Final = re.compile("[0-9a-f]{64}")
 PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The size of all files together."""
         return sum(entry.bytes for entry in self.files.values())
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """Return the identity of the dataset: a SHA-256 over the sorted names, sizes and checksums of its files."""
         lines = (f"{name}\0{entry.bytes}\0{entry.sha256}\n" for name, entry in sorted(self.files.items()))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -114,37 +114,37 @@ def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers:
         tqdm(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar,
     ):
 
-        def compare(portion: list[str]) -> list[str]:
-            found: list[str] = []
+        def compare_portion(portion: list[str]) -> list[str]:
+            differences: list[str] = []
             for name in portion:
-                found += _differences(root, name, manifest.files[name], checksum)
+                differences += _compare_file(root, name, manifest.files[name], checksum)
                 bar.update(manifest.files[name].bytes if checksum else 1)
-            return found
+            return differences
 
-        problems = [line for lines in pool.map(compare, portions) for line in lines]
-    return problems + [f"{name}: not in the manifest" for name in _extra(root, manifest)]
+        problems = [line for lines in pool.map(compare_portion, portions) for line in lines]
+    return problems + [f"{name}: not in the manifest" for name in _find_extra_files(root, manifest)]
 
 
-def _differences(root: Path, name: str, entry: ManifestEntry, checksum: bool) -> Iterator[str]:
+def _compare_file(root: Path, name: str, entry: ManifestEntry, checksum: bool) -> Iterator[str]:
     path = root / name
     try:
         size = path.stat().st_size
         if size != entry.bytes:
             yield f"{name}: {size} bytes, expected {entry.bytes}"
-        elif checksum and (found := describe_file(path).sha256) != entry.sha256:
-            yield f"{name}: SHA-256 {found}, expected {entry.sha256}"
+        elif checksum and (digest := describe_file(path).sha256) != entry.sha256:
+            yield f"{name}: SHA-256 {digest}, expected {entry.sha256}"
     except FileNotFoundError:
         yield f"{name}: missing"
     except OSError as error:
         yield f"{name}: cannot be read: {error.strerror}"
 
 
-def _extra(root: Path, manifest: Manifest) -> Iterator[str]:
+def _find_extra_files(root: Path, manifest: Manifest) -> Iterator[str]:
     # Files beside the dataset's folders are ignored: no loader looks there.
     folders = {PurePosixPath(name).parent for name in manifest.files} - {PurePosixPath()}
     for folder in sorted(folders):
-        here = root / folder
-        for name in sorted(os.listdir(here)) if here.is_dir() else ():
+        path = root / folder
+        for name in sorted(os.listdir(path)) if path.is_dir() else ():
             relative = str(folder / name)
-            if relative not in manifest.files and (here / name).is_file():
+            if relative not in manifest.files and (path / name).is_file():
                 yield relative

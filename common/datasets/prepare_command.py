@@ -1,4 +1,4 @@
-"""What the benchmarks' `prepare` commands share: options, comparing, and the subcommands `manifest` and `verify`."""
+"""The common parts of the `prepare` commands: options, comparing, and the subcommands `manifest` and `verify`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import UsageError, count, folder_place, positive
-from common.datasets.build import BuildError, DatasetPlan, Item, Workers, build_dataset, report
+from common.datasets.build import BuildError, DatasetPlan, Item, Workers, build_dataset, report_build
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
 from common.distributed.launch import find_place
@@ -41,21 +41,21 @@ def add_worker_options(command: argparse.ArgumentParser) -> None:
 
 
 def workers_of(args: argparse.Namespace) -> Workers:
-    """Return the workers that the arguments name, or else those of the launcher that started this process."""
+    """Return the workers that the arguments name; without such, those of the launcher."""
     if args.n_tasks is not None or args.task is not None:
         if args.n_tasks is None or args.task is None:
             raise UsageError("--task and --n-tasks must be given together")
         return Workers(args.workers or usable_cores(), args.task, args.n_tasks)
-    place = find_place(os.environ)
-    if place.world_size is None:
-        raise BuildError(f"{place.launcher} does not set the number of ranks: give --task and --n-tasks")
-    workers = args.workers or max(1, usable_cores() // (place.local_size or 1))
-    return Workers(workers, place.rank, place.world_size)
+    launch = find_place(os.environ)
+    if launch.world_size is None:
+        raise BuildError(f"{launch.launcher} does not set the number of ranks: give --task and --n-tasks")
+    workers = args.workers or max(1, usable_cores() // (launch.local_size or 1))
+    return Workers(workers, launch.rank, launch.world_size)
 
 
 def build_and_report(plan: DatasetPlan, args: argparse.Namespace) -> int:
     """Make all items of this task in OUTPUT_DIR; return the exit code."""
-    return report(build_dataset(plan, args.output_dir, workers_of(args)), plan, args.output_dir)
+    return report_build(build_dataset(plan, args.output_dir, workers_of(args)), plan, args.output_dir)
 
 
 def compare_items(
@@ -66,26 +66,26 @@ def compare_items(
     compare: returns a line for each difference; picklable. skip: the name of an item to leave out.
     """
     workers = workers_of(args)
-    mine = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
-    done = in_processes(compare, mine, workers.processes) if mine else iter(())
-    quiet = None if workers.task == 0 else True
-    bar = tqdm(done, total=len(mine), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=quiet)
+    own_items = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
+    results = in_processes(compare, own_items, workers.processes) if own_items else iter(())
+    hide_bar = None if workers.task == 0 else True
+    bar = tqdm(results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar)
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
-    print(f"compared {len(mine):,} {plan.noun} with their sources: {len(problems):,} differences")
+    print(f"compared {len(own_items):,} {plan.noun} with their sources: {len(problems):,} differences")
     return 1 if problems else 0
 
 
 def variant_and_digest(folder: Path) -> tuple[str, str | None]:
     """Return a dataset's variant and the digest of its manifest, None without one."""
     manifest = read_manifest(folder / NAME) if (folder / NAME).exists() else None
-    return (manifest and manifest.variant) or FULL, manifest.digest() if manifest else None
+    return (manifest and manifest.variant) or FULL, manifest.compute_digest() if manifest else None
 
 
 @dataclass(frozen=True)
 class DatasetLayout:
-    """Which files below a dataset's folder belong to it: those in `folders`, and `files` if they exist.
+    """The files of a dataset below its folder: all in `folders`, and `files` if they exist.
 
     module: of the command that prepares the data, as in cosmoflow.prepare. inside: returns errors inside the files
     that the manifest cannot show, a line each; its arguments are the folder, the manifest and a number of threads.
@@ -98,36 +98,37 @@ class DatasetLayout:
 
     def add_commands(self, commands: Any) -> None:
         """Add the subcommands `manifest` and `verify`."""
-        listed = commands.add_parser("manifest", help="write checksums of existing data")
-        listed.description = (
-            f"Read all files of DATA_DIR in {_listed(self.folders)} and write their sizes and checksums to "
+        folders = _join_names(self.folders)
+        describing = commands.add_parser("manifest", help="write checksums of existing data")
+        describing.description = (
+            f"Read all files of DATA_DIR in {folders} and write their sizes and checksums to "
             f"DATA_DIR/{NAME}.\nAfter a `convert` with several tasks, merge the records of the tasks instead, without "
             f"reading the files.\n"
         )
-        listed.set_defaults(run=self.describe)
-        listed.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
-        checked = commands.add_parser("verify", help="compare data with the manifest")
-        checked.description = VERIFY_HELP
-        checked.set_defaults(run=self.verify)
-        checked.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
-        for command in (listed, checked):
-            command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {_listed(self.folders)}")
+        describing.set_defaults(run=self.run_manifest)
+        describing.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
+        verifying = commands.add_parser("verify", help="compare data with the manifest")
+        verifying.description = VERIFY_HELP
+        verifying.set_defaults(run=self.run_verify)
+        verifying.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
+        for command in (describing, verifying):
+            command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {folders}")
             command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")
 
-    def describe(self, args: argparse.Namespace) -> int:
+    def run_manifest(self, args: argparse.Namespace) -> int:
         """Write the manifest, merged from the records of tasks or made from the files; return the exit code."""
         folder: Path = args.data_dir
         if (folder / PARTS).exists():
-            manifest = Journal(folder).complete()
+            manifest = Journal(folder).merge_parts()
         elif (folder / NAME).exists():
             raise BuildError(f"{folder / NAME} already exists; compare it by: python -m {self.module} verify {folder}")
         else:
-            manifest = self._described(folder, args.workers or usable_cores(), args.variant)
+            manifest = self._describe_files(folder, args.workers or usable_cores(), args.variant)
             write_manifest(folder / NAME, manifest)
-        print(f"{folder / NAME}: {len(manifest.files):,} files, digest {manifest.digest()}")
+        print(f"{folder / NAME}: {len(manifest.files):,} files, digest {manifest.compute_digest()}")
         return 0
 
-    def _described(self, folder: Path, workers: int, variant: str) -> Manifest:
+    def _describe_files(self, folder: Path, workers: int, variant: str) -> Manifest:
         names = [
             f"{part}/{entry.name}"
             for part in self.folders
@@ -137,7 +138,7 @@ class DatasetLayout:
         ]
         if not names:
             raise BuildError(
-                f"{folder} has no files in {_listed(self.folders)}: expected the folder that contains these"
+                f"{folder} has no files in {_join_names(self.folders)}: expected the folder that contains these"
             )
         names += [name for name in self.files if (folder / name).exists()]
         with ThreadPoolExecutor(workers) as pool:
@@ -146,7 +147,7 @@ class DatasetLayout:
         benchmark = self.module.partition(".")[0]
         return Manifest(benchmark=benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
-    def verify(self, args: argparse.Namespace) -> int:
+    def run_verify(self, args: argparse.Namespace) -> int:
         """Compare the files with the manifest; return the exit code."""
         folder: Path = args.data_dir
         manifest = read_manifest(folder / NAME)
@@ -157,9 +158,9 @@ class DatasetLayout:
         for problem in problems:
             print(f"error: {problem}", file=sys.stderr)
         result = f"{len(problems):,} problems" if problems else "all match"
-        print(f"{folder}: {len(manifest.files):,} files, digest {manifest.digest()}: {result}")
+        print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         return 1 if problems else 0
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + f" and {names[-1]}"

@@ -22,7 +22,7 @@ from common.command import (
     run_command,
 )
 from common.data.split import DatasetError
-from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report
+from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report_build
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
 from common.processes import usable_cores
@@ -48,30 +48,30 @@ class Synthesis(ABC):
     few: Mapping[str, str] = {FULL: "--preset full-size --train 2 --validation 1", MINI: "--train 32 --validation 1"}
 
     @abstractmethod
-    def add_options(self, made: Any, files: Any) -> None:
+    def add_options(self, content: Any, files: Any) -> None:
         """Add the benchmark's options to two groups of arguments: for the content, and for the files."""
 
     @abstractmethod
-    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
 
     @abstractmethod
-    def plan(self, recipe: Any, args: argparse.Namespace) -> DatasetPlan:
+    def plan_dataset(self, recipe: Any, args: argparse.Namespace) -> DatasetPlan:
         """Return the dataset of a recipe and the arguments; UsageError if they contradict each other."""
 
     @abstractmethod
-    def draw(self, recipe: Any, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Any, seed: int, path: Path) -> None:
         """Draw the first samples of a recipe and a seed into a file."""
 
     @abstractmethod
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command to run next, on the data in a folder."""
 
-    def asked(self, data: Any) -> dict[str, Any]:
+    def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the facts that a dataset must have for the section `data` of a configuration; none here."""
         return {}
 
-    def finish(self, recipe: Any, folder: Path) -> None:  # noqa: B027  (most benchmarks need nothing here)
+    def finish_dataset(self, recipe: Any, folder: Path) -> None:  # noqa: B027  (most benchmarks need nothing here)
         """Make what needs the whole dataset, such as its statistics; called after each complete build."""
 
     @property
@@ -81,9 +81,9 @@ class Synthesis(ABC):
 
     def variant_of(self, recipe: Any) -> str:
         """Return the name of the mini problem that a recipe makes, else "synthetic"."""
-        return next((name for name, known in self.presets.items() if name in VARIANTS and known == recipe), "synthetic")
+        return next((name for name, value in self.presets.items() if name in VARIANTS and value == recipe), "synthetic")
 
-    def provide(self, folder: Path, variant: str, data: Any = None) -> None:
+    def provide_data(self, folder: Path, variant: str, data: Any = None) -> None:
         """Generate a mini dataset in a folder unless all needed files exist; DatasetError if that fails.
 
         Data of another variant are a DatasetError, too. data: the section of the configuration that will read them; one
@@ -91,91 +91,93 @@ class Synthesis(ABC):
         """
         if variant not in self.presets:
             raise DatasetError(f"`python -m {self.module}` no longer generates the {variant} dataset: use {self.mini}")
-        self._provide(folder, f"the {variant} dataset", f"--preset {variant}", data)
-        there = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else variant
-        if there in VARIANTS and there != variant:
+        self._generate_missing(folder, f"the {variant} dataset", f"--preset {variant}", data)
+        actual = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else variant
+        if actual in VARIANTS and actual != variant:
             raise DatasetError(
-                f"{folder} has the {there} dataset; expected {variant}: set data.data_dir to another folder, where it "
+                f"{folder} has the {actual} dataset; expected {variant}: set data.data_dir to another folder, where it "
                 "will be generated, or train the configuration that these data are for"
             )
 
     def provide_few(self, folder: Path, variant: str) -> None:
-        """Generate a few samples of a variant, as `provide` does; to measure, not to train."""
+        """Generate a few samples of a variant, as `provide_data` does; to measure, not to train."""
         options = self.few[FULL] if variant == FULL else f"--preset {variant} {self.few[MINI]}"
-        self._provide(folder, f"a few samples of the {variant} size", options)
+        self._generate_missing(folder, f"a few samples of the {variant} size", options)
 
-    def _provide(self, folder: Path, what: str, options: str, data: Any = None) -> None:
+    def _generate_missing(self, folder: Path, noun: str, options: str, data: Any = None) -> None:
         if all((folder / name).exists() for name in self.needed):
             return
         if folder.exists() and not folder.is_dir():
-            raise DatasetError(f"{folder} is not a folder: data.data_dir must be one; {what} is generated in a new one")
-        args = self.parser().parse_args([str(folder), *options.split()])
-        recipe = self._recipe(args)
-        plan = self.plan(recipe, args)
+            raise DatasetError(f"{folder} is not a folder: data.data_dir must be one; {noun} is generated in a new one")
+        args = self.build_parser().parse_args([str(folder), *options.split()])
+        recipe = self._build_recipe(args)
+        plan = self.plan_dataset(recipe, args)
         if data is not None:
-            self._check_fits(plan, data, folder, what)
+            self._check_fits(plan, data, folder, noun)
         started = folder.is_dir() and any(folder.iterdir())
-        found = f"{folder} is not complete; completing" if started else f"no data in {folder}; generating"
-        print(f"{found} {what}", flush=True)
+        state = f"{folder} is not complete; completing" if started else f"no data in {folder}; generating"
+        print(f"{state} {noun}", flush=True)
         try:
-            failed = self._generate(plan, recipe, args)
+            failed = self._generate_data(plan, recipe, args)
         except DATASET_ERRORS as error:
-            raise DatasetError(f"{what} cannot be generated in {folder}: {describe_error(error)}") from error
+            raise DatasetError(f"{noun} cannot be generated in {folder}: {describe_error(error)}") from error
         if failed:
-            raise DatasetError(f"{folder}: {what} could not be generated; the errors are above")
+            raise DatasetError(f"{folder}: {noun} could not be generated; the errors are above")
 
-    def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, what: str) -> None:
+    def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, noun: str) -> None:
         """Raise DatasetError for a configuration that asks for other samples than a plan has, or for more."""
         unlike = [
-            (name, plan.facts[name], asked) for name, asked in self.asked(data).items() if plan.facts[name] != asked
+            (name, plan.facts[name], required)
+            for name, required in self.required_facts(data).items()
+            if plan.facts[name] != required
         ]
         samples = plan.facts.get("samples", {})
-        for split, asked in (("train", data.train_samples), ("validation", data.eval_samples)):
-            if asked is not None and split in samples and asked > samples[split]:
-                unlike.append((f"number of samples in {split}", samples[split], asked))
-        for name, found, asked in unlike[:1]:
+        for split, required in (("train", data.train_samples), ("validation", data.eval_samples)):
+            if required is not None and split in samples and required > samples[split]:
+                unlike.append((f"number of samples in {split}", samples[split], required))
+        for name, actual, required in unlike[:1]:
             raise DatasetError(
-                f"there are no data in {folder}, and {what}, which would be generated there, does not fit: its "
-                f"{name} is {found}, the configuration asks for {asked}; correct the configuration, or set "
+                f"there are no data in {folder}, and {noun}, which would be generated there, does not fit: its "
+                f"{name} is {actual}, the configuration asks for {required}; correct the configuration, or set "
                 "data.data_dir to data that fit"
             )
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
-        args = self.parser().parse_args(argv)
-        return run_command(lambda: self._run(args), DATASET_ERRORS)
+        args = self.build_parser().parse_args(argv)
+        return run_command(lambda: self._run_command(args), DATASET_ERRORS)
 
-    def _run(self, args: argparse.Namespace) -> int:
+    def _run_command(self, args: argparse.Namespace) -> int:
         """Generate the data, compare them with their manifest, and draw the picture; return the exit code."""
-        recipe = self._recipe(args)
+        recipe = self._build_recipe(args)
         if args.output_dir is None and args.plot is None:
             raise UsageError("nothing to do: give OUTPUT_DIR, --plot, or both")
-        plan = self.plan(recipe, args) if args.output_dir else None
+        plan = self.plan_dataset(recipe, args) if args.output_dir else None
         if args.plot is not None:
             picture = args.plot if args.plot.suffix else args.plot.with_suffix(".png")  # as the library does
             check_new("--plot", picture)
-            self.draw(recipe, args.seed, picture)
+            self.plot_samples(recipe, args.seed, picture)
             print(f"drew {picture}")
         if plan is None:
             return 0
-        code = self._generate(plan, recipe, args)
+        code = self._generate_data(plan, recipe, args)
         if not code:
             print(as_called(f"next: {self.next_step(plan, args.output_dir)}"))
         return code
 
-    def _recipe(self, args: argparse.Namespace) -> Any:
-        return replace(self.presets[args.preset], **self.changes(args))
+    def _build_recipe(self, args: argparse.Namespace) -> Any:
+        return replace(self.presets[args.preset], **self.changed_fields(args))
 
-    def _generate(self, plan: DatasetPlan, recipe: Any, args: argparse.Namespace) -> int:
+    def _generate_data(self, plan: DatasetPlan, recipe: Any, args: argparse.Namespace) -> int:
         """Generate the data of a recipe and compare them with their manifest; return the exit code."""
         folder = args.output_dir
         outcome = build_dataset(plan, folder, Workers(args.workers or usable_cores()))
-        code = report(outcome, plan, folder, checksum=args.verify)
+        code = report_build(outcome, plan, folder, checksum=args.verify)
         if not code:
-            self.finish(recipe, folder)
+            self.finish_dataset(recipe, folder)
         return code
 
-    def parser(self) -> argparse.ArgumentParser:
+    def build_parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
         parser = CommandParser(
             f"python -m {self.module}",
@@ -189,9 +191,9 @@ class Synthesis(ABC):
             "--preset", choices=self.presets, default=self.mini, help=f"recipe to start from (default {self.mini})"
         )
         parser.add_argument("--seed", type=count, default=0, help="seed of the dataset (default 0)")
-        made = parser.add_argument_group("content (defaults: those of the preset)")
+        content = parser.add_argument_group("content (defaults: those of the preset)")
         files = parser.add_argument_group("files")
-        self.add_options(made, files)
+        self.add_options(content, files)
         files.add_argument("--verify", action="store_true", help="compare the checksums of all files at the end")
         picture = Path(self.picture)
         files.add_argument("--plot", type=file_place, nargs="?", const=picture, help="draw the first samples")
@@ -199,6 +201,6 @@ class Synthesis(ABC):
         return parser
 
 
-def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+def given_arguments(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return the named arguments that were given."""
     return {name: getattr(args, name) for name in names if getattr(args, name) is not None}

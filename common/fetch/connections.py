@@ -1,4 +1,4 @@
-"""Work in a few threads, one for each connection, that Ctrl-C ends at once, whatever the network does."""
+"""A few threads, one for each connection; Ctrl-C ends them at once, whatever the network does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The work was asked to stop; what is there is kept."""
+    """The work was stopped; finished parts are kept."""
 
 
 def in_threads(
@@ -33,7 +33,7 @@ def in_threads(
             done(item)
         return
 
-    def attempt(item: T) -> T:
+    def attempt_item(item: T) -> T:
         if stop.is_set():
             raise Stopped
         try:
@@ -44,11 +44,11 @@ def in_threads(
         return item
 
     pool = ThreadPool(min(connections, len(todo)))
-    finished = pool.imap_unordered(attempt, todo)
+    results = pool.imap_unordered(attempt_item, todo)
     try:
         while True:
             try:
-                done(next(finished))
+                done(next(results))
             except StopIteration:
                 break
             except Stopped:  # because of an error, which follows

@@ -3,9 +3,9 @@
     NAME.part        the file so far, with holes where pieces are missing
     NAME.part.json   a line about the file at the server, then the number of each piece that is complete
 
-Every request asks for the same version of the file (If-Range), every answer is compared with what was asked for, and
-the file gets its name when all of it is there and its checksum, if one is known, is right. A server that does not
-serve pieces is read from start to end, again from the start after an interruption.
+Every request asks for the same version of the file (If-Range), every answer is compared with its request, and the file
+gets its name once it is complete and its checksum, if known, is right. A server that does not serve pieces is read from
+start to end, after an interruption again from the start.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class Remote(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What a request for a part names, so that parts of two versions never mix; "" if the server cannot tell."""
+        """The version that requests for parts name, so that versions never mix; "" if the server tells none."""
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but not from an encrypted connection to one that is not; urllib follows none to files."""
+    """Follows redirects, but not from https to http; urllib follows none to files."""
 
     def redirect_request(self, req: Any, *answer: Any) -> Any:
         target = answer[-1]
@@ -97,8 +97,8 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 _OPENER: Final = urllib.request.build_opener(Redirects)
 
 
-def address(text: str) -> str:
-    """Return an address without a slash at its end; UsageError for what is none of a server."""
+def parse_url(text: str) -> str:
+    """Return an address without a slash at its end; UsageError unless it is that of a server."""
     try:
         parts = urlsplit(text)
         port_fits = parts.port is None or parts.port > 0
@@ -112,9 +112,9 @@ def address(text: str) -> str:
     return text.rstrip("/")
 
 
-def probe(url: str, stop: threading.Event | None = None) -> Remote:
-    """Return what the server says of a file; DownloadError if it is not there, or its size is not told."""
-    with _retried(lambda: _opened(url, {"Range": "bytes=0-0"}), url, stop or threading.Event()) as response:
+def probe_url(url: str, stop: threading.Event | None = None) -> Remote:
+    """Return what the server says of a file; DownloadError if there is no such file, or no size."""
+    with _call_with_retries(lambda: _open_url(url, {"Range": "bytes=0-0"}), url, stop or threading.Event()) as response:
         headers: Message = response.headers
         if response.status == 206:
             size = _content_range(headers, url)[2]
@@ -122,16 +122,16 @@ def probe(url: str, stop: threading.Event | None = None) -> Remote:
             size = int(length)
         else:
             raise DownloadError(f"{url}: the server does not say how large it is, so that nothing shows if all arrived")
-        found = [headers.get(name, "").strip() for name in ("ETag", "Last-Modified")]
-        return Remote(url, size, found[0], found[1], response.status == 206)
+        etag, modified = (headers.get(name, "").strip() for name in ("ETag", "Last-Modified"))
+        return Remote(url, size, etag, modified, response.status == 206)
 
 
 def read_small(url: str, most_bytes: int) -> bytes | None:
-    """Return the content of a small file, None if there is none; DownloadError as `probe`, or if it is large."""
+    """Return the content of a small file, None if there is none; DownloadError as `probe_url`, or if it is large."""
 
-    def read() -> bytes | None:
+    def read_content() -> bytes | None:
         try:
-            with _opened(url, {}) as response:
+            with _open_url(url, {}) as response:
                 content: bytes = response.read(most_bytes + 1)
                 length = response.headers.get("Content-Length", "")
                 wanted = int(length) if length.isdecimal() and len(length) <= DIGITS else 0
@@ -143,7 +143,7 @@ def read_small(url: str, most_bytes: int) -> bytes | None:
         except (OSError, http.client.HTTPException) as error:
             raise _TryAgainError(str(error)) from error
 
-    content: bytes | None = _retried(read, url, threading.Event())
+    content: bytes | None = _call_with_retries(read_content, url, threading.Event())
     if content is not None and len(content) > most_bytes:
         raise DownloadError(f"{url}: more than {most_bytes:,} bytes; expected a short list")
     return content
@@ -153,13 +153,13 @@ class _MissingError(DownloadError):
     """The server has no such file."""
 
 
-def _opened(url: str, headers: Mapping[str, str]) -> Any:
+def _open_url(url: str, headers: Mapping[str, str]) -> Any:
     """Return an answer with content; _TryAgainError for what may pass, DownloadError for what does not."""
     try:
         response = _OPENER.open(urllib.request.Request(url, headers={**HEADERS, **headers}), timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
         with error:
-            _refused(url, error)
+            _raise_refusal(url, error)
     except (OSError, http.client.HTTPException) as error:  # URLError among them
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, ssl.SSLCertVerificationError):
@@ -176,34 +176,34 @@ def _opened(url: str, headers: Mapping[str, str]) -> Any:
     return response
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> None:
+def _raise_refusal(url: str, error: urllib.error.HTTPError) -> None:
     if error.code in (404, 410):
         raise _MissingError(f"{url}: {GONE[error.code]} ({error.code}); if it has moved, name the new address by --url")
     if error.code in TEMPORARY:
-        asked = error.headers.get("Retry-After", "")
-        wait_s = min(float(asked), LONGEST_WAIT_S) if asked.isdecimal() else 0.0
+        retry_after = error.headers.get("Retry-After", "")
+        wait_s = min(float(retry_after), LONGEST_WAIT_S) if retry_after.isdecimal() else 0.0
         raise _TryAgainError(f"the server answers {error.code} {error.reason}", wait_s)
     if error.code == 416:
         raise DownloadError(f"{url} has become shorter, or is empty; remove its .part files and begin again")
-    what = GONE.get(error.code, error.reason)
-    raise DownloadError(f"{url}: the server answers {error.code}, {what}; look at the address in a browser")
+    reason = GONE.get(error.code, error.reason)
+    raise DownloadError(f"{url}: the server answers {error.code}, {reason}; look at the address in a browser")
 
 
-def _retried(ask: Any, url: str, stop: threading.Event) -> Any:
-    """Return what a function returns, after some attempts if it has to be."""
+def _call_with_retries(function: Any, url: str, stop: threading.Event) -> Any:
+    """Return what a function returns, after further attempts if it fails for a moment."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return ask()
+            return function()
         except _TryAgainError as error:
-            _wait(url, attempt, error, stop)
+            _wait_before_retry(url, attempt, error, stop)
     raise AssertionError("the last attempt raises")
 
 
-def _wait(url: str, attempt: int, error: _TryAgainError, stop: threading.Event) -> None:
-    """Wait longer after each attempt; DownloadError after the last, Stopped at once if that is asked for."""
+def _wait_before_retry(url: str, attempt: int, error: _TryAgainError, stop: threading.Event) -> None:
+    """Wait longer after each attempt; DownloadError after the last, Stopped as soon as `stop` is set."""
     if attempt >= ATTEMPTS:
         raise DownloadError(
-            f"{url}: {error}, {ATTEMPTS} times in a row; what is there is kept: run the command again later, or try "
+            f"{url}: {error}, {ATTEMPTS} times in a row; finished pieces are kept: run the command again later, or try "
             "another --url"
         ) from error
     if stop.wait(max(error.wait_s, min(2.0 ** (attempt - 1), LONGEST_WAIT_S))):
@@ -220,21 +220,21 @@ def _content_range(headers: Message, url: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How to download: progress is told to `bar`, as bytes; `stop` ends all connections within a block."""
+    """Settings of a download: `bar` gets the bytes as they come; `stop` ends all connections within a block."""
 
     connections: int
     bar: Any
     stop: threading.Event
 
 
-class _Part:
+class _PartFile:
     """The file of a download that is not complete; nothing is written any more once `stop` is set."""
 
     def __init__(self, path: Path, stop: threading.Event) -> None:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         self._stop, self._writing = stop, threading.Lock()
 
-    def __enter__(self) -> _Part:
+    def __enter__(self) -> _PartFile:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -243,14 +243,14 @@ class _Part:
         with self._writing:  # a thread that is left behind must not write into whatever gets this number next
             os.close(self._handle)
 
-    def write(self, block: bytes, at: int) -> None:
+    def write_block(self, block: bytes, offset: int) -> None:
         """Write a block."""
         with self._writing:
             if self._stop.is_set():
                 raise Stopped
-            os.pwrite(self._handle, block, at)
+            os.pwrite(self._handle, block, offset)
 
-    def recorded(self, record: IO[str], number: int) -> None:
+    def record_piece(self, record: IO[str], number: int) -> None:
         """Record a piece as complete, when it is on the disk."""
         with self._writing:
             if self._stop.is_set():
@@ -261,36 +261,36 @@ class _Part:
 
 
 class Download:
-    """The download of one file to a path, which is new; `left` bytes are missing."""
+    """The download of one file to a path, which is new; `missing_bytes` are to come."""
 
     def __init__(self, remote: Remote, path: Path) -> None:
         self.remote, self.path = remote, path
         self.part = path.with_name(f"{path.name}.part")
         self.record = path.with_name(f"{path.name}.part.json")
         count = -(-remote.bytes // PIECE) if remote.pieces else 1
-        recorded = self._recorded()
+        recorded = self._recorded_pieces()
         self.missing = [number for number in range(count) if number not in recorded]
 
     @property
-    def left(self) -> int:
+    def missing_bytes(self) -> int:
         """The bytes that are missing."""
-        return sum(end - first for first, end in map(self._span, self.missing))
+        return sum(end - first for first, end in map(self._piece_span, self.missing))
 
     def run(self, transfer: Transfer, md5: str = "") -> None:
         """Download what is missing, verify, and give the file its name. DownloadError, Stopped, OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked() as record, naming(self.part), _Part(self.part, transfer.stop) as part:
+        with self._open_record() as record, naming(self.part), _PartFile(self.part, transfer.stop) as part:
 
-            def fill(number: int) -> None:
-                self._piece(part, number, transfer)
-                part.recorded(record, number)
+            def fill_piece(number: int) -> None:
+                self._download_piece(part, number, transfer)
+                part.record_piece(record, number)
 
-            in_threads(fill, self.missing, transfer.connections, transfer.stop)
-        self._verify(md5)
+            in_threads(fill_piece, self.missing, transfer.connections, transfer.stop)
+        self._verify_file(md5)
         self.part.replace(self.path)
         self.record.unlink(missing_ok=True)
 
-    def _recorded(self) -> set[int]:
+    def _recorded_pieces(self) -> set[int]:
         """Return the pieces that an earlier call completed; DownloadError if it was about another file."""
         try:
             head, *lines = self.record.read_text(encoding="utf-8").split("\n")
@@ -299,23 +299,23 @@ class Download:
                 raise DownloadError(f"{self.part} is there without {self.record.name}: move it away") from None
             return set()
         try:
-            before = Remote(**json.loads(head))
+            earlier = Remote(**json.loads(head))
         except (ValueError, TypeError):
-            before = None
-        if before != self.remote:
-            was = f"{before.bytes:,} bytes of {before.url}" if before else "something else"
+            earlier = None
+        if earlier != self.remote:
+            old = f"{earlier.bytes:,} bytes of {earlier.url}" if earlier else "something else"
             raise DownloadError(
-                f"{self.part} is a part of {was}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
+                f"{self.part} is a part of {old}, but now {self.remote.url} has {self.remote.bytes:,} bytes, of "
                 f"another version or address; go on from the same, or remove both files: rm {self.part} {self.record}"
             )
         recorded = {int(line) for line in lines[:-1] if line.isdecimal()}  # the last may be half a line
         size = self.part.stat().st_size if self.part.exists() else 0
-        if recorded and self._span(max(recorded))[1] > size:
+        if recorded and self._piece_span(max(recorded))[1] > size:
             raise DownloadError(f"{self.part} lacks what {self.record.name} says is there; remove both and begin again")
         return recorded
 
     @contextmanager
-    def _locked(self) -> Iterator[Any]:
+    def _open_record(self) -> Iterator[Any]:
         """Open the record for this process alone."""
         with self.record.open("a", encoding="utf-8") as record:
             if not try_lock(record):
@@ -325,37 +325,37 @@ class Download:
                 record.flush()
             yield record
 
-    def _span(self, number: int) -> tuple[int, int]:
+    def _piece_span(self, number: int) -> tuple[int, int]:
         """Return the first byte of a piece, and that after its last."""
         if not self.remote.pieces:
             return 0, self.remote.bytes
         return number * PIECE, min((number + 1) * PIECE, self.remote.bytes)
 
-    def _piece(self, part: _Part, number: int, transfer: Transfer) -> None:
-        first, end = self._span(number)
-        at, attempt = first, 0
-        while at < end:
+    def _download_piece(self, part: _PartFile, number: int, transfer: Transfer) -> None:
+        first, end = self._piece_span(number)
+        offset, attempt = first, 0
+        while offset < end:
             try:
-                for block in self._blocks(at, end):
-                    part.write(block, at)
-                    at += len(block)
+                for block in self._read_blocks(offset, end):
+                    part.write_block(block, offset)
+                    offset += len(block)
                     transfer.bar.update(len(block))
                     attempt = 0 if self.remote.pieces else attempt
-                if at < end:
-                    raise _TryAgainError(f"the connection ended {end - at:,} bytes too early")
+                if offset < end:
+                    raise _TryAgainError(f"the connection ended {end - offset:,} bytes too early")
             except _TryAgainError as error:
                 if not self.remote.pieces:
-                    transfer.bar.update(first - at)
-                    at = first
+                    transfer.bar.update(first - offset)
+                    offset = first
                 attempt += 1
-                _wait(self.remote.url, attempt, error, transfer.stop)
+                _wait_before_retry(self.remote.url, attempt, error, transfer.stop)
 
-    def _blocks(self, first: int, end: int) -> Iterator[bytes]:
+    def _read_blocks(self, first: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of the file from `first` on, as they come; may end too early, as connections do."""
         headers = {"Range": f"bytes={first}-{end - 1}"} if self.remote.pieces else {}
         if headers and self.remote.version:
             headers["If-Range"] = self.remote.version
-        with _opened(self.remote.url, headers) as response:
+        with _open_url(self.remote.url, headers) as response:
             self._expect_same(response, first, end)
             while first < end:
                 try:
@@ -368,7 +368,7 @@ class Download:
                 first += len(block)
 
     def _expect_same(self, response: Any, first: int, end: int) -> None:
-        """Raise DownloadError unless an answer is the part that was asked for, of the same version of the file."""
+        """Raise DownloadError unless the answer is the requested part, of the same version of the file."""
         headers, remote = response.headers, self.remote
         if response.status == 206:
             same = _content_range(headers, remote.url) == (first, end - 1, remote.bytes)
@@ -380,8 +380,8 @@ class Download:
                 f"begin again: rm {self.part} {self.record}"
             )
 
-    def _verify(self, md5: str) -> None:
-        """Raise DownloadError if the part is not the whole file, or its checksum is another than the published one."""
+    def _verify_file(self, md5: str) -> None:
+        """Raise DownloadError if bytes are missing, or if the checksum is not the published one."""
         size = self.part.stat().st_size
         if size != self.remote.bytes:
             raise DownloadError(
@@ -394,9 +394,9 @@ class Download:
 def check_md5(path: Path, md5: str, remove: str) -> None:
     """Raise DownloadError unless a file has an MD5; remove: the command that makes place for another download."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
-    if found != md5:
+        digest = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+    if digest != md5:
         raise DownloadError(
-            f"{path}: MD5 {found}, but {md5} is published: it is damaged, or another file. Nothing was unpacked; "
+            f"{path}: MD5 {digest}, but {md5} is published: it is damaged, or another file. Nothing was unpacked; "
             f"remove it and download it again, from another --url if there is one: {remove}"
         )

@@ -20,14 +20,14 @@ from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
 from common.datasets.manifest import Manifest, describe_file, verify_files
 from common.fetch.connections import in_threads
-from common.fetch.download import Download, DownloadError, Remote, Transfer, address, check_md5, probe, read_small
+from common.fetch.download import Download, DownloadError, Remote, Transfer, check_md5, parse_url, probe_url, read_small
 from common.fetch.published import Archive, Published, RemoteFolder
-from common.fetch.unpack import unpack
+from common.fetch.unpack import unpack_archive
 from common.files import write_whole_file
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"
-"""The folder with what is not complete, and with archives, in that of the dataset."""
+"""The folder below the dataset's with incomplete files and archives."""
 MOST_LIST_BYTES: Final = 64 << 20
 UNLIKE: Final = 2.0
 """A file whose size differs from the published one by this factor is another, such as a page with an error."""
@@ -58,49 +58,49 @@ class FetchCommand:
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
-        args = self.parser().parse_args(argv)
-        return run_command(lambda: self._run(args), ERRORS, "what is there is kept; the same command continues")
+        args = self.build_parser().parse_args(argv)
+        return run_command(lambda: self._fetch_data(args), ERRORS, "finished work is kept; the same command continues")
 
-    def _run(self, args: argparse.Namespace) -> int:
+    def _fetch_data(self, args: argparse.Namespace) -> int:
         if args.list:
-            print(self._listed())
+            print(self._format_list())
             return 0
         if args.folder is None:
             raise UsageError("nothing to do: give DIR, or --list")
-        chosen = self._chosen(args.subset)
-        chosen = replace(chosen, address=address(args.url)) if args.url else chosen
-        return _Fetch(self, chosen, args).run()
+        dataset = self._choose_dataset(args.subset)
+        dataset = replace(dataset, address=parse_url(args.url)) if args.url else dataset
+        return _Fetch(self, dataset, args).run()
 
-    def _chosen(self, subset: str | None) -> Published:
+    def _choose_dataset(self, subset: str | None) -> Published:
         """Return the whole dataset, or a part of it."""
         if subset is None:
             return self.sets[0]
-        by_name = {one.name: one for one in self.sets if one.name != FULL}
+        by_name = {dataset.name: dataset for dataset in self.sets if dataset.name != FULL}
         if subset in by_name:
             return by_name[subset]
         if self.shares and subset.isdecimal() and int(subset) > 0:
-            return self.sets[0].first(int(subset), self.shares)
-        known = [*by_name, *(["a number of training samples"] if self.shares else [])]
-        raise UsageError(f"--subset {subset}: expected {' or '.join(known)}")
+            return self.sets[0].take_first(int(subset), self.shares)
+        choices = [*by_name, *(["a number of training samples"] if self.shares else [])]
+        raise UsageError(f"--subset {subset}: expected {' or '.join(choices)}")
 
-    def _listed(self) -> str:
+    def _format_list(self) -> str:
         lines = []
-        for one in self.sets:
-            option = "" if one.name == FULL else f" --subset {one.name}"
+        for dataset in self.sets:
+            option = "" if dataset.name == FULL else f" --subset {dataset.name}"
             lines.append(f"python -m {self.module} DIR{option}")
-            lines.append(f"  {one.text}; about {readable_bytes(one.bytes)} to download")
-            names = [archive.name for archive in one.archives] or [f"{folder.name}/" for folder in one.folders]
-            sums = [f" (MD5 {archive.md5})" if archive.md5 else " (no checksum)" for archive in one.archives]
+            lines.append(f"  {dataset.text}; about {readable_bytes(dataset.bytes)} to download")
+            names = [archive.name for archive in dataset.archives] or [f"{folder.name}/" for folder in dataset.folders]
+            sums = [f" (MD5 {archive.md5})" if archive.md5 else " (no checksum)" for archive in dataset.archives]
             files = zip(names, sums or [" (no checksums)"] * len(names), strict=True)
-            lines += [f"  {one.address}/{name}{checksum}" for name, checksum in files]
-            lines += [f"  {note}" for note in one.notes]
+            lines += [f"  {dataset.address}/{name}{checksum}" for name, checksum in files]
+            lines += [f"  {note}" for note in dataset.notes]
         return as_called("\n".join([*lines, f"licence: {self.licence}"]))
 
-    def parser(self) -> argparse.ArgumentParser:
+    def build_parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
         module = f"python -m {self.module}"
-        parts = [one.name for one in self.sets[1:]]
-        small = parts[0] if parts else "512"
+        parts = [dataset.name for dataset in self.sets[1:]]
+        example = parts[0] if parts else "512"
         parser = CommandParser(
             module,
             description=f"""\
@@ -109,12 +109,12 @@ Download the published data of {self.benchmark}, verify and unpack them, and wri
   {module} --list                       what is published: sizes, addresses, licence
   {module} data/{self.benchmark} --dry-run
                                         ask the server for sizes, compare with the free space, and stop
-  {module} data/{self.benchmark} --subset {small}
+  {module} data/{self.benchmark} --subset {example}
   {module} data/{self.benchmark}""",
             epilog=f"""\
 An interrupted command continues where it stopped, in the middle of a file if the server allows it. Each byte is asked
 for from one version of a file, and published checksums are compared; where there are none, the manifest has those of
-what arrived. Nothing is overwritten: what is not complete is in DIR/{DOWNLOADS}, a folder with other data is refused.
+what arrived. Nothing is overwritten: incomplete files are in DIR/{DOWNLOADS}, a folder with other data is refused.
 The manifest of a part says variant `subset-...`: a part is never the dataset of a closed result.
 Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
         )
@@ -124,67 +124,67 @@ Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
         choices = [*parts, *(["a number of training samples"] if self.shares else [])]
         parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {' or '.join(choices)}")
         parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
-        few = "connections at the same time (default 4, be kind to public servers)"
-        parser.add_argument("--connections", type=positive, default=4, help=few)
+        connections_help = "connections at the same time (default 4, be kind to public servers)"
+        parser.add_argument("--connections", type=positive, default=4, help=connections_help)
         parser.add_argument("--keep", action="store_true", help=f"keep the archives in DIR/{DOWNLOADS} after unpacking")
         return parser
 
 
 class _Fetch:
-    """One call: the dataset `chosen`, into a folder."""
+    """One call: a dataset into a folder."""
 
-    def __init__(self, command: FetchCommand, chosen: Published, args: argparse.Namespace) -> None:
-        self.command, self.chosen, self.args = command, chosen, args
+    def __init__(self, command: FetchCommand, dataset: Published, args: argparse.Namespace) -> None:
+        self.command, self.dataset, self.args = command, dataset, args
         self.folder: Path = args.folder
         self.downloads = self.folder / DOWNLOADS
-        facts = {"fetched": [archive.name for archive in chosen.archives] or [one.name for one in chosen.folders]}
-        self.heading = Heading(command.benchmark, chosen.variant, facts, 0)
+        names = [archive.name for archive in dataset.archives] or [folder.name for folder in dataset.folders]
+        self.heading = Heading(command.benchmark, dataset.variant, {"fetched": names}, 0)
 
     def run(self) -> int:
         """Fetch; return the exit code."""
         try:
-            return self._run()
+            return self._fetch_all()
         except OSError as error:
             if error.errno not in OUT_OF_SPACE:
                 raise
             raise DownloadError(
-                f"{self.folder}: {error.strerror}; what is there is kept: free disk space and run the command again"
+                f"{self.folder}: {error.strerror}; finished work is kept: free disk space and run the command again"
             ) from error
 
-    def _run(self) -> int:
+    def _fetch_all(self) -> int:
         journal = Journal(self.folder)
-        journal.admit(self.heading, set(self.chosen.counts))
+        journal.check_heading(self.heading, set(self.dataset.counts))
         if journal.manifest and not (self.folder / PARTS).exists():
-            return self._report(journal.manifest)
-        archives = [(one, self._archive(one)) for one in self.chosen.archives]
-        files = [file for folder in self.chosen.folders for file in self._listing(folder)]
+            return self._report_result(journal.manifest)
+        archives = [(archive, self._plan_archive(archive)) for archive in self.dataset.archives]
+        files = [file for folder in self.dataset.folders for file in self._list_files(folder)]
         self._check_space(archives, journal, len(files))
         if self.args.dry_run:
             return 0
         for archive, download in archives:
             if download is not None:
-                self._transfer(download, archive)
+                self._download_archive(download, archive)
             elif archive.md5:
                 check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
-        with journal.part(self.heading, 0, 1, alone=True) as record:
+        with journal.open_part(self.heading, 0, 1, alone=True) as record:
             journal = Journal(self.folder)  # another call may have added files
             for archive, _ in archives:
-                self._unpack(archive, journal, record)
-            self._files(files, journal, record)
-        return self._report(self._complete())
+                self._unpack_archive(archive, journal, record)
+            self._download_files(files, journal, record)
+        return self._report_result(self._complete_dataset())
 
     # -- archives
 
-    def _archive(self, archive: Archive) -> Download | None:
+    def _plan_archive(self, archive: Archive) -> Download | None:
         """Return the download of an archive; None if it exists."""
         path = self.downloads / archive.name
         if path.exists():
             return None
-        return Download(self._probed(archive.name, archive.bytes), path)
+        return Download(self._probe_url(archive.name, archive.bytes), path)
 
-    def _probed(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
+    def _probe_url(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
         """Return what the server says of a file; DownloadError if its size is not about the published one."""
-        remote = probe(f"{self.chosen.address}/{name}", stop)
+        remote = probe_url(f"{self.dataset.address}/{name}", stop)
         if not published / UNLIKE < remote.bytes < published * UNLIKE:
             raise DownloadError(
                 f"{remote.url} has {readable_bytes(remote.bytes)}, but about {readable_bytes(published)} are "
@@ -192,85 +192,86 @@ class _Fetch:
             )
         return remote
 
-    def _transfer(self, download: Download, archive: Archive) -> None:
-        left = download.left
-        print(f"downloading {download.remote.url}: {readable_bytes(left)} to go", flush=True)
-        with tqdm(total=left, unit="B", unit_scale=True, desc=archive.name, disable=None, smoothing=0.05) as bar:
+    def _download_archive(self, download: Download, archive: Archive) -> None:
+        size = download.missing_bytes
+        print(f"downloading {download.remote.url}: {readable_bytes(size)} to go", flush=True)
+        with tqdm(total=size, unit="B", unit_scale=True, desc=archive.name, disable=None, smoothing=0.05) as bar:
             download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
 
-    def _unpack(self, archive: Archive, journal: Journal, record: Part) -> None:
+    def _unpack_archive(self, archive: Archive, journal: Journal, record: Part) -> None:
         path = self.downloads / archive.name
         print(f"unpacking {path}", flush=True)
         with tqdm(unit="B", unit_scale=True, desc=archive.name, disable=None) as bar:
-            unpack(archive, path, journal, record, bar.update)
+            unpack_archive(archive, path, journal, record, bar.update)
 
     # -- single files
 
-    def _listing(self, folder: RemoteFolder) -> list[str]:
+    def _list_files(self, folder: RemoteFolder) -> list[str]:
         """Return the files of a remote folder that belong to the dataset, below its address."""
-        url, count = f"{self.chosen.address}/{folder.name}", self.chosen.counts[folder.name]
-        listed = read_small(f"{url}/files.txt", MOST_LIST_BYTES)
-        page = b"" if listed is not None else read_small(f"{url}/", MOST_LIST_BYTES) or b""
-        found = listed.split() if listed is not None else HREF.findall(page)
-        names = sorted({name for one in found if folder.pattern.fullmatch(name := one.decode("ascii", "replace"))})
-        if len(names) < (count or 1) or (self.chosen.name == FULL and len(names) != count):
+        url, count = f"{self.dataset.address}/{folder.name}", self.dataset.counts[folder.name]
+        listing = read_small(f"{url}/files.txt", MOST_LIST_BYTES)
+        page = b"" if listing is not None else read_small(f"{url}/", MOST_LIST_BYTES) or b""
+        entries = listing.split() if listing is not None else HREF.findall(page)
+        names = sorted({name for raw in entries if folder.pattern.fullmatch(name := raw.decode("ascii", "replace"))})
+        if len(names) < (count or 1) or (self.dataset.name == FULL and len(names) != count):
             raise DownloadError(
                 f"{url} lists {len(names):,} files of the dataset, expected {count or 1:,}; try another --url"
             )
         return [f"{folder.name}/{name}" for name in names[:count]]
 
-    def _files(self, names: Sequence[str], journal: Journal, record: Part) -> None:
+    def _download_files(self, names: Sequence[str], journal: Journal, record: Part) -> None:
         """Download single files, each into its place when it is complete, and record them; first those beside."""
-        for name in self.chosen.beside:
-            if journal.has((name,)):
+        for name in self.dataset.beside:
+            if journal.has_files((name,)):
                 continue
-            if (content := read_small(f"{self.chosen.address}/{name}", MOST_LIST_BYTES)) is None:
-                print(f"{self.chosen.address}/{name} is not there; going on without it", flush=True)
+            if (content := read_small(f"{self.dataset.address}/{name}", MOST_LIST_BYTES)) is None:
+                print(f"{self.dataset.address}/{name} is not there; going on without it", flush=True)
             else:
                 path = self.downloads / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole_file(path, content)
-                self._place(name, record)
-        missing = [name for name in names if not journal.has((name,))]
+                self._move_file(name, record)
+        missing = [name for name in names if not journal.has_files((name,))]
         if not missing:
             return
-        print(f"downloading {len(missing):,} files from {self.chosen.address}", flush=True)
+        print(f"downloading {len(missing):,} files from {self.dataset.address}", flush=True)
         stop = threading.Event()
         with tqdm(total=len(missing), unit=" files", desc=str(self.folder), disable=None, smoothing=0.05) as bar:
 
-            def done(name: str) -> None:
-                self._place(name, record)
+            def finish_file(name: str) -> None:
+                self._move_file(name, record)
                 bar.update()
 
-            in_threads(lambda name: self._file(name, stop), missing, self.args.connections, stop, done)
+            in_threads(lambda name: self._download_file(name, stop), missing, self.args.connections, stop, finish_file)
 
-    def _file(self, name: str, stop: threading.Event) -> None:
+    def _download_file(self, name: str, stop: threading.Event) -> None:
         """Download a single file, over one connection, unless it is there."""
         path = self.downloads / name
         if not path.exists():
-            published = next(one.bytes for one in self.chosen.folders if name.startswith(f"{one.name}/"))
-            Download(self._probed(name, published, stop), path).run(Transfer(1, QUIET, stop))
+            published = next(folder.bytes for folder in self.dataset.folders if name.startswith(f"{folder.name}/"))
+            Download(self._probe_url(name, published, stop), path).run(Transfer(1, QUIET, stop))
 
-    def _place(self, name: str, record: Part) -> None:
+    def _move_file(self, name: str, record: Part) -> None:
         """Move a complete file to its place in the dataset, and record it."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         entry = describe_file(self.downloads / name)
         (self.downloads / name).replace(path)
-        record.add({name: entry})
+        record.add_files({name: entry})
 
     # -- space and result
 
     def _check_space(self, archives: Sequence[tuple[Archive, Download | None]], journal: Journal, files: int) -> None:
         """Print what is to be downloaded; raise DownloadError unless the disk has space for it, packed and unpacked."""
-        done = sum(entry.bytes for entry in journal.finished.values())
-        each = max((folder.bytes for folder in self.chosen.folders), default=0.0)
-        to_load = sum(download.left for _, download in archives if download) + max(0.0, each * files - done)
-        unpacked = max(0.0, sum(archive.unpacked_bytes for archive, _ in archives) - done) if archives else 0.0
-        there = next(place for place in (self.folder.absolute(), *self.folder.absolute().parents) if place.exists())
-        free, needed = shutil.disk_usage(there).free, to_load + unpacked
+        bytes_done = sum(entry.bytes for entry in journal.finished.values())
+        bytes_per_file = max((folder.bytes for folder in self.dataset.folders), default=0.0)
+        packed = sum(download.missing_bytes for _, download in archives if download)
+        to_load = packed + max(0.0, bytes_per_file * files - bytes_done)
+        unpacked = max(0.0, sum(archive.unpacked_bytes for archive, _ in archives) - bytes_done) if archives else 0.0
+        base = next(path for path in (self.folder.absolute(), *self.folder.absolute().parents) if path.exists())
+        free, needed = shutil.disk_usage(base).free, to_load + unpacked
         print(
-            f"{self.folder}: {self.chosen.text} ({self.chosen.variant}); to download {readable_bytes(to_load)}, "
+            f"{self.folder}: {self.dataset.text} ({self.dataset.variant}); to download {readable_bytes(to_load)}, "
             f"disk space needed about {readable_bytes(needed)}, free {readable_bytes(free)}",
             flush=True,
         )
@@ -280,22 +281,22 @@ class _Fetch:
                 f"downloaded. {NO_SPACE_LEFT}"
             )
 
-    def _complete(self) -> Manifest:
+    def _complete_dataset(self) -> Manifest:
         """Write the manifest if all files are there, remove the archives, and return it."""
         journal = Journal(self.folder)
-        found = Counter(str(PurePosixPath(name).parent) for name in journal.finished)
-        for split, count in self.chosen.counts.items():
-            if (count is not None and found[split] != count) or not found[split]:
+        files_in = Counter(str(PurePosixPath(name).parent) for name in journal.finished)
+        for split, count in self.dataset.counts.items():
+            if (count is not None and files_in[split] != count) or not files_in[split]:
                 raise DownloadError(
-                    f"{self.folder}: {found[split]:,} files in {split}, but {count or 'some':,} are published; the "
+                    f"{self.folder}: {files_in[split]:,} files in {split}, but {count or 'some':,} are published; the "
                     "archives are kept"
                 )
-        manifest = journal.complete(msgspec.structs.replace(self.heading, files=len(journal.finished)))
+        manifest = journal.merge_parts(msgspec.structs.replace(self.heading, files=len(journal.finished)))
         if not self.args.keep:
             shutil.rmtree(self.downloads, ignore_errors=True)
         return manifest
 
-    def _report(self, manifest: Manifest) -> int:
+    def _report_result(self, manifest: Manifest) -> int:
         problems = verify_files(self.folder, manifest, checksum=False)
         if problems:
             raise DownloadError(
@@ -304,6 +305,6 @@ class _Fetch:
         counts = Counter(str(PurePosixPath(name).parent) for name in manifest.files)
         files = ", ".join(f"{count:,} files in {name}" for name, count in sorted(counts.items()))
         print(f"{self.folder} is complete: {files}")
-        print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.digest()}")
+        print(f"{readable_bytes(manifest.total_bytes)}, variant {manifest.variant}, digest {manifest.compute_digest()}")
         print(as_called(f"next: {self.command.next_step(self.folder)}"))
         return 0

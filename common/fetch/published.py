@@ -1,4 +1,4 @@
-"""What is known of published datasets: addresses, sizes, checksums; `<benchmark>/fetch.py` lists those of a benchmark.
+"""Published datasets: addresses, sizes, checksums; `<benchmark>/fetch.py` lists those of its benchmark.
 
 A dataset is archives, which are unpacked, or folders with a file for each sample, whose names the server lists.
 """
@@ -18,14 +18,14 @@ GB, TB = 10**9, 10**12
 class Archive:
     """A tar file, compressed or not, below the address of its dataset.
 
-    bytes, unpacked_bytes: about, as published. md5: as published, "" if there is none. place: returns the place of a
-    member below the dataset's folder; None leaves it out.
+    bytes, unpacked_bytes: about, as published. md5: as published, "" if there is none. dataset_path: returns the path
+    of a member below the dataset's folder; None leaves it out.
     """
 
     name: str
     bytes: float
     unpacked_bytes: float
-    place: Callable[[str], str | None]
+    dataset_path: Callable[[str], str | None]
     md5: str = ""
 
 
@@ -43,7 +43,7 @@ class Published:
     """A dataset, or a part of one under a name of its own.
 
     counts: files of each split, None where the number is not published. beside: files that may lie at the address, and
-    belong beside the splits. most: of each split, its first files by name; only of remote folders. notes: for users.
+    belong beside the splits. notes: for users.
     """
 
     name: str
@@ -62,27 +62,27 @@ class Published:
 
     @property
     def bytes(self) -> float:
-        """What is transferred, about."""
+        """The bytes to transfer, about."""
         folders = sum(folder.bytes * (self.counts[folder.name] or 0) for folder in self.folders)
         return sum(archive.bytes for archive in self.archives) + folders
 
-    def first(self, samples: int, shares: Mapping[str, int]) -> Published:
+    def take_first(self, samples: int, shares: Mapping[str, int]) -> Published:
         """Return the part with the first files of each split: `samples` divided by the split's share, rounded up."""
         counts = {split: -(-samples // share) for split, share in shares.items()}
         return replace(self, name=str(samples), text=f"the first {samples:,} samples by name", counts=counts)
 
 
 def by_name(pattern: str, folders: Mapping[str, str]) -> Callable[[str], str | None]:
-    """Return the `place` of members whose names match a pattern with the groups `folder` and `file`.
+    """Return the `dataset_path` of members whose names match a pattern with the groups `folder` and `file`.
 
     folders: the folder below the dataset for each `folder` of the archive; members of others are left out. A file keeps
     its own name and nothing else of its path, so that none can lead out of the dataset.
     """
     compiled = re.compile(pattern)
 
-    def place(member: str) -> str | None:
+    def dataset_path(member: str) -> str | None:
         match = compiled.search(member)
         folder = folders.get(match["folder"]) if match else None
         return f"{folder}/{match['file']}" if match and folder else None
 
-    return place
+    return dataset_path

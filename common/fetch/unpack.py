@@ -31,40 +31,42 @@ DAMAGED: Final = (
     *(tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError),  # of the bytes
     *(ValueError, OverflowError, RecursionError),  # of headers
 )
-"""What tarfile raises for a damaged archive: headers may have impossible numbers, or be too many in a row."""
+"""Errors of tarfile for a damaged archive: headers may have impossible numbers, or be too many in a row."""
 
 
-def unpack(archive: Archive, path: Path, journal: Journal, record: Part, told: Callable[[int], object]) -> None:
+def unpack_archive(
+    archive: Archive, path: Path, journal: Journal, record: Part, notify: Callable[[int], object]
+) -> None:
     """Unpack what belongs to the dataset, but for files that the journal has; each is recorded when it is complete.
 
-    told: gets the bytes of each file. DownloadError for a damaged archive, a member that is a link, two members for one
-    place, or more bytes than published.
+    notify: gets the bytes of each file. DownloadError for a damaged archive, a member that is a link, two members with
+    one path, or more bytes than published.
     """
-    left, taken = LARGER * archive.unpacked_bytes, set[str]()
+    bytes_left, names_seen = LARGER * archive.unpacked_bytes, set[str]()
     with _errors_named(path), tarfile.open(path, "r:*") as members:
         for number, member in enumerate(iter(members.next, None)):
             members.members.clear()  # type: ignore[attr-defined]  # or it would keep half a million of them
-            place = archive.place(member.name)
+            name = archive.dataset_path(member.name)
             if number >= MOST_MEMBERS:
                 raise DownloadError(f"{path}: more than {MOST_MEMBERS:,} members; this is not the published archive")
-            if place is None or member.isdir():
+            if name is None or member.isdir():
                 continue
             source = members.extractfile(member) if member.isreg() else None
             if source is None:
                 raise DownloadError(f"{path}: {member.name} is a link or a device; expected a file. It is not unpacked")
-            left -= member.size
-            if place in taken or left < 0:
-                what = f"there are two of {place}" if place in taken else "it unpacks to twice its published size"
-                raise DownloadError(f"{path}: {what}; this is not the published archive")
-            taken.add(place)
-            if not journal.has((place,)):
-                record.add({place: _write(source, journal.folder / place)})
-            told(member.size)
-    if not taken:
+            bytes_left -= member.size
+            if name in names_seen or bytes_left < 0:
+                problem = f"there are two of {name}" if name in names_seen else "it unpacks to twice its published size"
+                raise DownloadError(f"{path}: {problem}; this is not the published archive")
+            names_seen.add(name)
+            if not journal.has_files((name,)):
+                record.add_files({name: _write_file(source, journal.folder / name)})
+            notify(member.size)
+    if not names_seen:
         raise DownloadError(f"{path} has no file of the dataset; this is not the published archive")
 
 
-def _write(source: IO[bytes], path: Path) -> ManifestEntry:
+def _write_file(source: IO[bytes], path: Path) -> ManifestEntry:
     """Write a file whole or not at all; return its size and checksum."""
     digest, size = hashlib.sha256(), 0
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +83,6 @@ def _errors_named(path: Path) -> Iterator[None]:
         yield
     except DAMAGED as error:
         raise DownloadError(
-            f"{path} is damaged, or no tar file: {error or 'it ends too early'}; what was unpacked is kept. Remove it, "
+            f"{path} is damaged, or no tar file: {error or 'it ends too early'}; unpacked files are kept. Remove it, "
             "and run the command again, which downloads it"
         ) from error

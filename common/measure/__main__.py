@@ -21,8 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.SUMMARY, description=module.DESCRIPTION))
-    given = parser.parse_args(argv)
-    return run_stoppable(lambda: COMMANDS[given.command].run(given), (OSError, LaunchError))
+    arguments = parser.parse_args(argv)
+    return run_stoppable(lambda: COMMANDS[arguments.command].run(arguments), (OSError, LaunchError))
 
 
 if __name__ == "__main__":

@@ -72,39 +72,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Write the workload."""
-    if not 0 < given.au <= 1:
-        raise UsageError(f"--au is {given.au:g}; expected a share, above 0 and at most 1")
-    if given.output.exists():
-        raise UsageError(f"-o {given.output}: the file already exists; name another")
-    if not given.output.parent.is_dir():
-        raise UsageError(f"-o {given.output}: there is no folder {given.output.parent}; make it first")
-    measurement = read_measurement(given.fom)
-    files = scan(given.data / "train")
-    text = yaml.safe_dump(workload(measurement, files, given), sort_keys=False)
-    write_whole_file(given.output, f"{_head(measurement, files)}\n{text}")
+    if not 0 < arguments.au <= 1:
+        raise UsageError(f"--au is {arguments.au:g}; expected a share, above 0 and at most 1")
+    if arguments.output.exists():
+        raise UsageError(f"-o {arguments.output}: the file already exists; name another")
+    if not arguments.output.parent.is_dir():
+        raise UsageError(f"-o {arguments.output}: there is no folder {arguments.output.parent}; make it first")
+    measurement = read_measurement(arguments.fom)
+    files = scan_files(arguments.data / "train")
+    text = yaml.safe_dump(build_workload(measurement, files, arguments), sort_keys=False)
+    write_whole_file(arguments.output, f"{_format_header(measurement, files)}\n{text}")
     size = f"{files.sample_bytes:,.0f} ± {files.sample_bytes_stdev:,.0f} bytes"
-    print(f"{given.output}: {files.count:,} files of {files.format.name}, {files.samples_per_file:,} × {size} in each")
+    print(
+        f"{arguments.output}: {files.count:,} files of {files.format.name}, {files.samples_per_file:,} × {size} in each"
+    )
     return 0
 
 
-def scan(folder: Path) -> Files:
+def scan_files(folder: Path) -> Files:
     """Return what is in the folder of training files; UsageError for what DLIO cannot emulate."""
     try:
         entries = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(folder) if entry.is_file())
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}; expected a folder of training files") from error
-    found = {kind: [entry for entry in entries if entry[0].endswith(kind.ending)] for kind in FORMATS}
-    there = [kind for kind in FORMATS if found[kind]]
-    if len(there) != 1:
+    entries_of = {kind: [entry for entry in entries if entry[0].endswith(kind.ending)] for kind in FORMATS}
+    formats = [kind for kind in FORMATS if entries_of[kind]]
+    if len(formats) != 1:
         endings = ", ".join(kind.ending for kind in FORMATS)
-        what = " and ".join(kind.ending for kind in there) or f"none among its {len(entries):,} files"
-        raise UsageError(f"{folder}: expected files of one format that DLIO can emulate ({endings}); found {what}")
-    kind = there[0]
-    names, sizes = zip(*found[kind], strict=True)
+        actual = " and ".join(kind.ending for kind in formats) or f"none among its {len(entries):,} files"
+        raise UsageError(f"{folder}: expected files of one format that DLIO can emulate ({endings}); found {actual}")
+    kind = formats[0]
+    names, sizes = zip(*entries_of[kind], strict=True)
     for name in {names[0], names[sizes.index(min(sizes))]}:
-        _expect(kind, folder / name)
+        _check_content(kind, folder / name)
     if kind.ending != ".lmdb":
         return Files(kind, len(sizes), 1, fmean(sizes), pstdev(sizes))
     samples = sum(_lmdb_entries(folder / name) for name in names)
@@ -113,7 +115,7 @@ def scan(folder: Path) -> Files:
     return Files(kind, len(names), round(samples / len(names)), sum(sizes) / samples, 0.0)
 
 
-def workload(measurement: Measurement, files: Files, given: argparse.Namespace) -> dict[str, Any]:
+def build_workload(measurement: Measurement, files: Files, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the sections of the workload. A step's time is that of the measurement without its waiting for data."""
     mean, stdev = round(files.sample_bytes), round(files.sample_bytes_stdev)
     computing_s = max(0.0, measurement.median_step_ms - measurement.waiting_ms) / 1000
@@ -134,16 +136,16 @@ def workload(measurement: Measurement, files: Files, given: argparse.Namespace) 
         "reader": {
             "data_loader": files.format.loader,
             "batch_size": max(1, round(measurement.batch / measurement.units)),
-            "read_threads": given.read_threads,
+            "read_threads": arguments.read_threads,
             "file_shuffle": "seed",
             "sample_shuffle": "seed",
         },
-        "train": {"epochs": given.epochs, "computation_time": round(computing_s, 6)},
-        "metric": {"au": given.au},
+        "train": {"epochs": arguments.epochs, "computation_time": round(computing_s, 6)},
+        "metric": {"au": arguments.au},
     }
 
 
-def _head(measurement: Measurement, files: Files) -> str:
+def _format_header(measurement: Measurement, files: Files) -> str:
     lines = [
         f"# A workload for DLIO, from a measurement of {measurement.date}. As DIR/workload/NAME.yaml it is run by",
         "# `dlio_benchmark --config-dir DIR workload=NAME`. DLIO generates its own files in data_folder.",
@@ -153,18 +155,18 @@ def _head(measurement: Measurement, files: Files) -> str:
     return "\n".join(lines)
 
 
-def _expect(kind: Format, path: Path) -> None:
+def _check_content(kind: Format, path: Path) -> None:
     """Raise UsageError if a file is not what its ending says."""
     with path.open("rb") as file:
         head = file.read(24)
     size = path.stat().st_size
-    right = {
+    right_heads = {
         ".tfrecord": head[:2] == GZIP or (len(head) >= 12 and struct.unpack("<Q", head[:8])[0] + 16 == size),
         ".lmdb": head[16:20] == LMDB_MAGIC,
     }
-    if not right.get(kind.ending, head.startswith(b"\x89HDF\r\n\x1a\n")):
-        what = "a TFRecord of one sample" if kind.ending == ".tfrecord" else f"a whole file of {kind.ending[1:]}"
-        raise UsageError(f"{path}: not {what}, as its ending says; fetch or make it again")
+    if not right_heads.get(kind.ending, head.startswith(b"\x89HDF\r\n\x1a\n")):
+        expected = "a TFRecord of one sample" if kind.ending == ".tfrecord" else f"a whole file of {kind.ending[1:]}"
+        raise UsageError(f"{path}: not {expected}, as its ending says; fetch or make it again")
 
 
 def _lmdb_entries(path: Path) -> int:

@@ -34,7 +34,7 @@ SYNTHETIC: Final = "synthetic"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureOfMerit:
-    """What a measurement or a training found.
+    """The result of a measurement or a training.
 
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
     samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: of which variant.
@@ -66,24 +66,24 @@ class FigureOfMerit:
                 raise ValueError(f"{name}: expected numbers; got none")
             for number in value if isinstance(value, tuple) else (value,):
                 if isinstance(number, int | float) and not isinstance(number, bool):
-                    _check(name, number)
+                    _check_range(name, number)
 
     @property
     def line(self) -> str:
         """The line on standard output. Tools parse it: the order stays, and new pairs come at the end."""
         return (
             f"FOM {self.benchmark} samples/s {self.samples_per_s:.6g} units {self.units} batch {self.batch} "
-            f"dtype {self.dtype} spread {self.spread:.3f}{self._more}"
+            f"dtype {self.dtype} spread {self.spread:.3f}{self._further_pairs}"
         )
 
     @property
-    def _more(self) -> str:
+    def _further_pairs(self) -> str:
         """The pairs that follow; the energy is that of a meter of whole nodes."""
         if self.energy_scope != NODE or self.samples_per_j is None:
             return ""
         return f" joules {self.energy_j:.6g} samples/J {self.samples_per_j:.4g}"
 
-    def write(self, path: Path) -> None:
+    def write_file(self, path: Path) -> None:
         """Write the file; an earlier one is replaced."""
         kind = TRAINING if isinstance(self, TrainedRun) else MEASUREMENT
         content = {"format": FORMAT, "kind": kind, "mlperf_result": False, **asdict(self)}
@@ -93,7 +93,7 @@ class FigureOfMerit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement(FigureOfMerit):
-    """What a measurement of training steps found; samples_per_s and spread are by their times.
+    """The result of measured training steps; samples_per_s and spread are by their times.
 
     step_ms: of each measured step, on the slowest rank. wait_share: part of the time in which that rank waited for data
     that waited most. memory_bytes: the most that a rank used, of its accelerator or else of main memory. flop_per_step,
@@ -125,7 +125,7 @@ class Measurement(FigureOfMerit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedRun(FigureOfMerit):
-    """What a training found; samples_per_s and spread are by the epochs, without their evaluations.
+    """The result of a training; samples_per_s and spread are by the epochs, without their evaluations.
 
     minutes: from run_start to run_stop, as logged. quality: of the last evaluation.
     """
@@ -138,16 +138,16 @@ class TrainedRun(FigureOfMerit):
     target_met: bool
 
     @property
-    def _more(self) -> str:
-        energy = super(TrainedRun, self)._more
+    def _further_pairs(self) -> str:
+        energy = super(TrainedRun, self)._further_pairs
         return f" minutes {self.minutes:.4g} epochs {self.epochs} quality {self.quality:.6g}{energy}"
 
 
 def read_measurement(path: Path) -> Measurement:
-    """Return what a file says; UsageError with file, key and what was expected if no measurement has written it."""
+    """Return the measurement in a file; UsageError with file, key and what was expected if there is none."""
     expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
     try:
-        content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES), parse_constant=_refused)
+        content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES), parse_constant=_refuse_constant)
     except RefusedFileError as error:
         raise UsageError(f"{path} cannot be read: it {error.reason}") from None
     except OSError as error:
@@ -156,8 +156,8 @@ def read_measurement(path: Path) -> Measurement:
         raise UsageError(f"{path}: this is not JSON; {expected}") from None
     if not isinstance(content, dict) or content.pop("kind", None) != MEASUREMENT:
         raise UsageError(f"{path} has no measurement; {expected}")
-    if (found := content.pop("format", None)) != FORMAT:
-        raise UsageError(f"{path}: format is {str(found)[:20]!r}, this suite reads {FORMAT}; measure again")
+    if (version := content.pop("format", None)) != FORMAT:
+        raise UsageError(f"{path}: format is {str(version)[:20]!r}, this suite reads {FORMAT}; measure again")
     content.pop("mlperf_result", None)
     try:
         return rebuild(Measurement, content, str(path))
@@ -165,12 +165,12 @@ def read_measurement(path: Path) -> Measurement:
         raise UsageError(f"{error}; {expected}") from None
 
 
-def _check(name: str, value: float) -> None:
+def _check_range(name: str, value: float) -> None:
     """Raise ValueError unless the number of a field can be right."""
     low = LOWEST.get(name, 0.0)
     if not low <= value <= MOST:  # also for NaN
         raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {value!r:.20}")
 
 
-def _refused(text: str) -> None:
+def _refuse_constant(text: str) -> None:
     raise ValueError(text)

@@ -1,4 +1,4 @@
-"""How many bytes the operations of a step read and write."""
+"""The bytes that the operations of a step read and write."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def bytes_touched(work: Callable[[], object]) -> int:
     Memory moves less where caches keep what one operation leaves to the next, and more where one reads twice. Kernels
     of Triton are not seen.
     """
-    with _Touched() as counter:
+    with _ByteCounter() as counter:
         work()
     return int(counter.total)
 
 
-class _Touched(TorchDispatchMode):
+class _ByteCounter(TorchDispatchMode):
     """Adds up the bytes of what is called inside it; views and new memory cost nothing, and filling reads nothing."""
 
     total = 0
@@ -32,5 +32,5 @@ class _Touched(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if not func.is_view and name != "_unsafe_view" and "empty" not in name:
             touched = tree_leaves(result if name in ("fill_", "zero_") else (args, kwargs, result))
-            self.total += sum(one.nbytes for one in touched if isinstance(one, Tensor) and not one.is_sparse)
+            self.total += sum(leaf.nbytes for leaf in touched if isinstance(leaf, Tensor) and not leaf.is_sparse)
         return result

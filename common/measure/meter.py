@@ -1,4 +1,4 @@
-"""What training steps use: time by its kind, bytes read and reduced."""
+"""The use of resources by training steps: time by its kind, bytes read and reduced."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class StepUse(NamedTuple):
     bytes_reduced: int
 
 
-class _Made(NamedTuple):
+class _MeasuredStep(NamedTuple):
     """A step of this rank, which an accelerator may not have finished yet."""
 
-    whole: Span
+    span: Span
     waited_s: float
     communication: Span
-    sent: int
+    bytes_sent: int
 
     @property
     def use(self) -> StepUse:
-        return StepUse(self.whole.seconds, self.waited_s, self.communication.seconds, self.sent)
+        return StepUse(self.span.seconds, self.waited_s, self.communication.seconds, self.bytes_sent)
 
 
 class RankUse(NamedTuple):
@@ -76,11 +76,11 @@ class Meter:
     def __init__(self, dist: Dist) -> None:
         self.dist = dist
         dist.traffic = self._traffic = Traffic(dist.device)
-        self._steps: list[_Made] = []
+        self._steps: list[_MeasuredStep] = []
         self._own_s = 0.0
-        self.start()
+        self.clear_steps()
 
-    def start(self) -> None:
+    def clear_steps(self) -> None:
         """Forget the steps so far."""
         self._steps.clear()
         self._own_s = self._traffic.own_s = 0.0
@@ -88,50 +88,50 @@ class Meter:
         self._cpu_s = time.process_time()
         self._reads = process_reads()
 
-    def step(self, step: Callable[[], float]) -> None:
+    def run_step(self, step: Callable[[], float]) -> None:
         """Make a step, which returns the seconds that it waited for data. An accelerator is not waited for."""
-        begin = stamp(self.dist.device)
-        waited = step()
-        end = stamp(self.dist.device)
-        own = time.thread_time()
-        self._steps.append(_Made(Span(begin, end), waited, *self._traffic.taken()))
-        self._own_s += time.thread_time() - own
+        begin_stamp = stamp(self.dist.device)
+        waited_s = step()
+        end_stamp = stamp(self.dist.device)
+        own_begin_s = time.thread_time()
+        self._steps.append(_MeasuredStep(Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
+        self._own_s += time.thread_time() - own_begin_s
 
     def last_s(self) -> float:
         """Return how long the last step took, in seconds, once the accelerator has finished it."""
-        self._finish()
-        return self._steps[-1].whole.seconds
+        self._finish_steps()
+        return self._steps[-1].span.seconds
 
-    def use(self) -> Use:
+    def gather_use(self) -> Use:
         """Return what the steps of all ranks used. A collective call."""
-        self._finish()
+        self._finish_steps()
         cpu_s = time.process_time() - self._cpu_s
         own_s = self._own_s + self._traffic.own_s
-        steps = [made.use for made in self._steps]
-        return combined(self.dist.gather_objects(RankUse(steps, _since(self._reads), cpu_s, own_s)))
+        steps = [step.use for step in self._steps]
+        return combine_ranks(self.dist.gather_objects(RankUse(steps, _bytes_since(self._reads), cpu_s, own_s)))
 
-    def _finish(self) -> None:
+    def _finish_steps(self) -> None:
         if self.dist.device.type != "cpu":
             torch.accelerator.synchronize(self.dist.device)
 
 
-def combined(ranks: Sequence[RankUse]) -> Use:
+def combine_ranks(ranks: Sequence[RankUse]) -> Use:
     """Return the use of all ranks."""
     steps = list(zip(*(rank.steps for rank in ranks), strict=True))
-    times = [max(one.seconds for one in step) for step in steps]
-    waiting = [max(one.waiting_s for one in step) for step in steps]
-    communicating = [min(one.communicating_s for one in step) for step in steps]
+    times = [max(use.seconds for use in step) for step in steps]
+    waiting = [max(use.waiting_s for use in step) for step in steps]
+    communicating = [min(use.communicating_s for use in step) for step in steps]
     parts = zip(times, waiting, communicating, strict=True)
-    read = [sum(column) / len(steps) for column in zip(*(rank.read for rank in ranks if rank.read), strict=True)]
+    bytes_read = [sum(column) / len(steps) for column in zip(*(rank.read for rank in ranks if rank.read), strict=True)]
     return Use(
         times=times,
         waiting_s=waiting,
         communicating_s=communicating,
-        computing_s=[max(0.0, whole - wait - sent) for whole, wait, sent in parts],
+        computing_s=[max(0.0, total - wait - sent) for total, wait, sent in parts],
         wait_share=max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
-        bytes_read=read[0] if read else None,
-        stored_bytes=read[1] if read else None,
-        bytes_reduced=fmean(one.bytes_reduced for step in steps for one in step),
+        bytes_read=bytes_read[0] if bytes_read else None,
+        stored_bytes=bytes_read[1] if bytes_read else None,
+        bytes_reduced=fmean(use.bytes_reduced for step in steps for use in step),
         cpu_s=sum(rank.cpu_s for rank in ranks) / len(steps),
         own_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
     )
@@ -159,11 +159,11 @@ def process_reads() -> Reads | None:
         text = READS.read_text(encoding="ascii")
     except OSError:
         return None
-    found = dict(line.split(": ") for line in text.splitlines())
-    return Reads(int(found["rchar"]), int(found["read_bytes"]), len(text))
+    counters = dict(line.split(": ") for line in text.splitlines())
+    return Reads(int(counters["rchar"]), int(counters["read_bytes"]), len(text))
 
 
-def _since(before: Reads | None) -> tuple[int, int] | None:
+def _bytes_since(before: Reads | None) -> tuple[int, int] | None:
     now = process_reads()
     if before is None or now is None:
         return None

@@ -39,7 +39,7 @@ ENOUGH: Final = 20_480
 class PaddedConv3d(nn.Conv3d):
     """A convolution with padding "same" that gives torch an input thinner than the kernel with its zeros, on a CPU.
 
-    former: the convolution for which it stands, and whose parameters it takes over; cubic kernel, stride 1.
+    former: the convolution that it replaces, taking over the parameters; cubic kernel, stride 1.
     """
 
     def __init__(self, former: nn.Conv3d) -> None:
@@ -51,38 +51,39 @@ class PaddedConv3d(nn.Conv3d):
         size = self.kernel_size[0]
         if x_BCDHW.device.type != "cpu" or min(x_BCDHW.shape[2:]) >= size:
             return super().forward(x_BCDHW)
-        return F.conv3d(F.pad(x_BCDHW, Reach.of(size) * 3), self.weight, self.bias)
+        return F.conv3d(F.pad(x_BCDHW, Reach.of_kernel(size) * 3), self.weight, self.bias)
 
 
-def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) -> Tensor:
+def convolve_padded(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) -> Tensor:
     """Return the convolution of x (B, C, D, H, W) with zeros around it, channels last in memory."""
     if _is_slow(x, weight, pads):
-        halves, left = _halves(x, weight, pads)
-        return _whole(convolved(halves, weight, bias, left))
+        halves, left = _split_sample(x, weight, pads)
+        return _join_halves(convolve_padded(halves, weight, bias, left))
     flat = _flat_axes(x, weight)
-    even, (x, weight) = _even(x, weight, pads, flat), (one.squeeze(flat) for one in (x, weight))
+    even, (x, weight) = _even_padding(x, weight, pads, flat), (tensor.squeeze(flat) for tensor in (x, weight))
     y = CONVOLUTIONS[3 - len(flat)](x if even else F.pad(x, _all_pads(pads, flat)), weight, bias, padding=even or 0)
-    return _unsqueezed(y, flat).contiguous(memory_format=torch.channels_last_3d)
+    return _restore_axes(y, flat).contiguous(memory_format=torch.channels_last_3d)
 
 
-def gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wanted: tuple[bool, ...]) -> list[Any]:
-    """Return the gradients of `convolved` by x, weight and bias, those that are wanted; by_y: channels last."""
+def compute_gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wanted: tuple[bool, ...]) -> list[Any]:
+    """Return the gradients of `convolve_padded` by x, weight and bias, those that are wanted; by_y: channels last."""
     if _is_slow(x, weight, pads):
-        halves, left = _halves(x, weight, pads)
-        by_halves, *others = gradients(_as_two(by_y), halves, weight, left, wanted)
-        return [None if by_halves is None else _added(by_halves, x, pads[0]), *others]
+        halves, left = _split_sample(x, weight, pads)
+        by_halves, *others = compute_gradients(_split_outputs(by_y), halves, weight, left, wanted)
+        return [None if by_halves is None else _add_halves(by_halves, x, pads[0]), *others]
     flat = _flat_axes(x, weight)
-    even, (by_y, small, weight) = _even(x, weight, pads, flat), (one.squeeze(flat) for one in (by_y, x, weight))
+    even = _even_padding(x, weight, pads, flat)
+    by_y, small, weight = (tensor.squeeze(flat) for tensor in (by_y, x, weight))
     padded = small if even else F.pad(small, _all_pads(pads, flat))
     ones, zeros = [1] * (small.ndim - 2), [0] * (small.ndim - 2)
-    found = torch.ops.aten.convolution_backward(
+    results = torch.ops.aten.convolution_backward(
         by_y, padded, weight, [len(weight)], ones, even or zeros, ones, False, zeros, 1, wanted
     )
-    by_x, by_weight = (_unsqueezed(one, flat) if one is not None else None for one in found[:2])
+    by_x, by_weight = (_restore_axes(tensor, flat) if tensor is not None else None for tensor in results[:2])
     if by_x is not None and not even:
         for axis, (before, _) in enumerate(pads, 2):
             by_x = by_x.narrow(axis, before, x.shape[axis])
-    return [by_x, by_weight, found[2]]
+    return [by_x, by_weight, results[2]]
 
 
 # -- without axes of one voxel -------------------------------------------------------------------------------
@@ -93,14 +94,14 @@ def _flat_axes(x: Tensor, weight: Tensor) -> tuple[int, ...]:
     return tuple(axis for axis in (2, 3) if x.shape[axis] == 1 == weight.shape[axis])
 
 
-def _unsqueezed(found: Tensor, flat: tuple[int, ...]) -> Tensor:
+def _restore_axes(tensor: Tensor, flat: tuple[int, ...]) -> Tensor:
     """Return a tensor with the axes that were left out."""
     for axis in flat:
-        found = found.unsqueeze(axis)
-    return found
+        tensor = tensor.unsqueeze(axis)
+    return tensor
 
 
-def _even(x: Tensor, weight: Tensor, pads: Pads, flat: tuple[int, ...]) -> list[int] | None:
+def _even_padding(x: Tensor, weight: Tensor, pads: Pads, flat: tuple[int, ...]) -> list[int] | None:
     """Return the zeros on either side along the axes that are left; None: torch must get the input with its zeros."""
     left = [(axis, *pair) for axis, pair in enumerate(pads, 2) if axis not in flat]
     fits = all(before == after and x.shape[axis] >= weight.shape[axis] for axis, before, after in left)
@@ -124,25 +125,25 @@ def _is_slow(x: Tensor, weight: Tensor, pads: Pads) -> bool:
     return plain and halves and batch == 1 and channels * depth * height <= ENOUGH
 
 
-def _halves(x: Tensor, weight: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
+def _split_sample(x: Tensor, weight: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
     """Return one sample as two, for the first and for the last half of the outputs, and the zeros still to add."""
     padded, half = F.pad(x, [0, 0, 0, 0, *pads[0]]), x.shape[2] // 2
     pair = torch.cat((padded[:, :, : half + weight.shape[2] - 1], padded[:, :, half:]))
     return pair.contiguous(memory_format=torch.channels_last_3d), ((0, 0), *pads[1:])
 
 
-def _as_two(y: Tensor) -> Tensor:
+def _split_outputs(y: Tensor) -> Tensor:
     """Return the halves of one sample's outputs as two samples, in the same memory."""
     y_DHWC = y.permute(0, 2, 3, 4, 1)[0]
     return y_DHWC.unflatten(0, (2, -1)).permute(0, 4, 1, 2, 3)
 
 
-def _whole(halves: Tensor) -> Tensor:
+def _join_halves(halves: Tensor) -> Tensor:
     """Return the outputs of the halves as those of one sample, in the same memory."""
     return halves.permute(0, 2, 3, 4, 1).flatten(0, 1)[None].permute(0, 4, 1, 2, 3)
 
 
-def _added(by_halves: Tensor, x: Tensor, pad: tuple[int, int]) -> Tensor:
+def _add_halves(by_halves: Tensor, x: Tensor, pad: tuple[int, int]) -> Tensor:
     """Return the gradient by x from those by its halves, which have planes in common."""
     first, last = by_halves.permute(0, 2, 3, 4, 1)
     depth = x.shape[2]

@@ -23,7 +23,7 @@ HERE: Final[Offset] = (0, 0)
 
 
 class Reach(NamedTuple):
-    """How many voxels a kernel reaches before and after its output, along each axis.
+    """The voxels that a kernel reaches before and after its output, along each axis.
 
     An even kernel reaches farther after it, as "same" of torch and Keras pads.
     """
@@ -32,27 +32,27 @@ class Reach(NamedTuple):
     after: int
 
     @classmethod
-    def of(cls, kernel_size: int) -> Reach:
+    def of_kernel(cls, kernel_size: int) -> Reach:
         """Return the reach of a kernel of this size."""
         return cls((kernel_size - 1) // 2, kernel_size // 2)
 
-    def rows(self, offset: int) -> int | None:
+    def halo_rows(self, offset: int) -> int | None:
         """Return how many voxels the halo has on this side; None: as many as the block."""
         return {-1: self.before, 0: None, 1: self.after}[offset]
 
-    def source(self, offset: int) -> slice:
-        """Return the voxels of a block that a neighbour needs, to which the block is at this offset."""
+    def source_slice(self, offset: int) -> slice:
+        """Return the voxels of a block that a neighbour needs which has the block at this offset."""
         return {-1: slice(-self.before, None), 0: slice(None), 1: slice(0, self.after)}[offset]
 
-    def target(self, offset: int) -> slice:
+    def target_slice(self, offset: int) -> slice:
         """Return the outputs that depend on the halo at this offset."""
         return {-1: slice(0, self.before), 0: slice(None), 1: slice(-self.after, None)}[offset]
 
-    def weights(self, offset: int) -> slice:
+    def kernel_slice(self, offset: int) -> slice:
         """Return the part of the kernel that meets this halo."""
         return {-1: slice(0, self.before), 0: slice(None), 1: slice(self.before + 1, None)}[offset]
 
-    def padding(self, offset: int) -> tuple[int, int]:
+    def halo_padding(self, offset: int) -> tuple[int, int]:
         """Return the zeros before and after this halo with which that part of the kernel makes those outputs."""
         return {-1: (0, self.before - 1), 0: (self.before, self.after), 1: (self.after - 1, 0)}[offset]
 
@@ -62,10 +62,10 @@ NONE: Final = Reach(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A grid of ranks. extents: along D and H. place: of this rank, numbered along H first."""
+    """A grid of ranks. extents: along D and H. rank: this one, numbered along H first."""
 
     extents: tuple[int, int]
-    place: int = 0
+    rank: int = 0
 
     @property
     def ranks(self) -> int:
@@ -75,16 +75,16 @@ class Grid:
     @property
     def coordinates(self) -> tuple[int, int]:
         """The coordinates of this rank."""
-        return divmod(self.place, self.extents[1])
+        return divmod(self.rank, self.extents[1])
 
-    def neighbours(self) -> Iterator[tuple[Offset, int]]:
-        """Yield the offset and the place of each neighbour, diagonal ones too."""
+    def list_neighbours(self) -> Iterator[tuple[Offset, int]]:
+        """Yield the offset and the rank of each neighbour, diagonal ones too."""
         for offset in product((-1, 0, 1), (-1, 0, 1)):
             d, h = self.coordinates[0] + offset[0], self.coordinates[1] + offset[1]
             if offset != HERE and 0 <= d < self.extents[0] and 0 <= h < self.extents[1]:
                 yield offset, d * self.extents[1] + h
 
-    def block(self, sides: Sequence[int], reach: Reach = NONE) -> Block:
+    def own_block(self, sides: Sequence[int], reach: Reach = NONE) -> Block:
         """Return this rank's block of samples with these sides (D, H, …), which the extents divide, with its halo."""
         ranges = []
         for side, extent, own in zip(sides, self.extents, self.coordinates, strict=False):
@@ -92,9 +92,9 @@ class Grid:
             ranges.append((max(0, own * share - reach.before), min(side, (own + 1) * share + reach.after)))
         return Block(tuple(sides), *ranges)
 
-    def blocks(self, sides: Sequence[int]) -> list[Block]:
+    def all_blocks(self, sides: Sequence[int]) -> list[Block]:
         """Return the blocks of all ranks, without halos."""
-        return [Grid(self.extents, place).block(sides) for place in range(self.ranks)]
+        return [Grid(self.extents, rank).own_block(sides) for rank in range(self.ranks)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,12 @@ class Block:
         """The block in the first two axes of the array."""
         return slice(*self.d), slice(*self.h)
 
-    def runs(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def split_runs(self, values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Yield where each run of the block begins in the array, and its part of the block's values (n,)."""
         row = prod(self.shape[2:])
         plane, length = self.shape[1] * row, (self.h[1] - self.h[0]) * row
         if length == plane:
             yield self.d[0] * plane, values
             return
-        for place, d in enumerate(range(*self.d)):
-            yield d * plane + self.h[0] * row, values[place * length : (place + 1) * length]
+        for index, d in enumerate(range(*self.d)):
+            yield d * plane + self.h[0] * row, values[index * length : (index + 1) * length]

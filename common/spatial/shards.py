@@ -1,4 +1,4 @@
-"""Weights of which each rank of a group has a part: a dense layer after blocks of samples, and its optimizer.
+"""Weights that the ranks of a group divide: a dense layer after blocks of samples, and its optimizer.
 
 The features of a sample are divided among the ranks that share it, and so are the columns of the first dense layer's
 weight: each rank computes what its features contribute, and one small sum makes the output, the same on all ranks.
@@ -29,7 +29,7 @@ _SHARD: Final = "shard"
 
 
 class Shard:
-    """Which columns of a weight a rank has.
+    """The columns of a weight that a rank has.
 
     columns: (S, F / S), those of each rank. group: the ranks that have the others; peers: those that have the same.
     """
@@ -38,14 +38,14 @@ class Shard:
         self.columns, self.group, self.peers = columns, group, peers
         self.own_columns = columns[group.rank]
 
-    def whole(self, part: Tensor) -> Tensor:
-        """Return the tensor (O, F) of which each rank has a part (O, F / S). A collective call of the group."""
+    def gather_whole(self, part: Tensor) -> Tensor:
+        """Return the tensor (O, F) from the ranks' parts (O, F / S). A collective call of the group."""
         parts = torch.stack(self.group.all_gather(part), 1)
-        found = parts.new_empty(len(part), self.columns.numel())
-        found[:, self.columns] = parts
-        return found
+        whole = parts.new_empty(len(part), self.columns.numel())
+        whole[:, self.columns] = parts
+        return whole
 
-    def own(self, whole: Tensor) -> Tensor:
+    def take_own(self, whole: Tensor) -> Tensor:
         """Return this rank's part of a tensor (O, F), as a tensor of its own."""
         return whole[:, self.own_columns.to(whole.device)]
 
@@ -60,8 +60,8 @@ class Shard:
 
 def shard_of(parameter: Tensor) -> Shard | None:
     """Return which part of a weight the parameter is; None: all of it."""
-    found: Shard | None = getattr(parameter, _SHARD, None)
-    return found
+    shard: Shard | None = getattr(parameter, _SHARD, None)
+    return shard
 
 
 def whole_size(parameter: Tensor) -> int:
@@ -74,16 +74,16 @@ def whole_size(parameter: Tensor) -> int:
 
 
 class ShardedLinear(nn.Linear):
-    """A dense layer of which each rank has the columns for its features.
+    """A dense layer whose columns the ranks divide, each with those for its features.
 
-    former: the layer on one device. gathered: all ranks have all features, of which each uses its own.
+    former: the layer on one device. gathered: all ranks have all features, and each uses its own.
     """
 
     def __init__(self, former: nn.Linear, shard: Shard, *, gathered: bool) -> None:
         super().__init__(len(shard.own_columns), former.out_features, device="meta")
         self.shard, self.gathered = shard, gathered
         self.bias = former.bias
-        self.weight = nn.Parameter(shard.own(former.weight.detach()))
+        self.weight = nn.Parameter(shard.take_own(former.weight.detach()))
         setattr(self.weight, _SHARD, shard)
 
     def forward(self, x_BF: Tensor) -> Tensor:
@@ -95,12 +95,12 @@ class ShardedLinear(nn.Linear):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[f"{prefix}weight"] = self.shard.whole(self.weight.detach())
+        destination[f"{prefix}weight"] = self.shard.gather_whole(self.weight.detach())
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
         name = f"{prefix}weight"
         if self.shard.is_whole(state_dict.get(name)):
-            state_dict = {**state_dict, name: self.shard.own(state_dict[name])}
+            state_dict = {**state_dict, name: self.shard.take_own(state_dict[name])}
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
@@ -135,11 +135,11 @@ class _Own(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, shard: Shard) -> Tensor:
         ctx.shard = shard
-        return shard.own(x)
+        return shard.take_own(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.shard.whole(gradient), None
+        return ctx.shard.gather_whole(gradient), None
 
 
 # -- gradients and optimizers --------------------------------------------------------------------------------
@@ -153,54 +153,54 @@ def share_weights(model: nn.Module, dist: Dist) -> None:
             (shard.peers if shard else dist).broadcast(parameter)
 
 
-def norms(parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
+def tensor_norms(parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of a tensor like each parameter (T,), those of shards over all ranks of their group."""
-    found = torch.stack(torch._foreach_norm(list(tensors)))
-    for place, parameter in enumerate(parameters):
+    norms = torch.stack(torch._foreach_norm(list(tensors)))
+    for index, parameter in enumerate(parameters):
         if shard := shard_of(parameter):
-            found[place] = shard.group.all_reduce(found[place].square()).sqrt()
-    return found
+            norms[index] = shard.group.all_reduce(norms[index].square()).sqrt()
+    return norms
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     """Return the norm of the gradients of all parameters together, ()."""
-    given = [parameter for parameter in parameters if parameter.grad is not None]
-    gradients: list[Any] = [parameter.grad for parameter in given]
-    if not any(map(shard_of, given)):
+    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
+    gradients: list[Any] = [parameter.grad for parameter in with_gradient]
+    if not any(map(shard_of, with_gradient)):
         return nn.utils.get_total_norm(gradients)
-    return torch.linalg.vector_norm(norms(given, gradients))
+    return torch.linalg.vector_norm(tensor_norms(with_gradient, gradients))
 
 
-def whole(parameter: Tensor, tensor: Tensor) -> Tensor:
+def gather_whole(parameter: Tensor, tensor: Tensor) -> Tensor:
     """Return a tensor like a parameter on all ranks of the group together; the tensor itself without shards."""
     shard = shard_of(parameter)
-    return shard.whole(tensor) if shard else tensor
+    return shard.gather_whole(tensor) if shard else tensor
 
 
-def own(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """Return this rank's part of what `whole` returns."""
+def take_own(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """Return this rank's part of what `gather_whole` returns."""
     shard = shard_of(parameter)
-    return shard.own(tensor) if shard else tensor
+    return shard.take_own(tensor) if shard else tensor
 
 
 def save_whole(optimizer: Optimizer) -> None:
     """Let an optimizer save and load its state as if it had the whole weights. Saving is then a collective call."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    shards = {place: shard for place, parameter in enumerate(parameters) if (shard := shard_of(parameter))}
+    shards = {index: shard for index, parameter in enumerate(parameters) if (shard := shard_of(parameter))}
 
-    def saved(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        return _changed(state, lambda shard, value: shard.whole(value) if shard.is_part(value) else value)
+    def gather_state(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return change_tensors(state, lambda shard, value: shard.gather_whole(value) if shard.is_part(value) else value)
 
-    def loaded(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-        return _changed(state, lambda shard, value: shard.own(value) if shard.is_whole(value) else value)
+    def take_state(_: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return change_tensors(state, lambda shard, value: shard.take_own(value) if shard.is_whole(value) else value)
 
-    def _changed(state: dict[str, Any], change: Any) -> dict[str, Any]:
+    def change_tensors(state: dict[str, Any], change: Any) -> dict[str, Any]:
         tensors = dict(state["state"])
-        for place, shard in shards.items():
-            if place in tensors:
-                tensors[place] = {name: change(shard, value) for name, value in tensors[place].items()}
+        for index, shard in shards.items():
+            if index in tensors:
+                tensors[index] = {name: change(shard, value) for name, value in tensors[index].items()}
         return {**state, "state": tensors}
 
     if shards:
-        optimizer.register_state_dict_post_hook(saved)
-        optimizer.register_load_state_dict_pre_hook(loaded)
+        optimizer.register_state_dict_post_hook(gather_state)
+        optimizer.register_load_state_dict_pre_hook(take_state)

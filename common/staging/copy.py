@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from common.distributed.dist import Dist
-from common.staging.plan import Piece, SourceFile, StagingError, pieces
+from common.staging.plan import Piece, SourceFile, StagingError, split_file
 from common.staging.shared_storage import SharedStorage
 from common.staging.stage_dir import StageDir, crc32
 
@@ -23,14 +23,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TICK_S: Final = 0.2
-"""How often independent ranks agree on progress and errors."""
+"""The interval at which independent ranks agree on progress and errors."""
 
 
 class StagingWorkers:
     """All ranks with `threads` threads each, one progress bar; an error on one rank stops all.
 
-    Every method but `advance` and `pool` is a collective call. ended: set when a signal, or another rank, ends the job:
-    the threads then stop at once; after an error they finish what they have started, so that it need not be done again.
+    Every method but `advance_bar` and `open_pool` is a collective call. ended: set when a signal, or another rank, ends
+    the job: the threads then stop at once; after an error they finish their items, which need not be done again.
     """
 
     def __init__(self, dist: Dist, threads: int) -> None:
@@ -41,7 +41,7 @@ class StagingWorkers:
         self._bar: Any = None
 
     @contextmanager
-    def bar(self, title: str, total: int, unit: str) -> Iterator[None]:
+    def show_bar(self, title: str, total: int, unit: str) -> Iterator[None]:
         """Show a progress bar on rank 0 if there is a terminal; `total` is over all ranks."""
         hidden = None if self.dist.is_main else True  # None: shown on a terminal only
         self._advanced = 0
@@ -49,13 +49,13 @@ class StagingWorkers:
             yield
         self._bar = None
 
-    def advance(self, amount: int) -> None:
+    def advance_bar(self, amount: int) -> None:
         """Advance the bar; thread-safe."""
         with self._lock:
             self._advanced += amount
 
     @contextmanager
-    def pool(self) -> Iterator[ThreadPoolExecutor]:
+    def open_pool(self) -> Iterator[ThreadPoolExecutor]:
         """Yield threads, and wait for them at the end; when the job ends, only for what they do at the moment."""
         pool = ThreadPoolExecutor(self.threads)
         try:
@@ -68,7 +68,7 @@ class StagingWorkers:
         finally:
             pool.shutdown()
 
-    def agree(self, unfinished: int = 0, error: BaseException | None = None) -> int:
+    def agree_on_errors(self, unfinished: int = 0, error: BaseException | None = None) -> int:
         """Return the sum of `unfinished` over the ranks; if any rank has an error, StagingError on all ranks.
 
         It is a barrier. Ranks that only wait call it too, often enough that no collective call times out.
@@ -78,18 +78,18 @@ class StagingWorkers:
         if self._bar is not None:
             self._bar.update(advanced - self._bar.n)
         if failed:
-            where = f"node {self.dist.node_rank}: " if self.dist.nodes > 1 else ""
-            what = str(error) if isinstance(error, (StagingError, OSError)) else repr(error)
-            texts = self.dist.gather_objects(None if error is None else where + what)
+            prefix = f"node {self.dist.node_rank}: " if self.dist.nodes > 1 else ""
+            reason = str(error) if isinstance(error, (StagingError, OSError)) else repr(error)
+            texts = self.dist.gather_objects(None if error is None else prefix + reason)
             raise StagingError(next(text for text in texts if text is not None)) from error
         return int(unfinished)
 
-    def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def map_items(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Apply a function to this rank's items in threads, and return the results in order."""
         queue = deque(enumerate(items))
         results: dict[int, R] = {}
 
-        def work() -> None:
+        def process_items() -> None:
             while not self.ended.is_set():
                 try:
                     i, item = queue.popleft()
@@ -97,15 +97,15 @@ class StagingWorkers:
                     return
                 results[i] = function(item)
 
-        with self.pool() as pool:
-            running = {pool.submit(work) for _ in range(self.threads)}
+        with self.open_pool() as pool:
+            running = {pool.submit(process_items) for _ in range(self.threads)}
             error: BaseException | None = None
             try:
                 unfinished = 1
                 while unfinished:
                     done, running = wait(running, TICK_S, FIRST_EXCEPTION)
                     error = error or first_error(done)
-                    unfinished = self.agree(len(running), error)
+                    unfinished = self.agree_on_errors(len(running), error)
             finally:
                 queue.clear()  # after an error the threads stop after their current item
         return [results[i] for i in range(len(items))]
@@ -117,19 +117,19 @@ def first_error(futures: Iterable[Future[Any]]) -> BaseException | None:
     return next((error for error in errors if error is not None), None)
 
 
-def copy(workers: StagingWorkers, files: Sequence[SourceFile], storage: SharedStorage, stage: StageDir) -> None:
+def copy_files(workers: StagingWorkers, files: Sequence[SourceFile], storage: SharedStorage, stage: StageDir) -> None:
     """Copy each rank's files to its node."""
 
-    def copy_one(file: SourceFile) -> None:
-        for piece in pieces(file):
+    def copy_file(file: SourceFile) -> None:
+        for piece in split_file(file):
             if workers.ended.is_set():
                 return
             data = memoryview(bytearray(piece.length))
             storage.read_into(piece, data)
-            stage.write(piece, data)
-            workers.advance(piece.length)
+            stage.write_piece(piece, data)
+            workers.advance_bar(piece.length)
 
-    workers.map(copy_one, files)
+    workers.map_items(copy_file, files)
 
 
 class LoadedChunk:
@@ -145,24 +145,24 @@ class LoadedChunk:
         data = memoryview(buffer)[head:]
         self._views = [data[end - piece.length : end] for piece, end in zip(chunk, ends, strict=True)]
 
-    def read(self, i: int, storage: SharedStorage) -> None:
+    def read_piece(self, i: int, storage: SharedStorage) -> None:
         """Read a piece from shared storage."""
         storage.read_into(self.chunk[i], self._views[i])
         self._sums[i] = crc32(self._views[i])
 
-    def write(self, i: int, stage: StageDir) -> None:
+    def write_piece(self, i: int, stage: StageDir) -> None:
         """Write a piece to the node's folder; StagingError if it differs from what its reader read."""
         if crc32(self._views[i]) != self._sums[i]:
             raise StagingError(f"{self.chunk[i].file.name}: damaged in transit between two nodes; start again")
-        stage.write(self.chunk[i], self._views[i])
+        stage.write_piece(self.chunk[i], self._views[i])
 
 
-def relay(
+def relay_chunks(
     workers: StagingWorkers,
-    packed: Sequence[Sequence[Piece]],
+    chunks: Sequence[Sequence[Piece]],
     storage: SharedStorage,
     stage: StageDir,
-    wanted: set[str],
+    names: set[str],
 ) -> None:
     """Read each chunk on one node, broadcast it, and write the wanted files on each node.
 
@@ -170,27 +170,28 @@ def relay(
     """
     leaders = workers.dist.leaders()
     if leaders is None:
-        for _ in range(len(packed) + 1):
-            workers.agree()
+        for _ in range(len(chunks) + 1):
+            workers.agree_on_errors()
         return
-    with workers.pool() as pool:
+    with workers.open_pool() as pool:
         reading: dict[int, tuple[LoadedChunk, list[Future[None]]]] = {}
 
-        def read(number: int) -> None:
-            if number < len(packed):
-                loaded = LoadedChunk(packed[number])
-                reading[number] = loaded, [pool.submit(loaded.read, i, storage) for i in range(len(loaded.chunk))]
+        def start_reading(number: int) -> None:
+            if number < len(chunks):
+                loaded = LoadedChunk(chunks[number])
+                reading[number] = loaded, [pool.submit(loaded.read_piece, i, storage) for i in range(len(loaded.chunk))]
 
-        read(leaders.rank)
+        start_reading(leaders.rank)
         writes: list[Future[None]] = []
-        for number, chunk in enumerate(packed):
+        for number, chunk in enumerate(chunks):
             reader = number % leaders.world_size
             loaded, reads = reading.pop(number) if number in reading else (LoadedChunk(chunk), [])
             error = first_error(reads)
             if reader == leaders.rank:
-                read(number + leaders.world_size)
-                workers.advance(sum(piece.length for piece in chunk))
+                start_reading(number + leaders.world_size)
+                workers.advance_bar(sum(piece.length for piece in chunk))
             leaders.broadcast(loaded.tensor, reader)  # after an error too: the others wait for it
-            workers.agree(error=error or first_error(writes))
-            writes = [pool.submit(loaded.write, i, stage) for i, piece in enumerate(chunk) if piece.file.name in wanted]
-        workers.agree(error=first_error(writes))
+            workers.agree_on_errors(error=error or first_error(writes))
+            needed = [i for i, piece in enumerate(chunk) if piece.file.name in names]
+            writes = [pool.submit(loaded.write_piece, i, stage) for i in needed]
+        workers.agree_on_errors(error=first_error(writes))

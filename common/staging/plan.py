@@ -1,4 +1,4 @@
-"""Which file goes to which node, and in which pieces it is read: pure functions of files and number of nodes."""
+"""The node for each file, and the pieces for reading it: pure functions of files and number of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.data.sampling import shard_assignment, share
 from common.datasets.build import readable_bytes
 
 CHUNK_BYTES: Final = 64 * 2**20
-"""What is read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
+"""Bytes that are read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
 
 
 class StagingError(RuntimeError):
@@ -73,33 +73,33 @@ class Piece(NamedTuple):
         return self.start + self.length == self.file.size
 
 
-def pieces(file: SourceFile) -> Iterator[Piece]:
+def split_file(file: SourceFile) -> Iterator[Piece]:
     """Yield a file in pieces of at most CHUNK_BYTES; an empty file is one empty piece."""
     for start in range(0, max(file.size, 1), CHUNK_BYTES):
         yield Piece(file, start, min(CHUNK_BYTES, file.size - start))
 
 
-def chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
+def pack_chunks(files: Iterable[SourceFile]) -> list[list[Piece]]:
     """Return all pieces of the files in order, packed into chunks of at most CHUNK_BYTES."""
-    packed: list[list[Piece]] = [[]]
-    filled = 0
+    chunks: list[list[Piece]] = [[]]
+    chunk_bytes = 0
     for file in files:
-        for piece in pieces(file):
-            if packed[-1] and filled + piece.length > CHUNK_BYTES:
-                packed.append([])
-                filled = 0
-            packed[-1].append(piece)
-            filled += piece.length
-    return packed if packed[-1] else []
+        for piece in split_file(file):
+            if chunks[-1] and chunk_bytes + piece.length > CHUNK_BYTES:
+                chunks.append([])
+                chunk_bytes = 0
+            chunks[-1].append(piece)
+            chunk_bytes += piece.length
+    return chunks if chunks[-1] else []
 
 
-def samples_by_folder(files: Iterable[SourceFile]) -> dict[str, int]:
+def count_samples(files: Iterable[SourceFile]) -> dict[str, int]:
     """Return how many samples each folder holds."""
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for file in files:
         if file.sample is not None:
-            found.setdefault(file.folder, set()).add(file.sample)
-    return {folder: len(samples) for folder, samples in found.items()}
+            numbers.setdefault(file.folder, set()).add(file.sample)
+    return {folder: len(samples) for folder, samples in numbers.items()}
 
 
 def size_of(files: Iterable[SourceFile]) -> int:
@@ -115,19 +115,19 @@ class StagingPlan:
     files: tuple[SourceFile, ...]
     on_node: tuple[tuple[SourceFile, ...], ...]
 
-    def without(self, present: Sequence[Collection[str]]) -> StagingPlan:
+    def drop_files(self, present: Sequence[Collection[str]]) -> StagingPlan:
         """Return the plan without the files that are present, by name, on each node."""
-        left = (
+        remaining = (
             tuple(file for file in files if file.name not in names) if names else files
             for files, names in zip(self.on_node, present, strict=True)
         )
-        return replace(self, on_node=tuple(left))
+        return replace(self, on_node=tuple(remaining))
 
     @property
     def wanted(self) -> list[SourceFile]:
         """The files that at least one node gets."""
-        different = {id(files): files for files in self.on_node}  # replicate has the same object for all nodes
-        names = {file.name for files in different.values() for file in files}
+        distinct = {id(files): files for files in self.on_node}  # replicate has the same object for all nodes
+        names = {file.name for files in distinct.values() for file in files}
         return [file for file in self.files if file.name in names]
 
     @property
@@ -156,24 +156,24 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     none: nowhere; replicate, memory: to every node; shard: the samples of each folder are dealt to the nodes by
     `sampling.shard_assignment`, and files that belong to no sample go to every node.
     """
-    everything = tuple(files)
+    all_files = tuple(files)
     if mode == "none":
-        return StagingPlan(mode, everything, ((),) * nodes)
+        return StagingPlan(mode, all_files, ((),) * nodes)
     if mode != "shard":
-        return StagingPlan(mode, everything, (everything,) * nodes)
-    last: dict[str, int] = {}
+        return StagingPlan(mode, all_files, (all_files,) * nodes)
+    last_samples: dict[str, int] = {}
     for file in files:
         if file.sample is not None:
-            last[file.folder] = max(file.sample, last.get(file.folder, 0))
-    holders = {folder: _holders(n + 1, nodes) for folder, n in last.items()}
-    dealt: list[list[SourceFile]] = [[] for _ in range(nodes)]
+            last_samples[file.folder] = max(file.sample, last_samples.get(file.folder, 0))
+    holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last_samples.items()}
+    node_files: list[list[SourceFile]] = [[] for _ in range(nodes)]
     for file in files:
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
-            dealt[node].append(file)
-    return StagingPlan(mode, everything, tuple(map(tuple, dealt)))
+            node_files[node].append(file)
+    return StagingPlan(mode, all_files, tuple(map(tuple, node_files)))
 
 
-def _holders(n: int, nodes: int) -> list[int]:
+def _assign_holders(n: int, nodes: int) -> list[int]:
     """Return the node that holds each of n samples."""
     assignment = shard_assignment(n)
     holders: np.ndarray = np.empty(n, np.int64)

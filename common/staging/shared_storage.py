@@ -49,12 +49,12 @@ class SharedStorage:
         """
         path = self.root / file.name
         try:
-            found = path.stat()
-            expect_regular(str(path), found)
+            status = path.stat()
+            expect_regular(str(path), status)
         except OSError as error:
             raise StagingError(f"{path}: {error.strerror}; the list of files to stage has it") from error
-        if found.st_size != file.size:
-            raise StagingError(f"{path}: {found.st_size:,} bytes, {file.size:,} expected; fetch it again")
+        if status.st_size != file.size:
+            raise StagingError(f"{path}: {status.st_size:,} bytes, {file.size:,} expected; fetch it again")
         raw_size = file.raw_size if inflate else None
         if inflate and raw_size is None and file.size >= GZIP_LEAST:
             magic, trailer = bytearray(2), bytearray(4)
@@ -62,4 +62,4 @@ class SharedStorage:
             if magic == GZIP_MAGIC:
                 self.read_into(Piece(file, file.size - 4, 4), memoryview(trailer))
                 raw_size = int.from_bytes(trailer, "little")
-        return replace(file, raw_size=raw_size, mtime_ns=found.st_mtime_ns)
+        return replace(file, raw_size=raw_size, mtime_ns=status.st_mtime_ns)

@@ -8,7 +8,7 @@ memory      all files, in a RAM disk      each byte once, by one node    the dat
 
 Order of the samples. With none, replicate and memory every rank reads every sample equally well, and the shuffle stays
 global (`sampling.permutation`). With shard the caller chooses: under `sampling.permutation` the shuffle is still
-global, but a rank reads samples of other nodes from shared storage (`Staged.path` finds each file);
+global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
 `sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
@@ -39,13 +39,13 @@ from common.datasets.manifest import read_manifest
 from common.distributed.dist import Dist
 from common.files import free_inodes
 from common.settings.machine import StagingConfig
-from common.staging.copy import StagingWorkers, copy, relay
-from common.staging.plan import SourceFile, StagingError, StagingPlan, chunks, make_plan, samples_by_folder, size_of
+from common.staging.copy import StagingWorkers, copy_files, relay_chunks
+from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of
 from common.staging.shared_storage import SharedStorage
 from common.staging.stage_dir import MARKER, StageDir
 from common.stop import STOP
 
-__all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage"]
+__all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset"]
 
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
@@ -72,11 +72,11 @@ class Staged:
     names: frozenset[str] = frozenset()
     _close: Callable[[], None] = lambda: None
 
-    def path(self, name: str) -> Path:
+    def path_of(self, name: str) -> Path:
         """Return where this rank reads a file: on its node if it was staged, else on shared storage."""
         return self.source / name if self.root is None or name not in self.names else self.root / name
 
-    def facts(self) -> dict[str, Any]:
+    def log_facts(self) -> dict[str, Any]:
         """Return the facts about staging for the log."""
         names = ("mode", "nodes", "bytes_read", "bytes_written", "seconds")
         return {f"staging_{name}": getattr(self, name) for name in names}
@@ -94,12 +94,12 @@ def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[Source
     although it lists others in the same folder.
     """
     listing = folder / MANIFEST
-    known = read_manifest(listing).files if listing.exists() else {}
-    folders = {PurePosixPath(name).parent for name in known} - {PurePosixPath()}
+    entries = read_manifest(listing).files if listing.exists() else {}
+    folders = {PurePosixPath(name).parent for name in entries} - {PurePosixPath()}
 
-    def describe(name: str) -> SourceFile:
-        if name in known:
-            return SourceFile(name, known[name].bytes, samples[name], known[name].sha256)
+    def describe_source(name: str) -> SourceFile:
+        if name in entries:
+            return SourceFile(name, entries[name].bytes, samples[name], entries[name].sha256)
         if PurePosixPath(name).parent in folders:
             raise StagingError(f"{folder / name} is not in {listing}: the folder mixes several datasets; separate them")
         try:
@@ -108,10 +108,10 @@ def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[Source
             raise StagingError(f"{folder / name}: {error.strerror}") from error
 
     with ThreadPoolExecutor(LOOKUP_THREADS) as pool:  # a shared file system answers many requests at once
-        return list(pool.map(describe, samples))
+        return list(pool.map(describe_source, samples))
 
 
-def stage(
+def stage_dataset(
     files: Sequence[SourceFile], source: Path, config: StagingConfig, dist: Dist, samples: Mapping[str, int]
 ) -> Staged:
     """Copy the files below `source` to the nodes: a collective call, in which rank 0's `files` count.
@@ -126,13 +126,13 @@ def stage(
     files = dist.broadcast_object(files if dist.is_main else None)
     _check_counts(files, source, samples)
     if config.mode == "none":
-        _say(dist, make_plan(files, "none", dist.nodes).text)
+        _print_message(dist, make_plan(files, "none", dist.nodes).text)
         return Staged("none", source, dist.nodes)
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
     plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes)
     try:
-        names = _fill(workers, plan, storage, folder)
+        names = _copy_files(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
         STOP.defer()  # the caller has yet to take note of what is to be removed
     except BaseException as error:
@@ -151,28 +151,28 @@ def stage(
     )
 
 
-def _fill(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
+def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
-    _open(workers, folder)
-    todo = plan.without(_present(workers, plan, folder))
+    _open_folders(workers, folder)
+    todo = plan.drop_files(_find_present(workers, plan, folder))
     _check_space(workers, todo, folder)
-    found = len(plan.wanted) - len(todo.wanted)
-    _say(dist, todo.text + (f"; {found:,} of {len(plan.wanted):,} files already staged" if found else ""))
-    mine = todo.on_node[dist.node_rank]
+    copied = len(plan.wanted) - len(todo.wanted)
+    _print_message(dist, todo.text + (f"; {copied:,} of {len(plan.wanted):,} files already staged" if copied else ""))
+    node_files = todo.on_node[dist.node_rank]
     try:
         if plan.mode == "shard":
-            with workers.bar("staging", sum(map(size_of, todo.on_node)), "B"):
-                copy(workers, share(mine, dist.local_rank, dist.local_size), storage, folder)
+            with workers.show_bar("staging", sum(map(size_of, todo.on_node)), "B"):
+                copy_files(workers, share(node_files, dist.local_rank, dist.local_size), storage, folder)
         else:
-            with workers.bar("staging", size_of(todo.wanted), "B"):
-                relay(workers, chunks(todo.wanted), storage, folder, {file.name for file in mine})
+            with workers.show_bar("staging", size_of(todo.wanted), "B"):
+                relay_chunks(workers, pack_chunks(todo.wanted), storage, folder, {file.name for file in node_files})
     finally:
-        folder.abandon()
+        folder.remove_unfinished()
     return frozenset(file.name for file in plan.on_node[dist.node_rank])
 
 
-def _say(dist: Dist, text: str) -> None:
+def _print_message(dist: Dist, text: str) -> None:
     if dist.is_main:
         print(f"staging: {text}", flush=True)
 
@@ -187,11 +187,11 @@ def _stage_dir(config: StagingConfig, source: Path) -> Path:
 
 
 def _check_counts(files: Sequence[SourceFile], source: Path, samples: Mapping[str, int]) -> None:
-    found = samples_by_folder(files)
+    counts = count_samples(files)
     for folder, count in samples.items():
-        if found.get(folder, 0) != count:
+        if counts.get(folder, 0) != count:
             raise StagingError(
-                f"{source / folder}: {found.get(folder, 0):,} samples, but the configuration asks for {count:,}; "
+                f"{source / folder}: {counts.get(folder, 0):,} samples, but the configuration asks for {count:,}; "
                 "complete the dataset or correct the configuration"
             )
 
@@ -202,22 +202,22 @@ def _look_up(
     """Return the files with size and time of change from the file system; each rank looks up a part."""
 
     def look_up(file: SourceFile) -> SourceFile:
-        found = storage.look_up(file, inflate)
-        workers.advance(1)
-        return found
+        current = storage.look_up(file, inflate)
+        workers.advance_bar(1)
+        return current
 
-    with workers.bar("looking up files", len(files), " files"):
-        mine = workers.map(look_up, share(files, workers.dist.rank, workers.dist.world_size))
-    return [file for part in workers.dist.gather_objects(mine) for file in part]
+    with workers.show_bar("looking up files", len(files), " files"):
+        own_files = workers.map_items(look_up, share(files, workers.dist.rank, workers.dist.world_size))
+    return [file for part in workers.dist.gather_objects(own_files) for file in part]
 
 
-def _open(workers: StagingWorkers, folder: StageDir) -> None:
+def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
     """Create and open the nodes' folders; StagingError if two nodes share one, or another job uses one."""
     leader = [folder] if workers.dist.local_rank == 0 else []
-    workers.map(StageDir.make, leader)
+    workers.map_items(StageDir.make_folder, leader)
     marker = folder.workplace / f"{uuid.uuid4().hex}{MARKER}"
     try:
-        workers.map(Path.touch, [marker] if leader else [])
+        workers.map_items(Path.touch, [marker] if leader else [])
         markers = [path for path in workers.dist.gather_objects(marker if leader else None) if path is not None]
 
         def check_alone(folder: StageDir) -> None:
@@ -227,36 +227,36 @@ def _open(workers: StagingWorkers, folder: StageDir) -> None:
                     "disk"
                 )
 
-        workers.map(check_alone, leader)
+        workers.map_items(check_alone, leader)
     finally:
         marker.unlink(missing_ok=True)
-    workers.map(StageDir.claim, leader)
-    workers.map(StageDir.open, [folder])
+    workers.map_items(StageDir.take_folder, leader)
+    workers.map_items(StageDir.open_record, [folder])
 
 
-def _present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
+def _find_present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
     """Return for each node the names of its files that are already staged and intact."""
     dist = workers.dist
-    mine = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
+    own_files = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
-    def holds(file: SourceFile) -> bool:
-        found = folder.holds(file)
-        workers.advance(1)
-        return found
+    def check_file(file: SourceFile) -> bool:
+        is_present = folder.holds_file(file)
+        workers.advance_bar(1)
+        return is_present
 
-    with workers.bar("checking staged files", sum(map(len, plan.on_node)), " files"):
-        held = workers.map(holds, mine)
+    with workers.show_bar("checking staged files", sum(map(len, plan.on_node)), " files"):
+        presence = workers.map_items(check_file, own_files)
     present: list[set[str]] = [set() for _ in range(dist.nodes)]
-    names = {file.name for file, is_there in zip(mine, held, strict=True) if is_there}
-    for node, found in dist.gather_objects((dist.node_rank, names)):
-        present[node] |= found
+    names = {file.name for file, is_present in zip(own_files, presence, strict=True) if is_present}
+    for node, names_of_rank in dist.gather_objects((dist.node_rank, names)):
+        present[node] |= names_of_rank
     return present
 
 
 def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> None:
     """Raise StagingError if the planned files do not fit on a node."""
 
-    def check(files: Sequence[SourceFile]) -> None:
+    def check_node(files: Sequence[SourceFile]) -> None:
         needed = sum(file.staged_size for file in files)
         free = shutil.disk_usage(folder.root).free
         if needed > free:
@@ -264,19 +264,19 @@ def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -
                 f"{folder.root}: {readable_bytes(needed)} to be staged, {readable_bytes(free)} free; "
                 "free disk space, choose another staging.stage_dir, or use more nodes and staging.mode=shard"
             )
-        places = free_inodes(folder.root)
-        if places is not None and len(files) > places:
+        inodes = free_inodes(folder.root)
+        if inodes is not None and len(files) > inodes:
             raise StagingError(
-                f"{folder.root}: {len(files):,} files to be staged, the file system has room for {places:,} more (its "
+                f"{folder.root}: {len(files):,} files to be staged, the file system has room for {inodes:,} more (its "
                 "free inodes), whatever bytes are free; remove files there, or choose another staging.stage_dir"
             )
         if plan.mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
             raise StagingError(
-                f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available, of which "
-                f"staging may use {RAM_SHARE:.0%}; use staging.mode=replicate or shard with a stage_dir on a disk"
+                f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available; "
+                f"staging may use {RAM_SHARE:.0%} of it: use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
-    workers.map(check, [plan.on_node[workers.dist.node_rank]] if workers.dist.local_rank == 0 else [])
+    workers.map_items(check_node, [plan.on_node[workers.dist.node_rank]] if workers.dist.local_rank == 0 else [])
 
 
 def available_memory_bytes() -> int:

@@ -36,7 +36,7 @@ SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the ca
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 RECORD: Final = "staging.jsonl"
 WORKPLACE: Final = ".mlperf-hpc-staging"
-"""The folder of staging's own in stage_dir: its lock, and all that it has not finished."""
+"""Staging's own folder in stage_dir: its lock, and unfinished files."""
 LOCK: Final = "lock"
 LONGEST: Final = 200
 """Characters of a command that an error shows."""
@@ -85,35 +85,35 @@ class StageDir:
         self._lock = LockFile(self.workplace / LOCK)
         self._unfinished: dict[str, UnfinishedFile] = {}
         self._record: dict[str, StagedFile] = {}
-        self._made: set[str] = set()
-        self._known: set[PurePath] = {PurePath()}
+        self._made_folders: set[str] = set()
+        self._safe_folders: set[PurePath] = {PurePath()}
 
-    def make(self) -> None:
-        """Create the folder, on one rank of a node, before `claim`."""
+    def make_folder(self) -> None:
+        """Create the folder, on one rank of a node, before `take_folder`."""
         with self._explain_errors():
             try:
                 self.root.mkdir(parents=True)
-                self._made.add(".")
+                self._made_folders.add(".")
             except FileExistsError:
                 if not self.root.is_dir():
                     raise
             with suppress(FileExistsError):
                 self.workplace.mkdir()
 
-    def claim(self) -> None:
+    def take_folder(self) -> None:
         """Take the folder for this job and remove what killed jobs left unfinished, on one rank of a node.
 
-        StagingError if another job is using it. All ranks call `open` next.
+        StagingError if another job is using it. All ranks call `open_record` next.
         """
         with self._explain_errors():
             self._check_workplace()
             self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
-            self._remove_unfinished()
-            for name in self._made:
-                self._append(MadeFolder(name))
+            self._remove_leftovers()
+            for name in self._made_folders:
+                self._append_record(MadeFolder(name))
             self._lock.share()
 
-    def open(self) -> None:
+    def open_record(self) -> None:
         """Read the record; a line that was cut off when a run was killed is skipped."""
         with self._explain_errors():
             self._check_workplace()
@@ -124,7 +124,7 @@ class StageDir:
         if self.workplace.is_symlink():
             raise StagingError(f"{self.workplace} is a link; remove it, or choose another staging.stage_dir")
 
-    def holds(self, file: SourceFile) -> bool:
+    def holds_file(self, file: SourceFile) -> bool:
         """Tell whether the file exists and is intact.
 
         Raises StagingError for a file of that name that staging has not written, unless it equals the source.
@@ -148,7 +148,7 @@ class StageDir:
             "nothing was overwritten: move it away or choose another staging.stage_dir"
         )
 
-    def write(self, piece: Piece, data: memoryview) -> None:
+    def write_piece(self, piece: Piece, data: memoryview) -> None:
         """Write the next piece of a file; after the last one, verify the file and give it its name."""
         file = piece.file
         path = self.root / file.name
@@ -156,9 +156,9 @@ class StageDir:
             if piece.start == 0:
                 self._unfinished[file.name] = UnfinishedFile(file, self)
             unfinished = self._unfinished[file.name]
-            unfinished.write(data)
+            unfinished.write_data(data)
             if piece.is_last:
-                self._record_file(unfinished.finish())
+                self._add_entry(unfinished.finish_file())
                 self._make_folders(PurePath(file.name).parent)
                 unfinished.part.replace(path)
                 del self._unfinished[file.name]
@@ -173,10 +173,10 @@ class StageDir:
                 "free disk space and start again, or choose another staging.stage_dir"
             ) from error
 
-    def abandon(self) -> None:
+    def remove_unfinished(self) -> None:
         """Remove unfinished files."""
         for unfinished in list(self._unfinished.values()):
-            unfinished.remove()
+            unfinished.remove_part()
         self._unfinished.clear()
 
     def close(self, remove: bool) -> None:
@@ -190,29 +190,29 @@ class StageDir:
             if last:
                 self._read_record()
                 if remove or not self._record:  # without files only folders are left
-                    self._remove_staged()
+                    self._remove_files()
             self._lock.release(remove=last)
         if last:
-            for folder in (self.workplace, *([self.root] if "." in self._made else [])):
+            for folder in (self.workplace, *([self.root] if "." in self._made_folders else [])):
                 with suppress(OSError):  # not empty
                     folder.rmdir()
-            self._made.clear()
+            self._made_folders.clear()
 
-    def _remove_staged(self) -> None:
+    def _remove_files(self) -> None:
         self._read_record()
-        self._remove_unfinished()
+        self._remove_leftovers()
         for name in self._record:
             if self._is_inside(PurePath(name).parent):
                 with suppress(IsADirectoryError, NotADirectoryError):  # not what staging has written
                     (self.root / name).unlink(missing_ok=True)
-        for folder in sorted(self._made - {"."}, key=len, reverse=True):  # the inner ones first
+        for folder in sorted(self._made_folders - {"."}, key=len, reverse=True):  # the inner ones first
             if self._is_inside(PurePath(folder).parent):
                 with suppress(OSError):  # not empty
                     (self.root / folder).rmdir()
         self._record.clear()
         (self.root / RECORD).unlink(missing_ok=True)
 
-    def _remove_unfinished(self) -> None:
+    def _remove_leftovers(self) -> None:
         """Remove unfinished files, of whichever job."""
         for path in self.workplace.iterdir():
             if path.suffix in (PART, MARKER):
@@ -227,22 +227,22 @@ class StageDir:
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
                 if "folder" in entry:
-                    self._made.add(_check_below(MadeFolder(**entry).folder))
+                    self._made_folders.add(_check_inside(MadeFolder(**entry).folder))
                 else:
-                    self._record[_check_below(entry["name"])] = StagedFile(**entry)
+                    self._record[_check_inside(entry["name"])] = StagedFile(**entry)
 
     def _make_folders(self, folder: PurePath) -> None:
         """Create a folder below stage_dir, and those that contain it; StagingError if one is a link."""
-        if folder in self._known:
+        if folder in self._safe_folders:
             return
         self._make_folders(folder.parent)
         path = self.root / folder
         if path.is_symlink():
             raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
         if not path.exists():
-            self._append(MadeFolder(str(folder)))
+            self._append_record(MadeFolder(str(folder)))
             path.mkdir(exist_ok=True)
-        self._known.add(folder)
+        self._safe_folders.add(folder)
 
     def _is_inside(self, folder: PurePath) -> bool:
         """Tell whether a folder of the record is in stage_dir, and no link leads out of it."""
@@ -250,13 +250,13 @@ class StageDir:
             os.path.join(os.path.realpath(self.root), folder)
         )
 
-    def _record_file(self, entry: StagedFile) -> None:
-        self._append(entry)
+    def _add_entry(self, entry: StagedFile) -> None:
+        self._append_record(entry)
         with self._threads:
             self._record[entry.name] = entry
             self.bytes_written += entry.size
 
-    def _append(self, entry: StagedFile | MadeFolder) -> None:
+    def _append_record(self, entry: StagedFile | MadeFolder) -> None:
         line = json.dumps(asdict(entry))
         with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
@@ -287,8 +287,8 @@ class UnfinishedFile:
         self._size = 0
         self._inflate: Any = None
 
-    def write(self, data: memoryview) -> None:
-        """Write the next bytes of the source, decompressed if asked for."""
+    def write_data(self, data: memoryview) -> None:
+        """Write the next bytes of the source, decompressed if `inflate` is set."""
         if self._size == 0 and self._inflate is None and self.stage.inflate and bytes(data[:2]) == GZIP_MAGIC:
             self._inflate = inflater.decompressobj(wbits=GZIP_WINDOW)
         for start in range(0, len(data), SLICE_BYTES):
@@ -304,7 +304,7 @@ class UnfinishedFile:
                 self._crc32 = crc32(part, self._crc32)
             self._size += self._output.write(part)
 
-    def finish(self) -> StagedFile:
+    def finish_file(self) -> StagedFile:
         """Close the file and return its record; StagingError if size or checksum is wrong."""
         self._output.close()
         file = self.file
@@ -323,14 +323,14 @@ class UnfinishedFile:
             )
         return StagedFile(file.name, file.identity, self._size, self._crc32 if self.stage.checksum else None)
 
-    def remove(self) -> None:
+    def remove_part(self) -> None:
         """Remove the file."""
         with suppress(OSError):  # the disk may be full, and then closing fails
             self._output.close()
         self.part.unlink(missing_ok=True)
 
 
-def _check_below(name: str) -> str:
+def _check_inside(name: str) -> str:
     """Return a name that the record has; ValueError if it leads out of stage_dir."""
     if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
         raise ValueError(name)
@@ -338,8 +338,8 @@ def _check_below(name: str) -> str:
 
 
 def _compute_crc32(path: Path) -> int:
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while data := file.read(SLICE_BYTES):
-            found = crc32(data, found)
-    return found
+            checksum = crc32(data, checksum)
+    return checksum

@@ -111,7 +111,7 @@ def _found(baselines: Baselines, folder: Path) -> tuple[str, str]:
             f"{folder / NAME}: this is the {manifest.variant or FULL} dataset of {manifest.benchmark}; expected data "
             f"that `python -m {baselines.name}.synthesize` generated"
         )
-    return str(manifest.variant), manifest.digest()
+    return str(manifest.variant), manifest.compute_digest()
 
 
 def best(target: Target, reached: Sequence[Baseline]) -> Baseline:

@@ -326,13 +326,13 @@ class SampleProblem(ABC, Generic[B]):
         counts = self.counts()
         if "train" in counts:
             counts["train"] = len(np.unique(self.drawn))
-        staged = stage.stage(files, folder, self.config.staging, self.dist, counts)
+        staged = stage.stage_dataset(files, folder, self.config.staging, self.dist, counts)
         self.read_from(staged)
         return staged
 
     def read_from(self, staged: Staged) -> None:
         """Read the samples where they were staged."""
-        self.sets = {split: samples.moved(staged.path) for split, samples in self.sets.items()}
+        self.sets = {split: samples.moved(staged.path_of) for split, samples in self.sets.items()}
 
     def drawn_only(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Return the files without those of training samples that this instance does not draw."""
@@ -500,7 +500,7 @@ class Benchmark:
     predictor: its trained network with all that is around it.
     make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist; its last argument
         is the section `data` that will read them. Called on rank 0 alone, before the log is opened, unless `variant` is
-        full; `common.datasets.synthesize_command.Synthesis.provide` can serve.
+        full; `common.datasets.synthesize_command.Synthesis.provide_data` can serve.
     report: judges, summarises and draws predictions; None: the benchmark has no command `predict`.
     """
 

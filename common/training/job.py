@@ -262,7 +262,7 @@ class InstancesJob:
         begin_ms = _now_ms()
         staged = problem.stage()
         after_the_job.callback(staged.close)
-        return Shared(staged, staged.facts(), begin_ms, _now_ms())
+        return Shared(staged, staged.log_facts(), begin_ms, _now_ms())
 
     def _train(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""

@@ -161,15 +161,15 @@ def _timed_steps(
 
         def make(steps: int, what: str) -> None:
             for _ in _shown(steps, what, dist):
-                meter.step(lambda: step(batches, parts, size, rate))
+                meter.run_step(lambda: step(batches, parts, size, rate))
 
         make(given.warmup, "warm-up")
         fit = given.seconds / max(meter.last_s(), 1e-9)
         steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
-        meter.start()
+        meter.clear_steps()
         begin_ms = time.time() * 1000
         make(steps, "steps")
-        use = meter.use()
+        use = meter.gather_use()
         clock = (begin_ms, time.time() * 1000)
         memory = max(dist.gather_objects(_peak_memory(dist)))
         with profiler:  # steps of its own: tracing takes time
@@ -284,7 +284,7 @@ def _tell(found: Measurement, path: Path) -> None:
         f"{found.line}",
         flush=True,
     )
-    found.write(path)  # afterwards: if it fails, the numbers are there
+    found.write_file(path)  # afterwards: if it fails, the numbers are there
     print(f"{path}: {NO_RESULT}\n{as_called(following)}", flush=True)
 
 

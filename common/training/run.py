@@ -212,7 +212,7 @@ class Training:
             if figure is not None:
                 if self.config.power.source and figure.energy_j is None:
                     self._say(f"{self.folder / POWER}: {UNKNOWN}")
-                figure.write(path)
+                figure.write_file(path)
                 if self.shared is None:
                     print(figure.line, flush=True)
         except (OSError, ValueError) as error:  # such as a full disk
@@ -412,7 +412,7 @@ class Training:
         with STOP.interrupting():
             staged = problem.stage()
             after_the_run.callback(staged.close)
-        log.end("staging_stop", **staged.facts())
+        log.end("staging_stop", **staged.log_facts())
 
     def _fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
         config, dist = self.config, self.dist

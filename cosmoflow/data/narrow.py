@@ -122,7 +122,7 @@ def read_body(path: Path, body: np.ndarray, y: np.ndarray, parts: Body, verify_c
             raise RecordError(f"{path}: the list of large counts is damaged: its places do not ascend; {AGAIN}")
         if block is not None:
             *_, own = parts.parts(body)
-            for first, target in block.runs(own):
+            for first, target in block.split_runs(own):
                 if verify_crc:
                     target[:] = counts[first : first + len(target)]
                 else:

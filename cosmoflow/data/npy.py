@@ -29,6 +29,6 @@ def read_array(path: Path, into: np.ndarray, block: Block | None = None) -> None
         if block:
             array.read_block(into, block)
         else:
-            array.read(into)
+            array.read_values(into)
     except ArrayError as error:
         raise RecordError(str(error)) from error

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.prefetch import TensorBatch, read_batches, timed
+from common.data.prefetch import TensorBatch, read_batches, time_batches
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.data.narrow import Body
 
@@ -23,7 +23,7 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
     if dataset.config.pipeline == "dali":
         from cosmoflow.data import dali  # an optional package, and it takes a second to import
 
-        return timed(dali.batches(dataset, indices, device), TensorBatch)
+        return time_batches(dali.batches(dataset, indices, device), TensorBatch)
     read = read_batches(dataset, indices, device)
     return _widened(read, dataset.body) if dataset.config.format == "narrow" else read
 

@@ -191,7 +191,7 @@ class _Record:
     def fill_block(self, x: np.ndarray, end: int) -> None:
         """Read the voxels, or those of the block, from a string up to `end`."""
         begin, values = self.offset, np.frombuffer(x, x.dtype)
-        for first, part in self.block.runs(values) if self.block else [(0, values)]:
+        for first, part in self.block.split_runs(values) if self.block else [(0, values)]:
             self.jump_to(begin + first * x.itemsize)
             self.fill(part.data.cast("B"))
         self.jump_to(end)

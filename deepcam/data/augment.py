@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.prefetch import sent
+from common.data.prefetch import send_values
 from deepcam.reference import CHANNELS
 
 NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.name in ("V850", "VBOT"))
@@ -31,7 +31,7 @@ def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence
     device = x_BHWC.device
     # The low half of the bits is a fraction of a turn; the highest bit decides about mirroring.
     drawn = ((seeds & np.uint64(0xFFFFFFFF)) * np.uint64(width) >> np.uint64(32), seeds >> np.uint64(63))
-    turns, mirrored = sent(np.stack(drawn).astype(np.int64), device)
+    turns, mirrored = send_values(np.stack(drawn).astype(np.int64), device)
     columns_BW = (torch.arange(width, device=device) - turns[:, None]) % width
     rows_BH = (torch.arange(height, device=device) - mirrored[:, None] * (height - 1)).abs()
     place = (torch.arange(len(seeds), device=device)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])

@@ -125,7 +125,7 @@ class SingleFileFormat:
         split, first, paths = item.source
         file = single_file.locate(folder / f"{split}.h5")
         for row, path in enumerate(paths, first):
-            yield Stored(path, file.data_NHWC.row(row), file.labels_NHW.row(row))
+            yield Stored(path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row))
 
 
 FORMATS: Final[Mapping[str, Callable[[tuple[int, int, int]], Format]]] = {
@@ -149,7 +149,7 @@ def compare(format: Format, folder: Path, item: Item) -> list[str]:
         for stored in format.stored(item, folder):
             for place, expected in zip(stored[1:], read(stored.source, format.shape_HWC), strict=True):
                 found = np.empty_like(expected)
-                place.read(found)
+                place.read_values(found)
                 if not np.array_equal(found.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
                     problems.append(
                         f"{place.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
@@ -182,7 +182,7 @@ def _differences(folder: Path, record: PurePosixPath) -> list[str]:
             expected, _, name = line.partition("  ")
             digest = hashlib.sha256()
             for array in (file.data_NHWC, file.labels_NHW):
-                for _, block in array.row(row).blocks():
+                for _, block in array.row_at(row).read_blocks():
                     digest.update(block.data)
             if digest.hexdigest() != expected or file.names[row : row + 1] != (name,):
                 problems.append(f"{path}, row {row}: not the recorded {name}; {_how_to_fix(folder / record)}")

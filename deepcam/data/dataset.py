@@ -79,9 +79,11 @@ class Dataset(Split):
         paths = self.paths(index)
         if self._single:
             name = f"{paths[0]}, row {index} of"  # the rows of a staged copy have the same offsets
-            buffer.take_data(replace(self._single.data_NHWC.row(index), path=paths[0]), f"{name} `{single_file.DATA}`")
+            buffer.take_data(
+                replace(self._single.data_NHWC.row_at(index), path=paths[0]), f"{name} `{single_file.DATA}`"
+            )
             buffer.take_labels(
-                replace(self._single.labels_NHW.row(index), path=paths[0]), f"{name} `{single_file.LABELS}`"
+                replace(self._single.labels_NHW.row_at(index), path=paths[0]), f"{name} `{single_file.LABELS}`"
             )
         elif self.config.format == "npy":
             npy.read(paths[0], paths[1], buffer)

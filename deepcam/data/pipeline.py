@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 import numpy as np
 import torch
 
-from common.data.prefetch import TensorBatch, read_batches, timed
+from common.data.prefetch import TensorBatch, read_batches, time_batches
 from deepcam.data.dataset import Dataset
 
 
@@ -20,5 +20,5 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
     if dataset.config.pipeline == "dali":
         from deepcam.data import dali  # an optional package, and it takes a second to import
 
-        return timed(dali.batches(dataset, indices, device), TensorBatch)
+        return time_batches(dali.batches(dataset, indices, device), TensorBatch)
     return read_batches(dataset, indices, device)

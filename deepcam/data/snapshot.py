@@ -56,7 +56,7 @@ class SnapshotBuffer:
 
     data_HWC: float32. labels_HW: uint8. Both in C order.
     channels: numbers of the channels along the last axis of `data_HWC`; None: all channels of the file.
-    direct: read past the kernel's cache, see `StoredArray.blocks`.
+    direct: read past the kernel's cache, see `StoredArray.read_blocks`.
     """
 
     data_HWC: np.ndarray
@@ -75,7 +75,7 @@ class SnapshotBuffer:
             raise SnapshotError(f"{name} has the type {found.dtype} where float32 was expected; write it again")
         with naming(name):
             if self.channels is None and isinstance(found, StoredArray):
-                found.read(self.data_HWC, self.direct)
+                found.read_values(self.data_HWC, self.direct)
                 return
             for rows, block in _blocks(found, self.direct):
                 if self.channels is None:
@@ -159,7 +159,7 @@ def hdf5_array(file: Any, key: str) -> Any:
 
 
 def _blocks(found: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
-    return found.blocks(direct) if isinstance(found, StoredArray) else iter([(slice(None), found[()])])
+    return found.read_blocks(direct) if isinstance(found, StoredArray) else iter([(slice(None), found[()])])
 
 
 def _wrong_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:

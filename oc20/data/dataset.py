@@ -18,7 +18,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 import torch
 
-from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, timed
+from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, time_batches
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.datasets.listing import list_folder
@@ -163,7 +163,7 @@ def batches(
     def made(graph: Graph | Joined, frames: tuple[np.ndarray, list[str]], wait_s: float) -> GraphBatch:
         return GraphBatch(graph, frames[0], wait_s, frames[1])
 
-    return timed(_graphs(dataset, indices, device, buckets), made)
+    return time_batches(_graphs(dataset, indices, device, buckets), made)
 
 
 def _graphs(

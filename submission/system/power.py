@@ -55,7 +55,7 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
     end_s = clock.monotonic() + PATIENCE_S
     while True:
         try:
-            watts = source.read()
+            watts = source.read_watts()
         except ReadingError as error:
             if clock.monotonic() >= end_s:
                 return Reading(problem=str(error)[:MOST_SAID])

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from common.command import count, positive
 from common.datasets.build import DatasetPlan, Item
-from common.datasets.synthesize_command import Synthesis, given
+from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import MINI
 from newbenchmark.data import files
 from newbenchmark.simulation import diffusion
@@ -58,17 +58,17 @@ class Synthesize(Synthesis):
     presets = PRESETS
     picture = "plates.png"
 
-    def add_options(self, made: Any, files: Any) -> None:
+    def add_options(self, content: Any, files: Any) -> None:
         """Add the options of plates."""
-        made.add_argument("--side", type=positive, metavar="N", help="cells per side of a plate")
-        made.add_argument("--train", type=count, metavar="N", help="plates for training")
-        made.add_argument("--validation", type=count, metavar="N", help="plates for validation")
+        content.add_argument("--side", type=positive, metavar="N", help="cells per side of a plate")
+        content.add_argument("--train", type=count, metavar="N", help="plates for training")
+        content.add_argument("--validation", type=count, metavar="N", help="plates for validation")
 
-    def changes(self, args: argparse.Namespace) -> dict[str, Any]:
+    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
-        return given(args, "side", "train", "validation")
+        return given_arguments(args, "side", "train", "validation")
 
-    def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
+    def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return what is to be made: an item per plate."""
         items = []
         for code, (split, plates) in enumerate(zip(SPLITS, (recipe.train, recipe.validation), strict=True)):
@@ -85,7 +85,7 @@ class Synthesize(Synthesis):
         make, size = Generator(recipe, args.seed), 4 * recipe.side**2
         return DatasetPlan("newbenchmark", variant, facts, tuple(items), make, size, "plates")
 
-    def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
+    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw the first plates."""
         draw(recipe, seed, path)
 

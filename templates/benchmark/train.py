@@ -80,7 +80,7 @@ BENCHMARK = Benchmark(
     config=Config,
     problem=NewBenchmark,
     predictor=Predictor,
-    make_mini=synthesize.SYNTHESIS.provide,
+    make_mini=synthesize.SYNTHESIS.provide_data,
     report=Report,
 )
 main = partial(train_command.main, BENCHMARK)

@@ -9,7 +9,7 @@ import torch
 
 from common.distributed.dist import DistConfig, connect
 from common.files import whole_file
-from common.staging.stage import StagingConfig, StagingError, source_files, stage
+from common.staging.stage import StagingConfig, StagingError, source_files, stage_dataset
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")
 
@@ -63,5 +63,5 @@ def test_staging_tells_a_lack_of_inodes_from_one_of_bytes(disk, tmp_path, inodes
     config = StagingConfig(mode="shard", stage_dir=disk(f"size=9m,nr_inodes={inodes}") / "staged", workers=1)
     with connect(DistConfig(device="cpu")) as dist, pytest.raises(StagingError, match=expected):
         source: Path = tmp_path / "source"
-        stage(source_files(source, names), source, config, dist, {})
+        stage_dataset(source_files(source, names), source, config, dist, {})
     assert bool(config.stage_dir.exists()) == (inodes == 25)  # what is finished serves the next call

@@ -12,7 +12,7 @@ import torch
 from common.config import load
 from common.distributed.dist import connect
 from common.precision import Precision
-from common.spatial.shards import whole
+from common.spatial.shards import gather_whole
 from common.training import optim
 from common.training.step import Step
 from cosmoflow.train import Config, CosmoFlow
@@ -86,7 +86,7 @@ def trained(folder, case, spatial, dist):
         found[f"norm {number}"] = step.found[1].clone()
         step.summed.zero_()
         if number == 0:
-            gradients = ((name, whole(one, one.grad).clone()) for name, one in problem.model.named_parameters())
+            gradients = ((name, gather_whole(one, one.grad).clone()) for name, one in problem.model.named_parameters())
             found |= {f"gradient of {name}": gradient for name, gradient in gradients}
     batches.close()
     found |= {f"weight {name}": tensor.clone() for name, tensor in problem.model.state_dict().items()}

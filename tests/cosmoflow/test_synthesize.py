@@ -62,7 +62,7 @@ def test_workers_do_not_change_the_data(tmp_path):
     assert synthesize_to(tmp_path / "two", workers="2") == 0
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     assert synthesize_to(tmp_path / "other", "--seed", "1") == 0
-    digests = {read_manifest(tmp_path / name / "manifest.json").digest() for name in ("one", "other")}
+    digests = {read_manifest(tmp_path / name / "manifest.json").compute_digest() for name in ("one", "other")}
     assert len(digests) == 2
 
 

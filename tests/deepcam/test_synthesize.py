@@ -90,7 +90,7 @@ def test_workers_do_not_change_the_data(made, tmp_path):
     assert synthesize_to(tmp_path / "two", "--seed", "5", workers="2") == 0
     assert contents(tmp_path / "two") == contents(made)
     assert synthesize_to(tmp_path / "other", "--seed", "6") == 0
-    assert len({read_manifest(folder / "manifest.json").digest() for folder in (made, tmp_path / "other")}) == 2
+    assert len({read_manifest(folder / "manifest.json").compute_digest() for folder in (made, tmp_path / "other")}) == 2
 
 
 def test_a_second_call_makes_nothing_and_restores_what_is_missing(tmp_path, capsys):

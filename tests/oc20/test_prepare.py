@@ -131,7 +131,7 @@ def test_formats_turn_into_each_other(source, tmp_path):
     assert convert(tmp_path / "new", tmp_path / "again", "lmdb", "--verify") == 0
     first, last = contents(tmp_path / "lmdb"), contents(tmp_path / "again")
     assert {**first, "manifest.json": None} == {**last, "manifest.json": None}
-    digest = read_manifest(tmp_path / "lmdb" / "manifest.json").digest()
+    digest = read_manifest(tmp_path / "lmdb" / "manifest.json").compute_digest()
     assert read_manifest(tmp_path / "compact" / "manifest.json").facts["source_digest"] == digest
     assert not (set(contents(tmp_path / "new")) ^ set(first))
 

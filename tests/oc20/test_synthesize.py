@@ -156,7 +156,7 @@ def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
     assert synthesize_to(tmp_path / "two", *more, "--format", "compact", "--workers", "2") == 0
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     assert synthesize_to(tmp_path / "other", *more, "--format", "compact", "--seed", "1") == 0
-    digests = {read_manifest(tmp_path / name / "manifest.json").digest() for name in ("one", "other")}
+    digests = {read_manifest(tmp_path / name / "manifest.json").compute_digest() for name in ("one", "other")}
     assert len(digests) == 2
     frames = [
         compact.CompactShard(tmp_path / "one" / split / "data.0000.bin").read(0) for split in ("train", "validation")

@@ -14,7 +14,7 @@ from typing import Final
 
 from common.command import UsageError, file_place
 from common.measure.power.keys import PARTS, check_settings
-from common.measure.power.recorder import Measurement, record
+from common.measure.power.recorder import Measurement, record_power
 from common.measure.power.sources import Clock, open_source
 from common.stop import STOP
 
@@ -36,15 +36,15 @@ POLL_S: Final = 0.1
 
 
 class Child:
-    """The command that is measured, started when it is first asked for. It gets the stop signals of this process."""
+    """The measured command; `has_ended` starts it. It gets the stop signals of this process."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped_s: float | None = None
 
-    def over(self) -> bool:
-        """Tell whether it has ended, or was given enough time to."""
+    def has_ended(self) -> bool:
+        """Start it at the first call; tell whether it has ended, or had GRACE_S to end after a stop signal."""
         if self._process is None:
             try:
                 self._process = subprocess.Popen(self._words)
@@ -61,12 +61,12 @@ class Child:
         """Tell whether it was started."""
         return self._process is not None
 
-    def wait(self) -> int:
-        """Wait until it has ended; return its exit status, 0 if it was never started."""
+    def wait_for_end(self) -> int:
+        """Wait for its end; return its exit status, 0 if it never started."""
         if self._process is None:
             return 0
         while self._process.poll() is None:
-            self.over()
+            self.has_ended()
             time.sleep(POLL_S)
         status = self._process.returncode
         return status if status >= 0 else 128 - status
@@ -76,58 +76,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--source", required=True, metavar="SOURCE", help="where the readings come from; see above")
     parser.add_argument("-o", "--output", required=True, type=file_place, help="the file to write, such as node_0.txt")
-    parser.add_argument("--interval", type=_number, default=0.5, metavar="S", help="seconds between readings (0.5)")
-    parser.add_argument("--efficiency", type=_number, default=1.0, help="of the power supplies at their load (1)")
+    parser.add_argument(
+        "--interval", type=_parse_number, default=0.5, metavar="S", help="seconds between readings (0.5)"
+    )
+    parser.add_argument("--efficiency", type=_parse_number, default=1.0, help="of the power supplies at their load (1)")
     parser.add_argument("--dc", action="store_true", help="the meter is behind the power supplies")
     parser.add_argument("--append", action="store_true", help="go on with the file if it exists")
     parser.add_argument("--parent", type=int, metavar="PID", help="stop when the parent, this process, has ended")
-    parser.add_argument("--seconds", type=_number, metavar="N", help="stop after so long")
+    parser.add_argument("--seconds", type=_parse_number, metavar="N", help="stop after so long")
     parser.add_argument("words", nargs="*", metavar="-- COMMAND", help="run the command, and stop when it ends")
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Record; return the exit status of the measured command, 1 without any reading."""
     clock = Clock()
-    _check(given)
-    name, source = open_source(given.source, clock)
+    _check_arguments(arguments)
+    name, source = open_source(arguments.source, clock)
     parts = source.scope == PARTS
-    _check_output(given.output, name if parts else None, given.append)
-    measurement = Measurement(name, source, given.interval, given.efficiency, "DC" if given.dc or parts else "AC")
-    new = not given.output.exists()
+    _check_output(arguments.output, name if parts else None, arguments.append)
+    current = "DC" if arguments.dc or parts else "AC"
+    measurement = Measurement(name, source, arguments.interval, arguments.efficiency, current)
+    new = not arguments.output.exists()
     with STOP.listening():
-        child = Child(given.words) if given.words else None
+        child = Child(arguments.words) if arguments.words else None
 
-        def finished(seconds: float) -> bool:
+        def is_finished(seconds: float) -> bool:
             if child is not None:
-                return child.over()
-            orphan = given.parent is not None and os.getppid() != given.parent
-            return orphan or bool(STOP.number) or (given.seconds is not None and seconds >= given.seconds)
+                return child.has_ended()
+            orphan = arguments.parent is not None and os.getppid() != arguments.parent
+            return orphan or bool(STOP.number) or (arguments.seconds is not None and seconds >= arguments.seconds)
 
         summary = None
         try:
-            summary = record(given.output, measurement, finished, clock, _say)
+            summary = record_power(arguments.output, measurement, is_finished, clock, _print_message)
         except OSError as error:  # such as a full disk, which the command may survive
             unrun = child is not None and not child.started
             missing = f"readings are missing{', and the command was not run' if unrun else ''}"
-            _say(f"{given.output}: {error.strerror or error}; {missing}")
+            _print_message(f"{arguments.output}: {error.strerror or error}; {missing}")
         finally:
-            status = child.wait() if child is not None else 0
+            status = child.wait_for_end() if child is not None else 0
             if new and child is not None and not child.started:
-                given.output.unlink(missing_ok=True)
+                arguments.output.unlink(missing_ok=True)
     if summary is not None:
-        _say(f"{given.output}: {summary}{' (estimate of parts)' if parts else ''}")
+        _print_message(f"{arguments.output}: {summary}{' (estimate of parts)' if parts else ''}")
     return status or int(summary is None or not summary.readings)
 
 
-def _check(given: argparse.Namespace) -> None:
+def _check_arguments(arguments: argparse.Namespace) -> None:
     """Raise UsageError for values that cannot be used."""
-    check_settings(given.interval, given.efficiency, given.dc, names=("--interval", "--efficiency", "--dc"))
-    if given.seconds is not None and not given.seconds > 0:
-        raise UsageError(f"--seconds is {given.seconds:g}; expected more than 0")
-    if given.seconds is not None and given.words:
+    check_settings(arguments.interval, arguments.efficiency, arguments.dc, names=("--interval", "--efficiency", "--dc"))
+    if arguments.seconds is not None and not arguments.seconds > 0:
+        raise UsageError(f"--seconds is {arguments.seconds:g}; expected more than 0")
+    if arguments.seconds is not None and arguments.words:
         raise UsageError("give either --seconds or a command, not both")
-    if given.words and shutil.which(given.words[0]) is None:
-        raise UsageError(f"{given.words[0]}: no such command")
+    if arguments.words and shutil.which(arguments.words[0]) is None:
+        raise UsageError(f"{arguments.words[0]}: no such command")
 
 
 def _check_output(output: Path, estimate: str | None, append: bool) -> None:
@@ -143,12 +146,12 @@ def _check_output(output: Path, estimate: str | None, append: bool) -> None:
         raise UsageError(f"-o {output}: there is no folder {output.parent}; make it first")
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, not {text!r}") from None
 
 
-def _say(message: str) -> None:
+def _print_message(message: str) -> None:
     print(message, file=sys.stderr, flush=True)

@@ -24,21 +24,22 @@ def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[
 
     folder: with a file of each node. begin_ms, end_ms: the time that counts, in ms since 1970.
     """
-    found: dict[str, list[tuple[float, float]]] = {NODE: [], PARTS: []}
+    parts_of: dict[str, list[tuple[float, float]]] = {NODE: [], PARTS: []}
     try:
         for path in sorted(folder.glob("*.txt")):
             if NODE_FILE.fullmatch(path.name) or PARTS_FILE.fullmatch(path.name):
-                scope, joules, covered_ms = _read(path, begin_ms, end_ms)
+                scope, joules, covered_ms = _read_energy(path, begin_ms, end_ms)
                 if covered_ms:
-                    found[scope].append((joules, covered_ms))
+                    parts_of[scope].append((joules, covered_ms))
     except (OSError, ValueError):  # a damaged file
         return None
-    scope = NODE if found[NODE] else PARTS
-    whole = all(covered_ms >= COVERED * (end_ms - begin_ms) for _, covered_ms in found[scope])
-    return (sum(joules for joules, _ in found[scope]), scope) if whole and len(found[scope]) == nodes else None
+    scope = NODE if parts_of[NODE] else PARTS
+    parts = parts_of[scope]
+    is_covered = all(covered_ms >= COVERED * (end_ms - begin_ms) for _, covered_ms in parts)
+    return (sum(joules for joules, _ in parts), scope) if is_covered and len(parts) == nodes else None
 
 
-def _read(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float]:
+def _read_energy(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float]:
     """Return the scope of a file, its joules in that time and the milliseconds of it that readings cover."""
     scope = NODE if NODE_FILE.fullmatch(path.name) else PARTS
     joules, covered_ms, efficiency = 0.0, 0.0, 1.0

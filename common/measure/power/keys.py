@@ -1,4 +1,4 @@
-"""What the records of a power file are called (those of mlperf-logging, and our scope), and how power can be read."""
+"""Names of the records in a power file (those of mlperf-logging, and our scope), and limits for reading power."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ NODE: Final = "node"
 PARTS: Final = "estimate of parts"
 """The scope of readings of some parts of a node, such as its processors."""
 OF_PARTS: Final = ("rapl", "nvml")
-"""Sources with this scope, by which their files are called; a test compares them with what the sources say."""
+"""Sources with this scope; their files have these names. A test compares this list with the sources."""
 NODE_FILE: Final = re.compile(r"node_\d+\.txt")
 PARTS_FILE: Final = re.compile(rf"({'|'.join(OF_PARTS)})_\d+\.txt")
 """Names of the power files that a training or a measurement writes, by their scope."""

@@ -23,7 +23,7 @@ JUMP_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is measured, and how. efficiency: of the power supplies; current: AC or DC, where the meter is."""
+    """A source and how it is read. efficiency: of the power supplies; current: AC or DC, where the meter is."""
 
     name: str
     source: Source
@@ -34,7 +34,7 @@ class Measurement:
 
 @dataclass(slots=True)
 class Summary:
-    """What was measured. covered_s, joules: the time and the energy between readings without a gap."""
+    """The result of a recording. covered_s, joules: the time and the energy between readings without a gap."""
 
     readings: int = 0
     missed: int = 0
@@ -57,19 +57,19 @@ class TimedReader:
         self._source, self._timeout_s = source, timeout_s
         self._thread: threading.Thread | None = None
 
-    def read(self) -> float:
+    def read_watts(self) -> float:
         """Return the watts; raise ReadingError without an answer in time, or while the last one is still due."""
         if self._thread is not None and self._thread.is_alive():
             raise ReadingError("the source still does not answer")
         answers: list[float | Exception] = []
 
-        def work() -> None:
+        def read_source() -> None:
             try:
-                answers.append(self._source.read())
-            except Exception as error:  # raised again by the caller of read
+                answers.append(self._source.read_watts())
+            except Exception as error:  # raised again by the caller of read_watts
                 answers.append(error)
 
-        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread = threading.Thread(target=read_source, daemon=True)
         self._thread.start()
         self._thread.join(self._timeout_s)
         if not answers:
@@ -95,17 +95,17 @@ class Recorder:
         self._begin_s = self._until_s = clock.monotonic()
         self._offset_s = clock.wall() - self._begin_s
 
-    def start(self) -> None:
+    def write_start(self) -> None:
         """Write the records that come before all readings."""
-        made = self._measurement
-        self._write(START, None, source=made.name, scope=made.source.scope)
-        self._write(EFFICIENCY, made.efficiency, measurement_type=made.current)
+        measurement = self._measurement
+        self._write_record(START, None, source=measurement.name, scope=measurement.source.scope)
+        self._write_record(EFFICIENCY, measurement.efficiency, measurement_type=measurement.current)
         self._file.flush()  # both at once: a kill leaves a whole beginning, or an empty file
 
-    def take(self) -> None:
+    def take_reading(self) -> None:
         """Write a reading if there is one."""
         try:
-            watts = self._reader.read()
+            watts = self._reader.read_watts()
             if not is_watts(watts):
                 raise ReadingError(f"the reading is {watts}; expected watts, 0 to {MOST_WATTS:,.0f}")
             self._check_clock()
@@ -116,14 +116,14 @@ class Recorder:
             self._silent = True
             return
         self._silent = False
-        self._write(READING, watts)
+        self._write_record(READING, watts)
         self._file.flush()
         self.summary.readings += 1
-        self._account(watts)
+        self._add_energy(watts)
 
-    def stop(self) -> None:
+    def write_stop(self) -> None:
         """Write the record after all readings."""
-        self._write(STOP, None)
+        self._write_record(STOP, None)
         if self._jumped or self._clock.monotonic() - self._until_s > GAP_S:
             self.summary.gaps += 1
         self.summary.seconds = self._clock.monotonic() - self._begin_s
@@ -140,7 +140,7 @@ class Recorder:
             self._jumped = True
             raise ReadingError("the clock was set: waiting until it is past the last reading by more than a gap")
 
-    def _account(self, watts: float) -> None:
+    def _add_energy(self, watts: float) -> None:
         now_s = self._clock.monotonic()
         elapsed_s, self._until_s = now_s - self._until_s, now_s
         if self._jumped or elapsed_s > GAP_S:
@@ -150,7 +150,7 @@ class Recorder:
             self.summary.joules += watts * elapsed_s
         self._jumped = False
 
-    def _write(self, key: str, value: Any, **metadata: Any) -> None:
+    def _write_record(self, key: str, value: Any, **metadata: Any) -> None:
         """Append a record; its time is never before that of the last one."""
         self._latest_ms = max(self._latest_ms, round(self._clock.wall() * 1000))
         ends = {"start": "INTERVAL_START", "stop": "INTERVAL_END"}
@@ -174,36 +174,36 @@ def read_readings(data: bytes) -> Iterator[Record]:
         yield record
 
 
-def record(
+def record_power(
     output: Path,
     measurement: Measurement,
-    finished: Callable[[float], bool],
+    is_finished: Callable[[float], bool],
     clock: Clock,
     say: Callable[[str], None],
 ) -> Summary:
-    """Write readings to a file until `finished(seconds)`, and return what was measured.
+    """Write readings to a file until `is_finished(seconds)`, and return what was measured.
 
     In an existing file its measurement goes on; raises UsageError if it cannot.
     say: shows a message, such as why there is no reading.
     """
     with open(output, "r+b" if output.exists() else "x+b", opener=follow_no_link) as file:
-        latest_ms = _continue(file, measurement)
+        latest_ms = _resume_file(file, measurement)
         recorder = Recorder(file, measurement, clock, say, latest_ms)
         begin_s = due_s = clock.monotonic()
         if not latest_ms:
-            recorder.start()
+            recorder.write_start()
         try:
-            while not finished(clock.monotonic() - begin_s):
-                # After a delay the next reading is due one interval later: missed ones are not caught up.
+            while not is_finished(clock.monotonic() - begin_s):
+                # After a delay the next reading is due one interval later: missed readings are not caught up.
                 due_s = max(due_s, clock.monotonic() - measurement.interval_s) + measurement.interval_s
                 clock.sleep(max(due_s - clock.monotonic(), 0.0))
-                recorder.take()
+                recorder.take_reading()
         finally:
-            recorder.stop()
+            recorder.write_stop()
     return recorder.summary
 
 
-def _continue(file: BinaryIO, measurement: Measurement) -> int:
+def _resume_file(file: BinaryIO, measurement: Measurement) -> int:
     """Prepare a file for more readings; return the time of its last record in ms, 0 if it is empty.
 
     Its stop, and a last line that is incomplete, are removed. Raises UsageError unless it is a file of this recorder
@@ -214,17 +214,17 @@ def _continue(file: BinaryIO, measurement: Measurement) -> int:
         return 0
     data = data[: data.rfind(b"\n") + 1]
     try:
-        found = list(read_readings(data))
-        start, efficiency = found[:2]
-        latest_ms = max(int(record.time_ms) for record in found)
-        before = (start.metadata["scope"], efficiency.value, efficiency.metadata["measurement_type"])
+        records = list(read_readings(data))
+        start, efficiency = records[:2]
+        latest_ms = max(int(record.time_ms) for record in records)
+        earlier = (start.metadata["scope"], efficiency.value, efficiency.metadata["measurement_type"])
     except (ValueError, LookupError) as error:
         raise UsageError(f"{file.name}: not a whole power file of this recorder; move it elsewhere") from error
-    now = (measurement.source.scope, measurement.efficiency, measurement.current)
-    if before != now:
-        there, here = (f"{scope}, efficiency {part}, {current}" for scope, part, current in (before, now))
-        raise UsageError(f"{file.name} has readings of: {there}; now: {here}; keep these, or move the file elsewhere")
-    if found[-1].key == STOP:
+    current = (measurement.source.scope, measurement.efficiency, measurement.current)
+    if earlier != current:
+        old, new = (f"{scope}, efficiency {part}, {meter}" for scope, part, meter in (earlier, current))
+        raise UsageError(f"{file.name} has readings of: {old}; now: {new}; keep these, or move the file elsewhere")
+    if records[-1].key == STOP:
         data = data[: data.rindex(b"\n", 0, -1) + 1]
     file.truncate(len(data))
     file.seek(len(data))

@@ -59,9 +59,9 @@ class Source(Protocol):
 
     @property
     def scope(self) -> str:
-        """What the readings include."""
+        """NODE or PARTS: what the readings include."""
 
-    def read(self) -> float:
+    def read_watts(self) -> float:
         """Return the power in watts; raise ReadingError if there is no reading."""
 
 
@@ -78,7 +78,7 @@ class Program:
             name = self.words[0] if self.words else "no program"
             raise UsageError(f"--source: {name}: not found; install it, or name another source")
 
-    def read(self) -> float:
+    def read_watts(self) -> float:
         """Return what the program says; it is killed with its children after PROGRAM_TIMEOUT_S."""
         try:
             process = subprocess.Popen(
@@ -93,7 +93,7 @@ class Program:
             raise ReadingError(f"{self.words[0]}: {error.strerror}") from error
         with process:
             try:
-                output, errors = _said(process)
+                output, errors = _read_output(process)
             except ReadingError as error:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -104,10 +104,10 @@ class Program:
         return self.parse(output)
 
 
-def _said(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+def _read_output(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     """Return what a program prints, and the end of its complaints; ReadingError if it takes long or prints much."""
     end_s = time.monotonic() + PROGRAM_TIMEOUT_S
-    late = ReadingError(f"no answer within {PROGRAM_TIMEOUT_S:g} s")
+    timeout_error = ReadingError(f"no answer within {PROGRAM_TIMEOUT_S:g} s")
     output, errors = bytearray(), bytearray()
     assert process.stdout is not None and process.stderr is not None
     with selectors.DefaultSelector() as pipes:
@@ -116,7 +116,7 @@ def _said(process: subprocess.Popen[bytes]) -> tuple[str, str]:
         while pipes.get_map():
             ready = pipes.select(end_s - time.monotonic())
             if not ready or time.monotonic() > end_s:
-                raise late
+                raise timeout_error
             for pipe, _ in ready:
                 part = os.read(pipe.fd, FILE_TAIL)
                 if not part:
@@ -128,11 +128,11 @@ def _said(process: subprocess.Popen[bytes]) -> tuple[str, str]:
     try:
         process.wait(max(end_s - time.monotonic(), 0))
     except subprocess.TimeoutExpired:
-        raise late from None
+        raise timeout_error from None
     return output.decode(errors="replace"), errors.decode(errors="replace")
 
 
-def watts(text: str) -> float:
+def parse_watts(text: str) -> float:
     """Return the number of watts in a text that has nothing else."""
     try:
         return float("none" if "_" in text else text)  # 1_000 is a number for Python alone
@@ -147,17 +147,17 @@ def is_watts(value: Any) -> bool:
 
 def ipmi_watts(text: str) -> float:
     """Return the reading in the output of `ipmitool dcmi power reading`."""
-    found = IPMI_WATTS.search(text)
-    if found is None or re.search(r"Power reading state is:\s*deactivated", text):
+    match = IPMI_WATTS.search(text)
+    if match is None or re.search(r"Power reading state is:\s*deactivated", text):
         raise ReadingError("ipmitool: the board management controller gives no power reading")
-    return float(found[1])
+    return float(match[1])
 
 
 def sum_of_watts(text: str) -> float:
     """Return the sum of the numbers in the lines of nvidia-smi, one for each GPU."""
     if not text.strip():
         raise ReadingError("nvidia-smi: no GPU")
-    return sum(map(watts, text.splitlines()))
+    return sum(map(parse_watts, text.splitlines()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Redfish:
     password: str
     scope: str = NODE
 
-    def read(self) -> float:
+    def read_watts(self) -> float:
         """Return PowerConsumedWatts; the credentials are not passed on to where the controller may redirect."""
         request = Request(self.url, headers={"Accept": "application/json"})
         token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
@@ -196,7 +196,7 @@ class WattFile:
         if not self.path.is_file():
             raise UsageError(f"--source: {self.path}: no such file; start the meter that writes it first")
 
-    def read(self) -> float:
+    def read_watts(self) -> float:
         """Return the last line; the file must have changed within FILE_FRESH_S."""
         try:
             with self.path.open("rb") as file:
@@ -215,7 +215,7 @@ class WattFile:
             raise ReadingError(f"{self.path}: unchanged; the meter seems to have stopped")
         # What follows the last line break may be half a number.
         complete = text.rpartition("\n")[0] or text
-        return watts(complete.rstrip().rpartition("\n")[2])
+        return parse_watts(complete.rstrip().rpartition("\n")[2])
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ class Rapl:
             raise UsageError(f"--source: {self.root}: expected intel-rapl:N with name package-*; found none")
         self._last_s = self.clock.monotonic()
 
-    def read(self) -> float:
+    def read_watts(self) -> float:
         """Return the mean power since the previous call; counters may have wrapped once."""
         try:
             energies = [int(package.path.read_text()) for package in self._packages]
@@ -273,7 +273,7 @@ class Rapl:
         return total_uj / 1e6 / seconds
 
 
-def _redfish(setting: str, _clock: Clock) -> Source:
+def _open_redfish(setting: str, _clock: Clock) -> Source:
     if not re.fullmatch(r"https://[^/@\s]+/\S+", setting):
         raise UsageError("--source: expected redfish:https://HOST/redfish/v1/Chassis/ID/Power, without credentials")
     user, password = (os.environ.get(f"REDFISH_{name}", "") for name in ("USER", "PASSWORD"))
@@ -282,14 +282,14 @@ def _redfish(setting: str, _clock: Clock) -> Source:
     return Redfish(setting, user, password)
 
 
-def _nvml(setting: str, _clock: Clock) -> Source:
+def _open_nvml(setting: str, _clock: Clock) -> Source:
     if setting:
         raise UsageError("--source: nvml takes no setting")
     query = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
     return Program(query, sum_of_watts, PARTS)
 
 
-def _split(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -297,11 +297,11 @@ def _split(text: str) -> list[str]:
 
 
 SOURCES: Final[Mapping[str, Callable[[str, Clock], Source]]] = {
-    "ipmi": lambda setting, _: Program(("ipmitool", *_split(setting), "dcmi", "power", "reading"), ipmi_watts),
-    "redfish": _redfish,
+    "ipmi": lambda setting, _: Program(("ipmitool", *_split_words(setting), "dcmi", "power", "reading"), ipmi_watts),
+    "redfish": _open_redfish,
     "rapl": lambda setting, clock: Rapl(Path(setting or POWERCAP), clock),
-    "nvml": _nvml,
-    "command": lambda setting, _: Program(_split(setting), watts),
+    "nvml": _open_nvml,
+    "command": lambda setting, _: Program(_split_words(setting), parse_watts),
     "file": lambda setting, clock: WattFile(Path(setting), clock),
 }
 

@@ -1,1 +1,1 @@
-"""Measure what the parts of a machine can do, and which of them a training step is bound by."""
+"""Measure what the parts of a machine can do, and which part limits a training step."""

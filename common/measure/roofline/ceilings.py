@@ -29,22 +29,22 @@ from common.provenance import host
 from common.settings.machine import PrecisionConfig
 
 SECONDS: Final = 1.0
-"""How long each ceiling is measured, but at least FEWEST times."""
+"""The time for each ceiling, measured at least FEWEST times."""
 FEWEST: Final = 5
 FILES_SECONDS: Final = 10.0
-"""How long files are read at most, each time."""
+"""The longest time for reading files, each time."""
 THREADS: Final = 4
 """Threads of a rank that read files."""
 BLOCK_BYTES: Final = 1 << 20
 MESSAGE_BYTES: Final = 64 << 20
 """The message where the measured steps sent none."""
 LARGEST_MESSAGE: Final = 1 << 30
-"""A larger one is not faster."""
+"""A larger message is not faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What was measured; rates in operations or bytes per second, of all units unless the name says otherwise.
+    """The measured ceilings; rates in operations or bytes per second, of all units unless the name says otherwise.
 
     products: a square matrix product; convolutions: 3×3, 256 channels to 256. memory: reads and writes of a sum of two
     vectors. cold_files, cached_files: reading the files for the first time and again, None without files; cold_share:
@@ -68,38 +68,38 @@ class Ceilings:
 
     @property
     def words(self) -> list[str]:
-        """The words of the model's name, by which a system description is recognised."""
+        """The words of the model's name, which a system description has too."""
         plain = re.sub(r"\((R|TM|r|tm)\)|@.*", " ", self.model)
         return [word for word in re.findall(r"[A-Za-z0-9]+", plain) if word not in ("CPU", "Processor")] or ["unknown"]
 
 
-def measure(found: Measurement, files: Sequence[Path], dist: Dist) -> Ceilings:
+def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist) -> Ceilings:
     """Return the ceilings for the type and the message of the measured steps. A collective call."""
-    dtype, device = DTYPES[Precision(PrecisionConfig(found.dtype), dist.device).name], dist.device
+    dtype, device = DTYPES[Precision(PrecisionConfig(measurement.dtype), dist.device).name], dist.device
     bar = tqdm(total=5, desc="ceilings", leave=False, disable=None if dist.is_main else True)
 
-    def shown(what: str) -> None:
-        bar.set_postfix_str(what)
+    def show_part(name: str) -> None:
+        bar.set_postfix_str(name)
         bar.update()
 
     with bar, torch.inference_mode():
-        shown("products")
-        products = _products(dist, dtype)
-        shown("convolutions")
-        convolutions = _convolutions(dist, dtype)
-        shown("memory")
-        memory, copies = _memory(dist), _copies(dist)
-        shown("files")
-        cold, share, cached = _files(dist, files)
-        shown("messages")
-        network = _network(dist, int(found.bytes_reduced_per_step))
+        show_part("products")
+        products = _measure_products(dist, dtype)
+        show_part("convolutions")
+        convolutions = _measure_convolutions(dist, dtype)
+        show_part("memory")
+        memory, copies = _measure_memory(dist), _measure_copies(dist)
+        show_part("files")
+        cold, share, cached = _measure_files(dist, files)
+        show_part("messages")
+        network = _measure_network(dist, int(measurement.bytes_reduced_per_step))
     model = host()["cpu"] if device.type == "cpu" else str(torch.get_device_module(device).get_device_name(device))
     return Ceilings(
         units=dist.world_size,
         nodes=dist.nodes,
         device=device.type,
         model=model,
-        dtype=found.dtype,
+        dtype=measurement.dtype,
         products=products,
         convolutions=convolutions,
         memory=memory,
@@ -111,70 +111,70 @@ def measure(found: Measurement, files: Sequence[Path], dist: Dist) -> Ceilings:
     )
 
 
-def _products(dist: Dist, dtype: torch.dtype) -> float:
+def _measure_products(dist: Dist, dtype: torch.dtype) -> float:
     size = 2048 if dist.device.type == "cpu" else 8192
     a, b = (torch.randn(size, size, device=dist.device).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
-    return 2.0 * size**3 * _per_second(dist, lambda: torch.mm(a, b, out=out))
+    return 2.0 * size**3 * _measure_rate(dist, lambda: torch.mm(a, b, out=out))
 
 
-def _convolutions(dist: Dist, dtype: torch.dtype) -> float:
+def _measure_convolutions(dist: Dist, dtype: torch.dtype) -> float:
     channels, side = 256, 56
     batch = 2 if dist.device.type == "cpu" else 64
     x = torch.randn(batch, channels, side, side, device=dist.device).to(dtype)
     weight = torch.randn(channels, channels, 3, 3, device=dist.device).to(dtype)
-    return 2 * batch * side**2 * channels**2 * 9 * _per_second(dist, lambda: conv2d(x, weight, padding=1))
+    return 2 * batch * side**2 * channels**2 * 9 * _measure_rate(dist, lambda: conv2d(x, weight, padding=1))
 
 
-def _memory(dist: Dist) -> float:
+def _measure_memory(dist: Dist) -> float:
     values = (32 if dist.device.type == "cpu" else 256) << 20
     a, b, out = (torch.ones(values, device=dist.device) for _ in range(3))
-    return float(3 * out.nbytes * _per_second(dist, lambda: torch.add(a, b, alpha=3.0, out=out)))
+    return float(3 * out.nbytes * _measure_rate(dist, lambda: torch.add(a, b, alpha=3.0, out=out)))
 
 
-def _copies(dist: Dist) -> float | None:
+def _measure_copies(dist: Dist) -> float | None:
     """Return the bytes per second that a rank copies to its accelerator; None without one."""
     if dist.device.type == "cpu":
         return None
     source = torch.ones(64 << 20, pin_memory=True)
-    into = torch.empty_like(source, device=dist.device)
-    copies = _per_second(dist, lambda: into.copy_(source, non_blocking=True))
+    target = torch.empty_like(source, device=dist.device)
+    copies = _measure_rate(dist, lambda: target.copy_(source, non_blocking=True))
     return float(source.nbytes * copies / dist.world_size)
 
 
-def _network(dist: Dist, given: int) -> float | None:
+def _measure_network(dist: Dist, message_bytes: int) -> float | None:
     """Return the bytes per second that a rank sends while all reduce a message; None for one rank."""
     if dist.world_size == 1:
         return None
-    message = torch.zeros(min(given or MESSAGE_BYTES, LARGEST_MESSAGE) // 4 or 1, device=dist.device)
-    _seconds(dist, lambda: dist.all_reduce(message), 2)
-    steps: int = dist.broadcast_object(_enough(_seconds(dist, lambda: dist.all_reduce(message), 1)))
+    message = torch.zeros(min(message_bytes or MESSAGE_BYTES, LARGEST_MESSAGE) // 4 or 1, device=dist.device)
+    _time_repeats(dist, lambda: dist.all_reduce(message), 2)
+    steps: int = dist.broadcast_object(_count_repeats(_time_repeats(dist, lambda: dist.all_reduce(message), 1)))
     # Of each repetition the rank that comes last waits least: its time is the message's.
-    ranks = dist.gather_objects(_seconds(dist, lambda: dist.all_reduce(message), steps))
+    ranks = dist.gather_objects(_time_repeats(dist, lambda: dist.all_reduce(message), steps))
     seconds = median(min(of_all) for of_all in zip(*ranks, strict=True))
     return float(2 * (dist.world_size - 1) / dist.world_size * message.nbytes / seconds)
 
 
-def _per_second(dist: Dist, work: Callable[[], Tensor]) -> float:
+def _measure_rate(dist: Dist, work: Callable[[], Tensor]) -> float:
     """Return how often all ranks together do the work in a second, while all of them do."""
-    took = _seconds(dist, work, 2)[-1]
+    seconds = _time_repeats(dist, work, 2)[-1]
     dist.barrier()
-    return math.fsum(dist.gather_objects(1 / median(_seconds(dist, work, _enough([took])))))
+    return math.fsum(dist.gather_objects(1 / median(_time_repeats(dist, work, _count_repeats([seconds])))))
 
 
-def _enough(took: Sequence[float]) -> int:
-    return max(FEWEST, int(SECONDS / max(took[-1], 1e-6)))
+def _count_repeats(seconds: Sequence[float]) -> int:
+    return max(FEWEST, int(SECONDS / max(seconds[-1], 1e-6)))
 
 
-def _seconds(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float]:
-    found = []
+def _time_repeats(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float]:
+    seconds = []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin_s = time.perf_counter()
         work()
         if dist.device.type != "cpu":
             torch.accelerator.synchronize(dist.device)
-        found.append(time.perf_counter() - begin)
-    return found
+        seconds.append(time.perf_counter() - begin_s)
+    return seconds
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -183,51 +183,51 @@ def _seconds(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float
 def files_in(folder: Path) -> list[Path]:
     """Return the files of a folder and those below, links left out; UsageError if there are none."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; expected the one from which the samples were read")
-    found = sorted(
+        raise UsageError(f"{folder}: no such folder; expected the folder of the samples")
+    files = sorted(
         path
         for parent, _, names in os.walk(folder)
         for path in (Path(parent, name) for name in names)
         if path.is_file() and not path.is_symlink()
     )
-    if not found:
-        raise UsageError(f"{folder}: no files, but for links; expected the folder from which samples were read")
-    return found
+    if not files:
+        raise UsageError(f"{folder}: no files, but for links; expected the folder of the samples")
+    return files
 
 
-def _files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, float | None, float | None]:
+def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, float | None, float | None]:
     """Return the bytes per second of files outside and inside of the kernel's cache, and the part from devices."""
     if not files:
         return None, None, None
-    mine = files[dist.rank :: dist.world_size]
-    for path in mine:
-        _evict(path)
+    own_files = files[dist.rank :: dist.world_size]
+    for path in own_files:
+        _evict_file(path)
     before = process_reads()
-    cold, count = _read(dist, mine, len(mine))
+    cold, count = _read_files(dist, own_files, len(own_files))
     after = process_reads()
-    cached, _ = _read(dist, mine, count)
+    cached, _ = _read_files(dist, own_files, count)
     share = None
     if before and after and after.files > before.files:
         share = min(1.0, (after.devices - before.devices) / (after.files - before.files))
-    shares = [one for one in dist.gather_objects(share) if one is not None]
+    shares = [value for value in dist.gather_objects(share) if value is not None]
     return cold, median(shares) if shares else None, cached
 
 
-def _read(dist: Dist, files: Sequence[Path], most: int) -> tuple[float, int]:
+def _read_files(dist: Dist, files: Sequence[Path], limit: int) -> tuple[float, int]:
     """Read files with all ranks, for a limited time; return their bytes per second and how many this rank read."""
     dist.barrier()
-    begin = time.perf_counter()
+    begin_s = time.perf_counter()
     sizes: list[int] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, most, THREADS):
-            sizes += pool.map(_size, files[start : min(start + THREADS, most)])
-            if time.perf_counter() - begin > FILES_SECONDS:
+        for start in range(0, limit, THREADS):
+            sizes += pool.map(_read_size, files[start : min(start + THREADS, limit)])
+            if time.perf_counter() - begin_s > FILES_SECONDS:
                 break
-    ranks = dist.gather_objects((sum(sizes), time.perf_counter() - begin))
+    ranks = dist.gather_objects((sum(sizes), time.perf_counter() - begin_s))
     return sum(size for size, _ in ranks) / max(seconds for _, seconds in ranks), len(sizes)
 
 
-def _size(path: Path) -> int:
+def _read_size(path: Path) -> int:
     """Read a file and return its size in bytes."""
     block, size = bytearray(BLOCK_BYTES), 0
     with open(open_regular(path), "rb", buffering=0) as file:
@@ -236,7 +236,7 @@ def _size(path: Path) -> int:
     return size
 
 
-def _evict(path: Path) -> None:
+def _evict_file(path: Path) -> None:
     """Ask the kernel to forget a file's content, as far as nobody has it open or changed."""
     handle = open_regular(path)
     try:

@@ -1,4 +1,4 @@
-"""The command that measures the ceilings of a machine and says which of them a training step is bound by."""
+"""The command that measures the ceilings of a machine and says which of them limits a training step."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=folder_place, default=OUTPUT, metavar="DIR", help=written)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Measure and report; return the exit status."""
     # torch takes seconds to import, and the other commands do without.
-    from common.measure.roofline.measured import measured
+    from common.measure.roofline.measured import run_roofline
 
-    return measured(given)
+    return run_roofline(arguments)

@@ -1,4 +1,4 @@
-"""Measure the ceilings on all ranks, and write what they say of the steps."""
+"""Measure the ceilings on all ranks, and report how they limit the steps."""
 
 from __future__ import annotations
 
@@ -12,70 +12,71 @@ from common.distributed.dist import Dist, connect
 from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
-from common.measure.roofline.ceilings import Ceilings, files_in, measure
-from common.measure.roofline.picture import picture
-from common.measure.roofline.report import Report, report
+from common.measure.roofline.ceilings import Ceilings, files_in, measure_ceilings
+from common.measure.roofline.picture import draw_picture
+from common.measure.roofline.report import Report, build_report
 from common.precision import DTYPES
 from common.settings.machine import DistConfig
 
 
-def measured(given: argparse.Namespace) -> int:
+def run_roofline(arguments: argparse.Namespace) -> int:
     """Run the command; return the exit status. A collective call."""
-    with connect(DistConfig(device=given.device), (OSError, UsageError)) as dist:
-        found, files = dist.broadcast_object(_given(given, dist) if dist.is_main else None)
+    with connect(DistConfig(device=arguments.device), (OSError, UsageError)) as dist:
+        measurement, files = dist.broadcast_object(_read_inputs(arguments, dist) if dist.is_main else None)
         if dist.device.type == "cpu":
             keep_freed_memory()
-        ceilings = measure(found, files, dist)
+        ceilings = measure_ceilings(measurement, files, dist)
         if dist.is_main:
-            _write(report(found, ceilings), given.output)
+            _write_files(build_report(measurement, ceilings), arguments.output)
     return 0
 
 
-def _given(given: argparse.Namespace, dist: Dist) -> tuple[Measurement, list[Path]]:
+def _read_inputs(arguments: argparse.Namespace, dist: Dist) -> tuple[Measurement, list[Path]]:
     """Return the measurement and the files that its steps read, and make the folder of the output."""
-    found = read_measurement(given.fom)
-    _check(found, dist)
-    folder = given.data or (None if found.data == SYNTHETIC else Path(found.data))
+    measurement = read_measurement(arguments.fom)
+    _check_ranks(measurement, dist)
+    folder = arguments.data or (None if measurement.data == SYNTHETIC else Path(measurement.data))
     files = files_in(folder) if folder else []
-    given.output.mkdir(parents=True, exist_ok=True)
-    return found, files
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    return measurement, files
 
 
-def _check(found: Measurement, dist: Dist) -> None:
-    here = (dist.world_size, dist.nodes, dist.device.type)
-    if here != (there := (found.units, found.nodes, found.device)):
+def _check_ranks(measurement: Measurement, dist: Dist) -> None:
+    ranks = (dist.world_size, dist.nodes, dist.device.type)
+    if ranks != (measured_ranks := (measurement.units, measurement.nodes, measurement.device)):
         raise UsageError(
-            f"the steps were measured with {_place(there)}, this command runs with {_place(here)}: start both alike"
+            f"the steps were measured with {_describe_ranks(measured_ranks)}, "
+            f"this command runs with {_describe_ranks(ranks)}: start both alike"
         )
 
 
-def _place(place: tuple[int, int, str]) -> str:
-    return f"{place[0]} rank(s) on {place[1]} node(s) on {place[2]}"
+def _describe_ranks(ranks: tuple[int, int, str]) -> str:
+    return f"{ranks[0]} rank(s) on {ranks[1]} node(s) on {ranks[2]}"
 
 
-def _write(found: Report, folder: Path) -> None:
-    contents = {"roofline.json": found.write(), "roofline.svg": picture(found)}
-    if found.ceilings.unit_network:
-        contents["ceilings.yaml"] = ceilings_file(found.ceilings)
+def _write_files(report: Report, folder: Path) -> None:
+    contents = {"roofline.json": report.format_json(), "roofline.svg": draw_picture(report)}
+    if report.ceilings.unit_network:
+        contents["ceilings.yaml"] = ceilings_file(report.ceilings)
     for name, text in contents.items():
         write_whole_file(folder / name, text)
-    print("\n".join(found.lines()))
+    print("\n".join(report.format_lines()))
     print(f"written: {folder}/{', '.join(contents)}")
     if "ceilings.yaml" not in contents:
         print("ceilings.yaml, for the cost model of `python -m submission.analysis`, needs several ranks: a network")
 
 
-def ceilings_file(found: Ceilings) -> str:
+def ceilings_file(ceilings: Ceilings) -> str:
     """Return the entry that `python -m submission.analysis --ceilings` reads, of one unit."""
-    assert found.unit_network is not None
-    memory = found.memory / found.units
+    assert ceilings.unit_network is not None
+    memory = ceilings.memory / ceilings.units
     entry = {
-        "match": found.words,
-        "peak_flop_per_s": max(found.products, found.convolutions) / found.units,
-        "value_bytes": DTYPES[found.dtype].itemsize,
+        "match": ceilings.words,
+        "peak_flop_per_s": max(ceilings.products, ceilings.convolutions) / ceilings.units,
+        "value_bytes": DTYPES[ceilings.dtype].itemsize,
         "memory_bytes_per_s": memory,
-        "network_bytes_per_s": found.unit_network,
-        "input_bytes_per_s": found.unit_input or memory,
-        "source": f"measured on {found.units} units and {found.nodes} node(s), {found.dtype}",
+        "network_bytes_per_s": ceilings.unit_network,
+        "input_bytes_per_s": ceilings.unit_input or memory,
+        "source": f"measured on {ceilings.units} units and {ceilings.nodes} node(s), {ceilings.dtype}",
     }
-    return yaml.safe_dump({"ceilings": {"-".join(found.words): entry}}, sort_keys=False)
+    return yaml.safe_dump({"ceilings": {"-".join(ceilings.words): entry}}, sort_keys=False)

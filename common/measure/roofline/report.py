@@ -1,4 +1,4 @@
-"""Which part of the machine binds a training step, and what the others would allow."""
+"""The part of the machine that binds a training step, and the rates that the others would allow."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CACHED: Final = "cached files"
 ARITHMETIC: Final = ("matrix products", "convolutions")
 COUNTS_DEVICES: Final = 0.5
 """The kernel counts what comes from devices if it does so for this part of files that are read for the first time."""
-TAKEN: Final = 0.5
-"""A resource that is used less than this while a step waits for it is not what the step waits for."""
+LEAST_USE: Final = 0.5
+"""A resource that works less than this share of the time does not limit the step that waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """A ceiling. seconds: in which the step's work would be done at it. rate: of the ceiling, in unit."""
+    """A ceiling. seconds: how long the step's work would take at it. rate: of the ceiling, in unit."""
 
     name: str
     part: str
@@ -34,11 +34,11 @@ class Roof:
 class Report:
     """The measured steps under their ceilings.
 
-    exposed: for each part the seconds of a step in which nothing else was done. roofs: only those of resources that
-    the step uses.
+    exposed: for each part the seconds of a step in which only this part worked. roofs: only of resources that the step
+    uses.
     """
 
-    found: Measurement
+    measurement: Measurement
     ceilings: Ceilings
     exposed: dict[str, float]
     roofs: tuple[Roof, ...]
@@ -46,7 +46,7 @@ class Report:
     @property
     def step_s(self) -> float:
         """The median step."""
-        return self.found.median_step_ms / 1000
+        return self.measurement.median_step_ms / 1000
 
     @property
     def binds(self) -> str:
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def nearest(self) -> Roof | None:
-        """The ceiling of the part that binds to which the step comes nearest, None if it has none.
+        """Of the binding part's ceilings the one that the step comes nearest to, None if it has none.
 
         Of products and convolutions the faster one: the slower one does not limit the other.
         """
@@ -63,41 +63,42 @@ class Report:
         roofs = [roof for roof in self.roofs if roof.part == self.binds and roof.name != CACHED and roof is not slower]
         return max(roofs, key=lambda roof: roof.seconds, default=None)
 
-    def allowed(self, roof: Roof) -> float:
-        """Return the samples per second that a ceiling would allow, were it the only one."""
-        return self.found.batch / roof.seconds
+    def allowed_rate(self, roof: Roof) -> float:
+        """Return the samples per second that this ceiling alone would allow."""
+        return self.measurement.batch / roof.seconds
 
-    def lines(self) -> Iterator[str]:
+    def format_lines(self) -> Iterator[str]:
         """Yield the report as text."""
-        found, parts = self.found, ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items())
-        yield f"{found.benchmark}: units {found.units}, batch {found.batch}"
-        yield f"a step takes {found.median_step_ms:,.1f} ms, of which {parts}"
+        measurement = self.measurement
+        parts = ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items())
+        yield f"{measurement.benchmark}: units {measurement.units}, batch {measurement.batch}"
+        yield f"a step takes {measurement.median_step_ms:,.1f} ms: {parts}"
         share = self.exposed[self.binds] / self.step_s
-        yield f"{self.binds} binds: {share:.0%} of the step{self._distance()}"
+        yield f"{self.binds} binds: {share:.0%} of the step{self._describe_distance()}"
         yield f"{'ceiling':24}{'rate':>16}{'step at it':>14}{'allows':>20}"
         for roof in self.roofs:
             rate, step = f"{roof.rate / 1e9:,.3g} {roof.unit}", f"{1000 * roof.seconds:,.3g} ms"
-            yield f"{roof.name:24}{rate:>16}{step:>14}{rate_text(self.allowed(roof)):>10} samples/s"
+            yield f"{roof.name:24}{rate:>16}{step:>14}{rate_text(self.allowed_rate(roof)):>10} samples/s"
 
-    def _distance(self) -> str:
+    def _describe_distance(self) -> str:
         roof = self.nearest
         if roof is None:
             return "; its ceiling is not known: name the files by --data" if self.binds == FILES else ""
         reached = roof.seconds / self.step_s
         text = f"; the step runs at {reached:.0%} of the ceiling of {roof.name}"
-        if self.binds == FILES and reached < TAKEN:
+        if self.binds == FILES and reached < LEAST_USE:
             return f"{text}: reading is bound by what follows it, such as decompression, and wants more cores"
         return text
 
-    def write(self) -> str:
+    def format_json(self) -> str:
         """Return the report as JSON."""
         content: dict[str, Any] = {
             "format": 1,
             "binds": self.binds,
-            "step_ms": self.found.median_step_ms,
+            "step_ms": self.measurement.median_step_ms,
             "exposed_ms": {part: 1000 * seconds for part, seconds in self.exposed.items()},
             "roofs": [
-                {**asdict(roof), "samples_per_s": self.allowed(roof), "reached": roof.seconds / self.step_s}
+                {**asdict(roof), "samples_per_s": self.allowed_rate(roof), "reached": roof.seconds / self.step_s}
                 for roof in self.roofs
             ],
             "ceilings": asdict(self.ceilings),
@@ -110,34 +111,36 @@ def rate_text(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
 
 
-def report(found: Measurement, ceilings: Ceilings) -> Report:
+def build_report(measurement: Measurement, ceilings: Ceilings) -> Report:
     """Return which part binds the measured steps."""
     exposed = {
-        COMPUTE: found.computing_ms / 1000,
-        FILES: found.waiting_ms / 1000,
-        NETWORK: found.communicating_ms / 1000,
+        COMPUTE: measurement.computing_ms / 1000,
+        FILES: measurement.waiting_ms / 1000,
+        NETWORK: measurement.communicating_ms / 1000,
     }
-    return Report(found, ceilings, exposed, tuple(roof for roof in _roofs(found, ceilings) if roof.seconds > 0))
+    roofs = tuple(roof for roof in _list_roofs(measurement, ceilings) if roof.seconds > 0)
+    return Report(measurement, ceilings, exposed, roofs)
 
 
-def _roofs(found: Measurement, top: Ceilings) -> Iterator[Roof]:
-    operations, touched, read = found.flop_per_step, found.bytes_touched_per_step, found.bytes_read_per_step
-    for name, rate in zip(ARITHMETIC, (top.products, top.convolutions), strict=True):
+def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
+    operations, touched = measurement.flop_per_step, measurement.bytes_touched_per_step
+    read = measurement.bytes_read_per_step
+    for name, rate in zip(ARITHMETIC, (ceilings.products, ceilings.convolutions), strict=True):
         yield Roof(name, COMPUTE, rate, "GFLOP/s", operations / rate)
-    yield Roof("memory", COMPUTE, top.memory, "GB/s", touched / top.memory)
-    if read and top.cold_files and top.cached_files:
-        stored = _stored(found, top)
-        seconds = stored / top.cold_files + (read - stored) / top.cached_files
+    yield Roof("memory", COMPUTE, ceilings.memory, "GB/s", touched / ceilings.memory)
+    if read and ceilings.cold_files and ceilings.cached_files:
+        stored = _device_bytes(measurement, ceilings)
+        seconds = stored / ceilings.cold_files + (read - stored) / ceilings.cached_files
         yield Roof("files", FILES, read / seconds, "GB/s", seconds)
-        yield Roof(CACHED, FILES, top.cached_files, "GB/s", read / top.cached_files)
-    if top.unit_network:
-        sent = 2 * (top.units - 1) / top.units * found.bytes_reduced_per_step
-        yield Roof("messages of a unit", NETWORK, top.unit_network, "GB/s", sent / top.unit_network)
+        yield Roof(CACHED, FILES, ceilings.cached_files, "GB/s", read / ceilings.cached_files)
+    if ceilings.unit_network:
+        sent = 2 * (ceilings.units - 1) / ceilings.units * measurement.bytes_reduced_per_step
+        yield Roof("messages of a unit", NETWORK, ceilings.unit_network, "GB/s", sent / ceilings.unit_network)
 
 
-def _stored(found: Measurement, top: Ceilings) -> float:
+def _device_bytes(measurement: Measurement, ceilings: Ceilings) -> float:
     """Return the bytes of a step's files that came from devices: all, where the kernel does not tell."""
-    read, stored = found.bytes_read_per_step or 0.0, found.stored_bytes_per_step
-    if stored is None or top.cold_share is None or top.cold_share < COUNTS_DEVICES:
+    read, stored = measurement.bytes_read_per_step or 0.0, measurement.stored_bytes_per_step
+    if stored is None or ceilings.cold_share is None or ceilings.cold_share < COUNTS_DEVICES:
         return read
     return min(stored, read)

@@ -110,7 +110,7 @@ class Muon(Optimizer):
                 for pairs in _by_matrix(parameters, ahead).values():
                     moves = orthogonal(torch.stack([matrix for _, matrix in pairs])) * group["lr"]
                     for (parameter, _), move in zip(pairs, moves, strict=True):
-                        parameter.sub_(shards.own(parameter, move).reshape(parameter.shape))
+                        parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
 NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
@@ -137,7 +137,7 @@ def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size
     """Return the parameters with their moves as matrices, those of shards whole, grouped by the shape of the matrix."""
     found: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
     for parameter, part in zip(parameters, moves, strict=True):
-        move = shards.whole(parameter, part)
+        move = shards.gather_whole(parameter, part)
         matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
         found.setdefault(matrix.shape, []).append((parameter, matrix))
     return found
@@ -145,7 +145,7 @@ def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size
 
 def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:
     """Return |w| / |step| of each tensor, or 1 where either is 0."""
-    ratios = shards.norms(parameters, parameters) / shards.norms(parameters, steps)
+    ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
     return torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)
 
 

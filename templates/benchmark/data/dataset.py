@@ -46,7 +46,7 @@ class Dataset(Split):
                 if (stored.shape, stored.dtype) != (array.shape, array.dtype):
                     expected = f"expected {array.dtype} {array.shape}; is data.side right?"
                     raise DatasetError(f"{path}: found {stored.dtype} {stored.shape}, {expected}")
-                stored.read(array)
+                stored.read_values(array)
             except ArrayError as error:
                 raise DatasetError(str(error)) from error
 

@@ -31,11 +31,11 @@ def test_an_array_is_read_from_any_place(tmp_path, monkeypatch, offset, direct):
     into = np.empty_like(VALUES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # not every file system reads directly
-        array.read(into, direct)
-        found = [(rows, block.copy()) for rows, block in array.blocks(direct)]
+        array.read_values(into, direct)
+        found = [(rows, block.copy()) for rows, block in array.read_blocks(direct)]
     assert np.array_equal(into, VALUES)
     assert len(found) == 6 and all(np.array_equal(VALUES[rows], block) for rows, block in found)
-    array.row(11).read(into[0])
+    array.row_at(11).read_values(into[0])
     assert np.array_equal(into[0], VALUES[11])
 
 
@@ -44,10 +44,10 @@ def test_a_file_that_ends_early_is_named(tmp_path, direct):
     array = stored(tmp_path / "short", 64)
     os.truncate(array.path, 64 + VALUES.nbytes - 1)
     with pytest.raises(ArrayError, match=r"short: ends after 5,243 of 5,244 bytes; fetch it again"):
-        array.read(np.empty_like(VALUES), direct)
+        array.read_values(np.empty_like(VALUES), direct)
     array.path.unlink()
     with pytest.raises(FileNotFoundError, match="short"):
-        array.read(np.empty_like(VALUES), direct)
+        array.read_values(np.empty_like(VALUES), direct)
 
 
 @pytest.mark.parametrize("at", ["open", "read"])
@@ -70,7 +70,7 @@ def test_where_direct_reading_is_refused_a_warning_says_so(tmp_path, monkeypatch
     monkeypatch.setattr(os, "preadv", no_preadv)
     into = np.empty_like(VALUES)
     with pytest.warns(RuntimeWarning, match=r"refuses O_DIRECT \(Invalid argument\).*data.direct=false"):
-        stored(tmp_path / "a", 128).read(into, direct=True)
+        stored(tmp_path / "a", 128).read_values(into, direct=True)
     assert np.array_equal(into, VALUES)
 
 

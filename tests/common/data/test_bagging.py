@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.config import ConfigError, load
-from common.data.bagging import draw, drawn_samples, out_of_bag
+from common.data.bagging import draw_samples, drawn_samples, out_of_bag
 from common.settings.run import InstancesConfig
 
 N = 20_000
@@ -14,7 +14,7 @@ N = 20_000
 def test_an_instance_draws_63_percent_and_one_of_four_leaves_out_84(kind):
     left_out = np.zeros(N, bool)
     for instance in range(4):
-        drawn = draw(kind, 7, instance, N)
+        drawn = draw_samples(kind, 7, instance, N)
         times = np.bincount(drawn, minlength=N)
         assert (np.diff(drawn) >= 0).all() and len(drawn) == pytest.approx(N, abs=0 if kind == "bootstrap" else 500)
         # Numbers of draws are Poisson numbers of mean 1, or nearly so.
@@ -28,17 +28,17 @@ def test_an_instance_draws_63_percent_and_one_of_four_leaves_out_84(kind):
 
 def test_draws_are_pure_functions_of_seed_and_instance():
     """The numbers are those of every version: a run that is repeated elsewhere has the same samples."""
-    assert draw("bootstrap", 1, 0, 8).tolist() == [1, 1, 3, 3, 4, 6, 6, 7]
-    assert draw("poisson", 1, 0, 8).tolist() == [0, 0, 1, 2, 2, 3, 3, 3, 3, 6, 7]
-    others = [draw("bootstrap", seed, instance, 100) for seed, instance in ((1, 0), (1, 1), (2, 0), (2, 1))]
+    assert draw_samples("bootstrap", 1, 0, 8).tolist() == [1, 1, 3, 3, 4, 6, 6, 7]
+    assert draw_samples("poisson", 1, 0, 8).tolist() == [0, 0, 1, 2, 2, 3, 3, 3, 3, 6, 7]
+    others = [draw_samples("bootstrap", seed, instance, 100) for seed, instance in ((1, 0), (1, 1), (2, 0), (2, 1))]
     assert len({tuple(one) for one in others}) == 4
-    assert draw("none", 1, 3, 4).tolist() == [0, 1, 2, 3] and not len(out_of_bag(np.arange(4), 4))
+    assert draw_samples("none", 1, 3, 4).tolist() == [0, 1, 2, 3] and not len(out_of_bag(np.arange(4), 4))
 
 
 def test_an_instance_that_is_trained_alone_draws_as_among_others():
     """Its own seed is that of instance 0 plus its number."""
     alone = InstancesConfig(first=3, bagging="bootstrap")
-    assert drawn_samples(alone, 11 + 3, 50).tolist() == draw("bootstrap", 11, 3, 50).tolist()
+    assert drawn_samples(alone, 11 + 3, 50).tolist() == draw_samples("bootstrap", 11, 3, 50).tolist()
     with pytest.raises(ValueError, match="the seed of instance 0 is -1"):
         drawn_samples(alone, 2, 50)
 

@@ -28,24 +28,24 @@ class LaggingDevice:
 
     # what a ring asks for
 
-    def allocate(self, count, like):
+    def allocate_like(self, count, like):
         self.allocations += 1
         return tuple(torch.full((count, *one.shape[1:]), -1, dtype=one.dtype) for one in like)
 
-    def start(self, sources, targets, free):
+    def start_copy(self, sources, targets, free):
         if self.ignored != "device":
             self.copying.append(free)
         for source, target in zip(sources, targets, strict=True):
             self.copying.append(lambda source=source, target=target: target.copy_(source))
         return self.event(self.copying)
 
-    def arrive(self, copied):
+    def await_copy(self, copied):
         self.computing.append(copied)
 
-    def used(self):
+    def record_use(self):
         return self.event(self.computing)
 
-    def end(self):
+    def await_copies(self):
         self.ended = True
 
     # the work
@@ -94,7 +94,7 @@ def pass_over(device, sizes=SIZES):
 
     def jobs():
         for number, size in enumerate(sizes):
-            slot = ring.take(size)
+            slot = ring.take_slot(size)
 
             def fill(x=slot.tensors[0], y=slot.tensors[1], number=number):
                 x.fill_(number)
@@ -102,7 +102,7 @@ def pass_over(device, sizes=SIZES):
 
             yield (slot, np.full(size, number)), [fill]
 
-    for (x, y), indices, wait_s in ring.carry(in_order(jobs(), workers=2, ahead=AHEAD)):
+    for (x, y), indices, wait_s in ring.carry_batches(in_order(jobs(), workers=2, ahead=AHEAD)):
         number = len(correct)
 
         def use(x=x, y=y, number=number, indices=indices):
@@ -140,7 +140,7 @@ def test_memory_is_allocated_once():
 def test_closing_early_keeps_memory_from_other_uses():
     device = LaggingDevice(0)
     ring = Ring(lambda count: (torch.zeros(count),), AHEAD, device)
-    batches = ring.carry((ring.take(1), np.zeros(1)) for _ in range(9))
+    batches = ring.carry_batches((ring.take_slot(1), np.zeros(1)) for _ in range(9))
     next(batches)
     batches.close()
     assert device.ended
@@ -148,5 +148,5 @@ def test_closing_early_keeps_memory_from_other_uses():
 
 def test_on_a_cpu_each_batch_has_memory_of_its_own():
     memory = Fresh(lambda count: (torch.zeros(count),))
-    batches = list(memory.carry((memory.take(2), np.arange(2)) for _ in range(20)))
+    batches = list(memory.carry_batches((memory.take_slot(2), np.arange(2)) for _ in range(20)))
     assert len({tensors[0].data_ptr() for tensors, _, _ in batches}) == 20

@@ -43,7 +43,7 @@ def test_a_file_that_the_manifest_lists_must_be_there(case, data, opened, monkey
         opened()
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "9")):
         monkeypatch.setenv(name, value)
-    assert list_folder(data / "train", "").known == ()  # one rank reads the manifest for all
+    assert list_folder(data / "train", "").manifest_names == ()  # one rank reads the manifest for all
 
 
 def test_a_sample_that_the_manifest_lacks_is_refused(case, data, opened):

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from common.fetch import download
 from common.fetch.connections import Stopped
-from common.fetch.download import Download, DownloadError, Redirects, Transfer, probe
+from common.fetch.download import Download, DownloadError, Redirects, Transfer, probe_url
 from tests.common.fetch.server import FileServer
 
 BODY = bytes(range(256)) * 41 + b"end"  # not a multiple of a piece
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 
 def fetch(server, path, md5=MD5, stop=None, connections=3):
-    remote = probe(f"{server.url}/a.tar")
+    remote = probe_url(f"{server.url}/a.tar")
     Download(remote, path).run(Transfer(connections, tqdm(disable=True), stop or threading.Event()), md5)
 
 
@@ -96,7 +96,7 @@ def test_what_passes_is_tried_again(server, path, faults, ranges):
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_server_that_always_cuts_ends_the_download(server, path, ranges):
     server.faults, server.ranges = [("cut", 0 if ranges else 500)] * 100, ranges
-    with pytest.raises(DownloadError, match="too early, 6 times in a row; what is there is kept"):
+    with pytest.raises(DownloadError, match="too early, 6 times in a row; finished pieces are kept"):
         fetch(server, path)
     assert not path.exists()
 
@@ -170,13 +170,13 @@ def test_a_server_that_is_not_there(path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(download, "LONGEST_WAIT_S", 0.01)
         with pytest.raises(DownloadError, match="Connection refused, 6 times in a row"):
-            probe("http://127.0.0.1:9/a.tar")
+            probe_url("http://127.0.0.1:9/a.tar")
 
 
 def test_an_answer_without_size_shows_nothing(server):
     server.ranges = server.length = False
     with pytest.raises(DownloadError, match="does not say how large"):
-        probe(f"{server.url}/a.tar")
+        probe_url(f"{server.url}/a.tar")
 
 
 def test_two_processes_do_not_write_one_file(server, path):
@@ -185,7 +185,7 @@ def test_two_processes_do_not_write_one_file(server, path):
             Download(remote, path).run(Transfer(1, tqdm(disable=True), threading.Event()))
         seen.append(True)
 
-    remote, seen = probe(f"{server.url}/a.tar"), []
+    remote, seen = probe_url(f"{server.url}/a.tar"), []
     server.on_request = second
     Download(remote, path).run(Transfer(1, tqdm(disable=True), threading.Event()), MD5)
     assert seen and path.read_bytes() == BODY

@@ -227,7 +227,7 @@ def test_ctrl_c_does_not_wait_for_a_silent_server(server, folder):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)  # less than the time that a server may be silent
     silent.set()
-    assert process.returncode == 130 and err == "interrupted: what is there is kept; the same command continues\n"
+    assert process.returncode == 130 and err == "interrupted: finished work is kept; the same command continues\n"
     server.on_request = lambda _: None
     assert command(server.url).main([str(folder)]) == 0
     assert content(folder) == EXPECTED
@@ -332,7 +332,7 @@ def test_members_of_the_published_archives_have_their_places():
     assert SAMPLES("a_v2/val/u_000.tfrecord") == "validation/u_000.tfrecord"
     assert SAMPLES("a_v2/test/u_000.tfrecord") is None and SAMPLES("a_v2/train/u.txt") is None
     (train, validation), (small, _) = (one.archives for one in OC20.sets)
-    assert train.place("s2ef_train_2M/s2ef_train_2M/12.extxyz.xz") == "train/12.extxyz.xz"
-    assert small.place("s2ef_train_200K/s2ef_train_200K/12.txt.xz") == "train/12.txt.xz"
-    assert validation.place("s2ef_val_id/s2ef_val_id/7.txt.xz") == "validation/7.txt.xz"
-    assert train.place("s2ef_train_2M/README") is None
+    assert train.dataset_path("s2ef_train_2M/s2ef_train_2M/12.extxyz.xz") == "train/12.extxyz.xz"
+    assert small.dataset_path("s2ef_train_200K/s2ef_train_200K/12.txt.xz") == "train/12.txt.xz"
+    assert validation.dataset_path("s2ef_val_id/s2ef_val_id/7.txt.xz") == "validation/7.txt.xz"
+    assert train.dataset_path("s2ef_train_2M/README") is None

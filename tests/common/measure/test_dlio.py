@@ -44,7 +44,7 @@ def dataset(folder, kind):
 def export(tmp_path):
     """Return a function that exports a workload of a dataset."""
     fom, output = tmp_path / "fom.json", tmp_path / "conf" / "workload" / "ours.yaml"
-    FOM.write(fom)
+    FOM.write_file(fom)
     output.parent.mkdir(parents=True)
 
     def run(*words, kind="tfrecord"):

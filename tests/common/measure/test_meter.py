@@ -8,19 +8,19 @@ import torch
 from common.distributed.dist import connect
 from common.distributed.traffic import Traffic
 from common.measure.memory import bytes_touched
-from common.measure.meter import Meter, RankUse, StepUse, combined
+from common.measure.meter import Meter, RankUse, StepUse, combine_ranks
 
 
 def test_steps_of_two_ranks():
     waits = [StepUse(1.0, 0.7, 0.1, 80), StepUse(2.0, 0.1, 0.0, 80)]  # the other rank waits for it, as communication
     computes = [StepUse(1.1, 0.0, 0.5, 80), StepUse(2.0, 0.2, 0.4, 80)]
-    use = combined([RankUse(waits, (300, 20), 2.0, 0.002), RankUse(computes, (100, 0), 3.0, 0.009)])
+    use = combine_ranks([RankUse(waits, (300, 20), 2.0, 0.002), RankUse(computes, (100, 0), 3.0, 0.009)])
     assert use.times == [1.1, 2.0] and use.waiting_s == [0.7, 0.2] and use.communicating_s == [0.1, 0.0]
     assert use.computing_s == pytest.approx([0.3, 1.8])
     assert (use.bytes_read, use.stored_bytes, use.bytes_reduced) == (200, 10, 80)
     assert (use.cpu_s, use.own_share) == (2.5, pytest.approx(0.003))
     assert use.wait_share == pytest.approx(0.8 / 3.0)
-    unknown = combined([RankUse(waits, None, 1.0, 0.0)])
+    unknown = combine_ranks([RankUse(waits, None, 1.0, 0.0)])
     assert unknown.bytes_read is unknown.stored_bytes is None
 
 
@@ -37,11 +37,11 @@ def test_reads_are_those_of_files_alone(tmp_path):
             return 0.25
 
         for _ in range(4):
-            meter.step(step)
+            meter.run_step(step)
             assert meter.last_s() > 0
-        meter.start()
-        meter.step(step)
-        use = meter.use()
+        meter.clear_steps()
+        meter.run_step(step)
+        use = meter.gather_use()
     assert use.bytes_read == 12_345 and use.waiting_s == [0.25] and len(use.times) == 1
     assert use.bytes_reduced == 0 and use.communicating_s == [0.0]
 

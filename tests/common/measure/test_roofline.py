@@ -10,8 +10,8 @@ from common.measure.__main__ import main
 from common.measure.fom import read_measurement
 from common.measure.roofline.ceilings import Ceilings
 from common.measure.roofline.measured import ceilings_file
-from common.measure.roofline.picture import picture
-from common.measure.roofline.report import report
+from common.measure.roofline.picture import draw_picture
+from common.measure.roofline.report import build_report
 from submission.analysis.cost.model import ceilings_of, read_ceilings
 from tests.measurement import STEPS
 
@@ -22,7 +22,7 @@ TOP = Ceilings(
 
 
 def test_each_ceiling_by_hand():
-    found = report(replace(STEPS, stored_bytes_per_step=0.5e6), TOP)
+    found = build_report(replace(STEPS, stored_bytes_per_step=0.5e6), TOP)
     seconds = {roof.name: roof.seconds for roof in found.roofs}
     assert seconds == pytest.approx(
         {
@@ -35,14 +35,16 @@ def test_each_ceiling_by_hand():
         }
     )
     assert found.binds == "compute" and found.nearest.name == "memory"
-    assert found.allowed(found.nearest) == pytest.approx(16 / 0.04)
-    assert "compute binds: 70% of the step; the step runs at 40% of the ceiling of memory" in [*found.lines()][2]
-    assert json.loads(found.write())["roofs"][3]["reached"] == pytest.approx(0.065)
+    assert found.allowed_rate(found.nearest) == pytest.approx(16 / 0.04)
+    assert "compute binds: 70% of the step; the step runs at 40% of the ceiling of memory" in [*found.format_lines()][2]
+    assert json.loads(found.format_json())["roofs"][3]["reached"] == pytest.approx(0.065)
 
 
 @pytest.mark.parametrize(("products", "convolutions"), [(1e11, 2e11), (2e11, 1e11)])
 def test_the_slower_arithmetic_is_no_limit(products, convolutions):
-    found = report(replace(STEPS, flop_per_step=1.5e10), replace(TOP, products=products, convolutions=convolutions))
+    found = build_report(
+        replace(STEPS, flop_per_step=1.5e10), replace(TOP, products=products, convolutions=convolutions)
+    )
     assert found.nearest.name == ("convolutions" if convolutions > products else "matrix products")
     assert found.nearest.seconds == pytest.approx(0.075)
 
@@ -53,25 +55,25 @@ def test_files_whose_devices_the_kernel_does_not_count():
         (STEPS, replace(TOP, cold_share=0.0)),
         (STEPS, replace(TOP, cold_share=None)),
     ):
-        assert {roof.name: roof.seconds for roof in report(found, top).roofs}["files"] == pytest.approx(0.02)
-    cached = {roof.name: roof.seconds for roof in report(STEPS, TOP).roofs}
+        assert {roof.name: roof.seconds for roof in build_report(found, top).roofs}["files"] == pytest.approx(0.02)
+    cached = {roof.name: roof.seconds for roof in build_report(STEPS, TOP).roofs}
     assert cached["files"] == cached["cached files"] == pytest.approx(0.002)
 
 
 def test_what_binds():
-    network = report(replace(STEPS, computing_ms=30.0, communicating_ms=60.0), TOP)
+    network = build_report(replace(STEPS, computing_ms=30.0, communicating_ms=60.0), TOP)
     assert network.binds == "network" and network.nearest.name == "messages of a unit"
-    files = report(replace(STEPS, computing_ms=30.0, waiting_ms=60.0, communicating_ms=10.0), TOP)
+    files = build_report(replace(STEPS, computing_ms=30.0, waiting_ms=60.0, communicating_ms=10.0), TOP)
     assert files.binds == "I/O" and files.nearest.name == "files"
-    assert "bound by what follows it" in "\n".join(files.lines())  # the files allow five times as much
-    slow = report(replace(files.found, stored_bytes_per_step=2e6), replace(TOP, cold_files=2.1e7))
-    assert "bound by what follows it" not in "\n".join(slow.lines())
-    unknown = report(files.found, replace(TOP, cold_files=None, cached_files=None, unit_network=None))
-    assert unknown.nearest is None and "--data" in "\n".join(unknown.lines()) and len(unknown.roofs) == 3
+    assert "bound by what follows it" in "\n".join(files.format_lines())  # the files allow five times as much
+    slow = build_report(replace(files.measurement, stored_bytes_per_step=2e6), replace(TOP, cold_files=2.1e7))
+    assert "bound by what follows it" not in "\n".join(slow.format_lines())
+    unknown = build_report(files.measurement, replace(TOP, cold_files=None, cached_files=None, unit_network=None))
+    assert unknown.nearest is None and "--data" in "\n".join(unknown.format_lines()) and len(unknown.roofs) == 3
 
 
 def test_the_picture_is_xml():
-    tree = ElementTree.fromstring(picture(report(replace(STEPS, benchmark="<&>"), TOP)))
+    tree = ElementTree.fromstring(draw_picture(build_report(replace(STEPS, benchmark="<&>"), TOP)))
     assert tree.tag.endswith("svg") and len(tree.findall(".//{*}rect")) == 1 + 3 + 6
 
 
@@ -91,7 +93,7 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
     (data / "a").write_bytes(bytes(100_000))
     (data / "link").symlink_to("/etc/passwd")
     steps = replace(STEPS, units=1, data=str(data))
-    steps.write(tmp_path / "fom.json")
+    steps.write_file(tmp_path / "fom.json")
     assert read_measurement(tmp_path / "fom.json") == steps
     assert main(["roofline", "fom.json", "-o", "out"]) == 0
     told = capsys.readouterr().out
@@ -129,7 +131,7 @@ def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "fom.json"
     if isinstance(change, dict):
-        STEPS.write(path)
+        STEPS.write_file(path)
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
     elif change is not None:
         path.write_text(change)
@@ -146,7 +148,7 @@ def test_wrong_use(change, told, tmp_path, monkeypatch, capsys):
 )
 def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    STEPS.write(tmp_path / "fom.json")
+    STEPS.write_file(tmp_path / "fom.json")
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert told in capsys.readouterr().err
@@ -155,6 +157,6 @@ def test_output_of_another_kind_is_refused_at_once(words, told, tmp_path, monkey
 @pytest.mark.parametrize(("device", "told"), [("foo", "expected auto, cpu"), ("xpu", "no accelerator")])
 def test_a_device_that_is_not_there(device, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    replace(STEPS, units=1).write(tmp_path / "fom.json")
+    replace(STEPS, units=1).write_file(tmp_path / "fom.json")
     assert main(["roofline", "fom.json", "-o", "out", "--device", device]) == 1
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from common.spatial import convolution
-from common.spatial.convolution import PaddedConv3d, convolved, gradients
+from common.spatial.convolution import PaddedConv3d, compute_gradients, convolve_padded
 
 LAST = torch.channels_last_3d
 # Shape of the input, of the kernel, and the zeros before and after the voxels along D, H and W.
@@ -37,16 +37,16 @@ def test_outputs_and_gradients_are_those_of_torch(shape, kernel, pads, dtype):
     weight, bias = drawn(5, shape[1], *kernel).requires_grad_(), drawn(5).requires_grad_()
     wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
     expected = F.conv3d(F.pad(wide[0], [number for pair in reversed(pads) for number in pair]), *wide[1:])
-    found = convolved(x.detach(), weight.detach(), bias.detach(), pads)
+    found = convolve_padded(x.detach(), weight.detach(), bias.detach(), pads)
     assert found.shape == expected.shape and found.is_contiguous(memory_format=LAST)
     torch.testing.assert_close(found.double(), expected)
     by_y = drawn(*found.shape).contiguous(memory_format=LAST)
     expected.backward(by_y.double())
-    ours = gradients(by_y, x.detach(), weight.detach(), pads, (True, True, True))
+    ours = compute_gradients(by_y, x.detach(), weight.detach(), pads, (True, True, True))
     for mine, right in zip(ours, wide, strict=True):
         assert mine.shape == right.shape
         torch.testing.assert_close(mine.double(), right.grad, rtol=2e-2 if dtype == torch.bfloat16 else 0, atol=0)
-    assert gradients(by_y, x.detach(), weight.detach(), pads, (False, True, False))[0] is None
+    assert compute_gradients(by_y, x.detach(), weight.detach(), pads, (False, True, False))[0] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -85,5 +85,5 @@ def test_only_small_inputs_in_float32_are_halved(monkeypatch):
     pads = ((1, 1),) * 3
     small, large = torch.zeros(1, 4, 4, 8, 8), torch.zeros(1, 4, 80, 80, 2)
     for x in (small, small.double(), large):
-        convolved(x, weight.to(x.dtype), None, pads)
+        convolve_padded(x, weight.to(x.dtype), None, pads)
     assert seen == [2, 1, 1]

@@ -18,7 +18,7 @@ import pytest
 
 from common.distributed.dist import DistConfig, connect
 from common.staging import plan
-from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
+from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import UnfinishedFile
 
 SAMPLES = {"train": 12, "validation": 3}
@@ -83,11 +83,15 @@ class Rank:
         stage_dir = stage_dir or node_folder(self.folder, case, dist.nodes, dist.node_rank)
         config = StagingConfig(mode=mode, stage_dir=stage_dir, workers=2)
         try:
-            staged = stage(self.files, self.source, config, dist, SAMPLES)
+            staged = stage_dataset(self.files, self.source, config, dist, SAMPLES)
         except StagingError as error:
             report = {"error": str(error)}
         else:
-            report = staged.facts() | {"node": dist.node_rank, "names": sorted(staged.names), "opened": [*self.opened]}
+            report = staged.log_facts() | {
+                "node": dist.node_rank,
+                "names": sorted(staged.names),
+                "opened": [*self.opened],
+            }
         self.report[f"{case}-{dist.nodes}"] = report
 
     def resume(self, dist):
@@ -102,16 +106,16 @@ class Rank:
 
     def fail(self, dist):
         self.stage("common", dist, stage_dir=self.folder / "common")
-        write = UnfinishedFile.write
+        write = UnfinishedFile.write_data
 
         def write_or_fail(unfinished, data):
             if dist.rank == 2 and unfinished.file.name == "train/09.bin":
                 raise OSError(errno.ENOSPC, "No space left on device")
             write(unfinished, data)
 
-        UnfinishedFile.write = write_or_fail
+        UnfinishedFile.write_data = write_or_fail
         self.stage("full", dist)
-        UnfinishedFile.write = write
+        UnfinishedFile.write_data = write
 
 
 def node_folder(folder, case, nodes, node):

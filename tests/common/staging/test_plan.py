@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.data.sampling import shard_assignment, share
 from common.staging import plan as staging_plan
-from common.staging.plan import chunks, make_plan
+from common.staging.plan import make_plan, pack_chunks
 from common.staging.stage import SourceFile
 
 FILES = st.lists(st.integers(0, 300), max_size=40).map(
@@ -35,7 +35,7 @@ def test_all_files_of_a_sample_go_to_one_node():
 def test_chunks_hold_every_byte_once_and_in_order(files):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staging_plan, "CHUNK_BYTES", 100)
-        packed = chunks(files)
+        packed = pack_chunks(files)
     read = {file.name: 0 for file in files}
     for chunk in packed:
         assert chunk and sum(piece.length for piece in chunk) <= 100
@@ -52,8 +52,8 @@ def test_the_plan_is_told_in_one_line():
     assert make_plan(files, "shard", 2).text == "shard: 4 files, 200 MB over 2 nodes; 100 MB read per node"
     plan = make_plan(files, "replicate", 2)
     assert plan.text == "replicate: 4 files, 200 MB to each of 2 nodes; 100 MB read per node"
-    rest = plan.without([{"train/0"}, {"train/0", "train/1"}])
+    rest = plan.drop_files([{"train/0"}, {"train/0", "train/1"}])
     assert rest.text == "replicate: 3 files, 150 MB to each of 2 nodes; 75 MB read per node"
-    assert plan.without([{file.name for file in files}] * 2).text == "replicate: nothing to copy"
+    assert plan.drop_files([{file.name for file in files}] * 2).text == "replicate: nothing to copy"
     raw = [replace(file, raw_size=150_000_000) for file in files]
     assert make_plan(raw, "memory", 1).text.endswith("to each of 1 node; 200 MB read per node; 600 MB after inflating")

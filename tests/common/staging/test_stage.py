@@ -19,7 +19,7 @@ from common.distributed.dist import DistConfig, connect
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
 from common.staging.shared_storage import SharedStorage
-from common.staging.stage import SourceFile, StagingConfig, StagingError, stage
+from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import StageDir, UnfinishedFile
 
 SAMPLES = {"train": 12, "validation": 3}
@@ -74,15 +74,15 @@ def run(source):
 
     def stage_alone(files, config, samples=SAMPLES):
         with connect(CPU) as dist:
-            return stage(files, source, config, dist, samples)
+            return stage_dataset(files, source, config, dist, samples)
 
     return stage_alone
 
 
 def test_without_staging_files_stay_where_they_are(run, files, source, capsys):
     staged = run(files, StagingConfig())
-    assert staged.path("train/03.bin") == source / "train/03.bin"
-    assert staged.facts()["staging_bytes_read"] == 0
+    assert staged.path_of("train/03.bin") == source / "train/03.bin"
+    assert staged.log_facts()["staging_bytes_read"] == 0
     assert "read from shared storage" in capsys.readouterr().out
 
 
@@ -93,8 +93,8 @@ def test_staged_files_are_equal_read_once_and_removed_at_the_end(run, files, sou
     staged = run(files, replace(config, mode=mode))
     assert contents(config.stage_dir) == contents(source)
     assert staged.bytes_read == staged.bytes_written == total(files)
-    assert staged.path("train/03.bin") == config.stage_dir / "train/03.bin"
-    assert staged.path("elsewhere.bin") == source / "elsewhere.bin"
+    assert staged.path_of("train/03.bin") == config.stage_dir / "train/03.bin"
+    assert staged.path_of("elsewhere.bin") == source / "elsewhere.bin"
     shown = capsys.readouterr()
     assert re.fullmatch(rf"staging: {mode}: 15 files, .*\n", shown.out) and not shown.err
     staged.close()
@@ -107,7 +107,7 @@ def test_staged_files_are_equal_read_once_and_removed_at_the_end(run, files, sou
 def test_memory_has_a_folder_in_the_ram_disk(run, files, source, tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "RAM_DISK", tmp_path / "shm")
     staged = run(files, StagingConfig(mode="memory"))
-    assert staged.path("train/00.bin").is_relative_to(tmp_path / "shm")
+    assert staged.path_of("train/00.bin").is_relative_to(tmp_path / "shm")
     assert contents(staged.root) == contents(source)
 
 
@@ -230,14 +230,14 @@ def test_only_a_file_system_without_locks_needs_none(run, files, config, number,
 
 def test_the_last_process_of_a_job_removes_what_all_have_staged(files, source, config):
     first, second = (StageDir(config.stage_dir, source, checksum=True, inflate=False) for _ in range(2))
-    first.make()
-    first.claim()
+    first.make_folder()
+    first.take_folder()
     for folder in (first, second):
-        folder.open()
+        folder.open_record()
 
     def write(folder, file):
-        (piece,) = plan.pieces(file)
-        folder.write(piece, memoryview((source / file.name).read_bytes()))
+        (piece,) = plan.split_file(file)
+        folder.write_piece(piece, memoryview((source / file.name).read_bytes()))
 
     write(first, files[0])
     second.close(remove=True)  # a stop signal reaches one process before the other
@@ -346,7 +346,7 @@ def test_damaged_gzip_files_are_named(run, source, config, damage):
 @pytest.mark.parametrize("mode", ["shard", "replicate"])
 def test_a_full_disk_is_told_and_loses_nothing(run, files, source, config, mode, monkeypatch):
     config = replace(config, mode=mode, workers=1)
-    write = UnfinishedFile.write
+    write = UnfinishedFile.write_data
 
     def write_or_fail(self, data):
         if self.file.name == "train/09.bin":
@@ -354,7 +354,7 @@ def test_a_full_disk_is_told_and_loses_nothing(run, files, source, config, mode,
         write(self, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(UnfinishedFile, "write", write_or_fail)
+        patch.setattr(UnfinishedFile, "write_data", write_or_fail)
         expected = rf"{config.stage_dir}/train/09.bin: no space left for its 1.33 kB, .* free; finished files"
         with pytest.raises(StagingError, match=expected):
             run(files, config)
@@ -383,7 +383,7 @@ def test_too_little_memory_is_refused_with_numbers(run, files, config, tmp_path,
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:     20 kB\n")
     monkeypatch.setattr(staging, "MEMINFO", tmp_path / "meminfo")
     message = refused(run, files, replace(config, mode="memory"))
-    assert message.startswith("17.6 kB to be staged in memory, 20.5 kB available, of which staging may use 80%")
+    assert message.startswith("17.6 kB to be staged in memory, 20.5 kB available; staging may use 80%")
 
 
 def test_inflated_sizes_count(run, source, config, monkeypatch):

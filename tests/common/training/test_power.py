@@ -12,7 +12,7 @@ import pytest
 
 from common.distributed.dist import alone
 from common.measure.power.energy import energy_j
-from common.measure.power.recorder import Measurement, record
+from common.measure.power.recorder import Measurement, record_power
 from common.measure.power.sources import Clock, open_source
 from common.training import power
 from common.training.power import PowerConfig, recorded
@@ -151,11 +151,13 @@ def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, caps
 
 
 def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monkeypatch):
-    monkeypatch.setattr(power, "FIRST_READING_S", 1.0)
+    monkeypatch.setattr(power, "FIRST_READING_S", 20.0)
     ahead = Clock(wall=lambda: time.time() + 10_000)
     (tmp_path / "power").mkdir()
     source = open_source("command:echo 1", ahead)[1]
-    record(tmp_path / "power/node_0.txt", Measurement("command", source), lambda seconds: seconds > 0.5, ahead, print)
+    record_power(
+        tmp_path / "power/node_0.txt", Measurement("command", source), lambda seconds: seconds > 0.5, ahead, print
+    )
     with (
         pytest.raises(ValueError, match="the clock was set"),
         recorded(PowerConfig(source="command:echo 1"), tmp_path, alone()),

@@ -374,7 +374,7 @@ def test_inputs_are_not_changed(packages, capsys):
 
 def measurement(path, **changes):
     full = {"units": 4, "network": "full", "samples_per_s": 8.0, "samples_per_s_per_unit": 2.0}
-    replace(STEPS, **full | changes).write(path)
+    replace(STEPS, **full | changes).write_file(path)
     return str(path)
 
 

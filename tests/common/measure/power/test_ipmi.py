@@ -60,7 +60,7 @@ def wait_for(source):
     end_s = time.monotonic() + 20
     while time.monotonic() < end_s:
         try:
-            return open_source(source, Clock())[1].read()
+            return open_source(source, Clock())[1].read_watts()
         except ReadingError:
             time.sleep(0.05)
     raise AssertionError("the simulated controller does not answer")
@@ -69,9 +69,9 @@ def wait_for(source):
 def test_the_power_of_a_node_comes_from_its_controller(controller, tmp_path, capsys):
     source, watts = controller
     reader = open_source(source, Clock())[1]
-    assert reader.read() == 250
+    assert reader.read_watts() == 250
     watts.write_text("1300\n")
-    assert reader.read() == 1300
+    assert reader.read_watts() == 1300
     path = tmp_path / "node_0.txt"
     assert main(["power", "--source", source, "-o", str(path), "--interval", "0.1", "--seconds", "0.5"]) == 0
     assert ", 0 missed" in capsys.readouterr().err
@@ -83,6 +83,6 @@ def test_a_controller_without_a_reading_is_told(controller):
     source, watts = controller
     watts.unlink()
     with pytest.raises(ReadingError, match="the board management controller gives no power reading"):
-        open_source(source, Clock())[1].read()
+        open_source(source, Clock())[1].read_watts()
     with pytest.raises(ReadingError, match=r"exit status 1|no answer"):
-        open_source(source.replace("-U admin", "-U nobody"), Clock())[1].read()
+        open_source(source.replace("-U admin", "-U nobody"), Clock())[1].read_watts()

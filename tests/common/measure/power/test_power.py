@@ -17,7 +17,7 @@ from common.measure.__main__ import main
 from common.measure.power import sources
 from common.measure.power.energy import energy_j
 from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Measurement, Recorder, TimedReader, record
+from common.measure.power.recorder import Measurement, Recorder, TimedReader, record_power
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
@@ -45,14 +45,14 @@ class Meter:
     def __init__(self, values=None):
         self.values = values or itertools.repeat(250.0)
 
-    def read(self):
+    def read_watts(self):
         return next(self.values)
 
 
 def recorded(path, source, time, seconds=100, **settings):
     said = []
     measurement = Measurement("file", source, **settings)
-    summary = record(path, measurement, lambda passed: passed >= seconds, time.clock, said.append)
+    summary = record_power(path, measurement, lambda passed: passed >= seconds, time.clock, said.append)
     window = (BEGIN_S * 1000, (BEGIN_S + seconds) * 1000)
     return summary, read_power([str(path)], [], *window).nodes[0], said
 
@@ -149,12 +149,12 @@ def test_a_program_that_does_not_answer_is_killed_with_its_children(script, told
     ],
 )
 def test_what_a_program_prints(script, watts, told, tmp_path):
-    program = Program(("sh", "-c", script), sources.watts)
+    program = Program(("sh", "-c", script), sources.parse_watts)
     if told is None:
-        assert program.read() == watts
+        assert program.read_watts() == watts
     else:
         with pytest.raises(ReadingError, match=told):
-            program.read()
+            program.read_watts()
 
 
 @pytest.mark.parametrize("start", ["#!/nowhere\n", "garbage"])
@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypa
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Recorder, "start", full)
+    monkeypatch.setattr(Recorder, "write_start", full)
     output, ran = tmp_path / "node_0.txt", tmp_path / "ran"
     assert main(["power", "--source", "command:echo 1", "-o", str(output), "--", "touch", str(ran)]) == 1
     assert "readings are missing, and the command was not run" in capsys.readouterr().err
@@ -179,7 +179,7 @@ def test_a_disk_that_is_full_at_once_is_told_with_the_command(tmp_path, monkeypa
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_leaves_the_status_of_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Recorder, "take", lambda _: Path("/dev/full").write_bytes(b"x"))
+    monkeypatch.setattr(Recorder, "take_reading", lambda _: Path("/dev/full").write_bytes(b"x"))
     words = ["power", "--source", "command:echo 1", "-o", str(tmp_path / "node_0.txt"), "--interval", "0.05"]
     assert main([*words, "--", "sh", "-c", "sleep 0.3; exit 3"]) == 3
     assert "node_0.txt: No space left on device; readings are missing" in capsys.readouterr().err
@@ -188,9 +188,9 @@ def test_a_full_disk_leaves_the_status_of_the_command(tmp_path, monkeypatch, cap
 def test_a_source_that_hangs_is_left_alone():
     reader = TimedReader(Program(("sleep", "1"), float), timeout_s=0.05)
     with pytest.raises(ReadingError, match=r"did not answer within 0\.05 s"):
-        reader.read()
+        reader.read_watts()
     with pytest.raises(ReadingError, match="still does not answer"):
-        reader.read()
+        reader.read_watts()
 
 
 # -- RAPL ----------------------------------------------------------------------------------------------------
@@ -232,10 +232,10 @@ def test_rapl_gives_no_reading_where_counters_are_ambiguous(seconds, used_uj, po
     time.seconds += seconds
     draw(powercap, used_uj)
     with pytest.raises(ReadingError, match="wrapped more than once"):
-        source.read()
+        source.read_watts()
     time.seconds += 1
     draw(powercap, used_uj + 70e6)
-    assert source.read() == pytest.approx(140)
+    assert source.read_watts() == pytest.approx(140)
 
 
 # -- programs and the command --------------------------------------------------------------------------------
@@ -248,9 +248,9 @@ def test_ipmitool_is_run_with_its_options(tmp_path, monkeypatch):
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert open_source("ipmi:-H bmc", Clock())[1].read() == 250
+    assert open_source("ipmi:-H bmc", Clock())[1].read_watts() == 250
     with pytest.raises(ReadingError, match="exit status 1"):
-        open_source("ipmi", Clock())[1].read()
+        open_source("ipmi", Clock())[1].read_watts()
     with pytest.raises(ReadingError, match="no power reading"):
         ipmi_watts("Instantaneous power reading: 0 Watts\nPower reading state is: deactivated")
 
@@ -261,7 +261,7 @@ def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     name, source = open_source("nvml", Clock())
-    assert (name, source.scope, source.read()) == ("nvml", "estimate of parts", 170.5)
+    assert (name, source.scope, source.read_watts()) == ("nvml", "estimate of parts", 170.5)
 
 
 @pytest.mark.parametrize(
@@ -278,10 +278,10 @@ def test_redfish_gives_the_power_of_the_chassis(reply, monkeypatch):
     monkeypatch.setenv("REDFISH_PASSWORD", "secret")
     source = open_source("redfish:https://bmc/power", Clock())[1]
     if b"344" in reply:
-        assert source.read() == 344
+        assert source.read_watts() == 344
     else:
         with pytest.raises(ReadingError, match="no PowerControl"):
-            source.read()
+            source.read_watts()
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
         draw(powercap, 0)
         time, path = Time(first), tmp_path / "new.txt"
         measurement = Measurement(kind, constant(kind, tmp_path, time), efficiency=0.94)
-        record(path, measurement, lambda seconds, over=last - first: seconds >= over, time.clock, print)
+        record_power(path, measurement, lambda seconds, over=last - first: seconds >= over, time.clock, print)
         package.files[name] = path.read_bytes()
         path.unlink()
     report = check_paths([package.write(tmp_path / "Example")], Options())
@@ -407,7 +407,7 @@ def test_a_continued_file_has_one_beginning_and_a_gap(end, tmp_path):
     power_file(path)
     path.write_bytes(path.read_bytes()[:end])
     later = Time(BEGIN_S + 160)
-    record(path, Measurement("file", Meter()), lambda passed: passed >= 40, later.clock, print)
+    record_power(path, Measurement("file", Meter()), lambda passed: passed >= 40, later.clock, print)
     (log,) = read_power([str(path)], [], BEGIN_S * 1000, (BEGIN_S + 200) * 1000).nodes
     assert (log.problems, log.starts.count, log.stops.count, log.gaps.count) == ([], 1, 1, 1)
     assert log.backward.count == 0 and log.gaps.value == pytest.approx(60_500, abs=1000)
@@ -423,7 +423,7 @@ def power_file(path, watts=250.0, seconds=100, **settings):
     path.parent.mkdir(exist_ok=True)
     source = Meter(itertools.repeat(watts))
     source.scope = settings.pop("scope", "node")
-    record(path, Measurement("file", source, **settings), lambda passed: passed >= seconds, time.clock, print)
+    record_power(path, Measurement("file", source, **settings), lambda passed: passed >= seconds, time.clock, print)
 
 
 def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
@@ -464,7 +464,7 @@ def test_files_of_other_times_are_left_out(tmp_path):
     (tmp_path / "notes.txt").write_text("of somebody else")
     assert energy_j(tmp_path, 1, *later) is None
     time = Time(BEGIN_S + 1000)
-    record(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)
+    record_power(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)
     assert energy_j(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
 
 

@@ -151,7 +151,7 @@ def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, caps
 
 
 def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monkeypatch):
-    monkeypatch.setattr(power, "FIRST_READING_S", 20.0)
+    monkeypatch.setattr(power, "FIRST_READING_S", 5.0)
     ahead = Clock(wall=lambda: time.time() + 10_000)
     (tmp_path / "power").mkdir()
     source = open_source("command:echo 1", ahead)[1]

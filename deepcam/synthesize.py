@@ -18,9 +18,9 @@ from common.reference import MINI_2
 from deepcam.data import snapshot, stats
 from deepcam.reference import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather
-from deepcam.simulation.plot import draw
+from deepcam.simulation.plot import plot_samples
 from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
-from deepcam.summarize import summarize
+from deepcam.summarize import summarize_folder
 
 DESCRIPTION: Final = """\
 Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
@@ -50,11 +50,11 @@ class Generator:
     seed: int
 
     def __call__(self, item: Item, folder: Path) -> None:
-        fields, labels = self.recipe.simulate(self.seed, *item.source)
-        snapshot.write(folder / item.files[0], fields, labels)
+        fields, labels = self.recipe.simulate_snapshot(self.seed, *item.source)
+        snapshot.write_snapshot(folder / item.files[0], fields, labels)
 
 
-def synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
+def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
     """Return the plan of a synthetic dataset, one item per snapshot."""
     items = []
     for code, number in enumerate(recipe.samples.values()):
@@ -95,18 +95,18 @@ class Synthesize(Synthesis):
     needed = (MANIFEST, stats.NAME)
     few = {kind: f"{options} --test 1" for kind, options in Synthesis.few.items()}  # noqa: RUF012  (constant)
 
-    def add_options(self, made: Any, files: Any) -> None:
+    def add_options(self, options: Any, files: Any) -> None:
         """Add the options of planets."""
-        made.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
-        made.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
-        made.add_argument(
+        options.add_argument("--height", type=positive, metavar="N", help="cells from pole to pole")
+        options.add_argument("--width", type=positive, metavar="N", help="cells around the planet, even")
+        options.add_argument(
             "--size",
             type=float,
             metavar="X",
             help="size of storms on the map: the planet is X times smaller than the Earth",
         )
         for split in SPLITS:
-            made.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
+            options.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
 
     def changes(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
@@ -114,7 +114,7 @@ class Synthesize(Synthesis):
 
     def plan(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of snapshots."""
-        return synthesis(recipe, args.seed)
+        return plan_synthesis(recipe, args.seed)
 
     def asked(self, data: Any) -> dict[str, Any]:
         """Return the format and the shape of samples that a configuration reads."""
@@ -122,7 +122,7 @@ class Synthesize(Synthesis):
 
     def draw(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw snapshots and their labels."""
-        draw(recipe, seed, path)
+        plot_samples(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: train."""
@@ -135,7 +135,7 @@ class Synthesize(Synthesis):
     def finish(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""
         if recipe.train:
-            summarize(folder, alone())
+            summarize_folder(folder, alone())
 
 
 SYNTHESIS: Final = Synthesize()

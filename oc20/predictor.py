@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from common.training import benchmark
-from oc20.graphs import MOST_NEIGHBOURS, Frame, join, linked, neighbours
+from oc20.graphs import MOST_NEIGHBOURS, Frame, find_neighbours, join_frames, link_frames
 from oc20.model import ELEMENTS, DimeNet
 from oc20.settings import CUTOFF_ANGSTROM
 
@@ -55,7 +55,7 @@ class Predictor(benchmark.Predictor):
         recorded = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         facts = self.interface["preprocessing"]
         with torch.inference_mode(False), torch.set_grad_enabled(recorded):  # forces are gradients
-            energy_G, forces_A3 = self.model(linked(join(frames).to(self.device)))
+            energy_G, forces_A3 = self.model(link_frames(join_frames(frames).to(self.device)))
             return energy_G * facts["energy_std"] + facts["energy_mean"], forces_A3 * facts["energy_std"]
 
 
@@ -74,7 +74,7 @@ def frame(numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray) -> Frame
         )
     if atoms and not 1 <= np.min(numbers) <= np.max(numbers) < ELEMENTS:
         raise ValueError(f"atomic numbers from {np.min(numbers)} to {np.max(numbers)}; expected 1 to {ELEMENTS - 1}")
-    edges, offsets = neighbours(positions, cell)
+    edges, offsets = find_neighbours(positions, cell)
     return Frame(
         numbers=np.asarray(numbers, np.uint8),
         pos=np.asarray(positions, np.float32),

@@ -1,7 +1,7 @@
 """`python -m cosmoflow.baselines`: what statistics of a universe tell of its parameters, without the network.
 
 Each universe is reduced to numbers that cosmologists have used before deep learning; a linear model and a small dense
-network are fitted to them. All are isotropic but for the last method, a specialist's, which is told what to look for.
+network are fitted to them. All are isotropic but for the last method, a specialist's, made for this signal.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Predictor(benchmark.Predictor):
 
     @staticmethod
     def describe(config: Any) -> dict[str, Any]:
-        """Return what is around the network; the ranges of the labels where the data say them."""
+        """Return the steps around the network, with the ranges of the labels where the data state them."""
         data = config.data
         return {
             "input": {

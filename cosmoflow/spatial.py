@@ -71,7 +71,7 @@ def _divide_features(features: int, sides: list[int] | None, grid: Grid) -> Tens
 
 
 def shared_text(config: Any, dist: Dist) -> str:
-    """Return what a user is told about ranks that share samples; "" if they do not."""
+    """Return the text for the user about ranks that share samples; "" if they do not."""
     ranks = dist.sharing.world_size
     if ranks == 1:
         return ""

@@ -152,7 +152,7 @@ class PixelNetwork:
             schedule.step()
 
     def gather_features(self, snapshots: Snapshots, n: np.ndarray, row: np.ndarray, column: np.ndarray) -> Tensor:
-        """Return what the network sees of pixels, float32 (P, F).
+        """Return the network's input for pixels, float32 (P, F).
 
         These are values, anomalies from the parallel's median, latitude, and values nearby.
         """

@@ -40,7 +40,7 @@ POWERS: Final = (0.5, 2.0)
 """Of the density, in the embedding energy."""
 LEAST_DENSITY: Final = 1e-3
 RIDGES: Final = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""Penalties relative to a coefficient's own square sum, of which the best is chosen."""
+"""Penalties to choose the best from, relative to a coefficient's own square sum."""
 HELD_OUT: Final = 6
 """One training trajectory of N is left out to choose the penalty."""
 

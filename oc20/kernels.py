@@ -11,7 +11,7 @@ gradient by b (the messages), one for those by R and Y (the bases) and one for t
 atom at a time and consists of small matrix products, so that it needs few registers. Training differentiates the
 gradients again: along tangents (vb, vY, vR), each product becomes the sum of those with one factor replaced by its
 tangent, and that is all the kernels do differently then. Each program writes rows of its own, but for the gradient by
-W, of which each makes a share and torch adds them: no atomics, equal results in each run.
+W: there each program writes a share, and torch adds the shares. No atomics, equal results in each run.
 
 Sums are float32, or float64 if all the rest is. On NVIDIA's GPUs a product of float32 matrices is three of TF32, which
 keep about 21 of its 24 bits; a single one would keep 11. On AMD's it is one of float32.

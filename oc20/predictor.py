@@ -26,7 +26,7 @@ class Predictor(benchmark.Predictor):
 
     @staticmethod
     def describe(config: Any) -> dict[str, Any]:
-        """Return what is around the network."""
+        """Return the steps around the network."""
         return {
             "input": {
                 "numbers": {"shape": ["atoms"], "unit": f"atomic number, at most {ELEMENTS - 1}"},
@@ -63,8 +63,8 @@ def frame(numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray) -> Frame
     """Return the frame of atoms with its edges, such as of ase's `atoms.numbers, atoms.positions, atoms.cell.array`.
 
     numbers: atomic numbers (N,). positions (N, 3), cell (3, 3): in angstrom. Raises ValueError for a cell or positions
-    of which no graph can be made, other shapes, and atomic numbers that the network does not have. What training knows
-    besides is 0: energy, forces, tags.
+    that make no graph, other shapes, and atomic numbers that the network does not have. Energy, forces and tags, which
+    only training needs, are 0.
     """
     atoms = len(numbers)
     if (np.shape(positions), np.shape(cell)) != ((atoms, 3), (3, 3)):

@@ -41,7 +41,7 @@ def augment_batch(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
 
 
 def turn_labels(y: Tensor, seeds: np.ndarray) -> Tensor:
-    """Return labels of which all but the first are a vector along the axes, as `augment_batch` turns their samples.
+    """Return the labels turned as `augment_batch` turns their samples: all but the first are a vector along the axes.
 
     y: (B, 4), any device, not modified.
     """

@@ -35,12 +35,12 @@ class Dataset(Split):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is read of a sample."""
+        """The shape of the part of a sample that this rank reads."""
         return self.block.sides if self.block else self.config.sample_shape
 
     @property
     def body(self) -> narrow.Body:
-        """The narrow form of what is read of a sample."""
+        """The narrow form of the part of a sample that this rank reads."""
         return narrow.Body(self.config.sample_shape, self.block)
 
     def files_of(self, index: int) -> tuple[str, ...]:

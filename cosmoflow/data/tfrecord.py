@@ -63,7 +63,7 @@ class Sample(NamedTuple):
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Sample:
-        """Room for a sample with voxels of this shape."""
+        """Allocate a sample with voxels of this shape."""
         return cls(np.empty(shape, "<i2"), np.empty(LABELS, "<f4"))
 
 

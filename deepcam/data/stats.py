@@ -82,20 +82,20 @@ def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
     check_regular(path)
     try:
         with h5py.File(path, "r", locking=False) as file:
-            fields = {
+            values = {
                 name: _read_numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names
             }
     except HDF5_ERRORS as error:
         if isinstance(error, StatsError):
             raise
         raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
-    for channel, low, high in zip(CHANNELS, fields["minval"], fields["maxval"], strict=True):
+    for channel, low, high in zip(CHANNELS, values["minval"], values["maxval"], strict=True):
         if not low < high:  # NaN compares false
             raise StatsError(
                 f"{path}: {channel.name} has minval {low:g} and maxval {high:g}; expected minval < maxval; "
                 + _how_to_fix(path)
             )
-    return fields | {"count": int(fields["count"])} if "count" in fields else fields
+    return values | {"count": int(values["count"])} if "count" in values else values
 
 
 def _read_numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:

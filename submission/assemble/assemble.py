@@ -38,7 +38,7 @@ class Assembled:
 
 
 def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
-    """Write what is missing of a package and return it; a second call writes nothing.
+    """Write the missing files of a package and return it; a second call writes nothing.
 
     dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
     anything is written, and ManifestError for a damaged provenance.json.

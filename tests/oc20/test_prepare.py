@@ -76,7 +76,7 @@ def test_every_frame_is_that_of_its_pair(source, tmp_path, form, capsys):
             shard = SHARD[form](out / split / f"data.{number:04d}{conversion.FORMATS[form].ending}")
             assert len(shard) == FRAMES
             for fid in range(FRAMES):
-                frame, atoms = shard.read(fid), frame_of(split, number, fid).atoms
+                frame, atoms = shard.read_frame(fid), frame_of(split, number, fid).atoms
                 np.testing.assert_array_equal(frame.pos, np.round(atoms.positions, 8).astype("f4"))
                 forces = atoms.get_forces(apply_constraint=False)
                 np.testing.assert_array_equal(frame.force, np.round(forces, 8).astype("f4"))

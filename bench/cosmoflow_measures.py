@@ -33,12 +33,12 @@ def main() -> None:
         return (prediction - y).square().mean(dim=1).sum()
 
     shape = (case.side,) * 3 + (4,)
-    network = model.build(model.ModelConfig(conv_size=case.channels, conv_layers=case.layers), shape, seed=0)
+    network = model.build_model(model.ModelConfig(conv_size=case.channels, conv_layers=case.layers), shape, seed=0)
     training = Training(case, network, loss, OptimConfig(), counted(network, shape))
     if len(sys.argv) > 2:
         folder = Path(sys.argv[2])
         dataset = data.Dataset(folder / "train", data.DataConfig(folder, sample_shape=shape))
-        serve_reading(training, dataset, pipeline.batches)
+        serve_reading(training, dataset, pipeline.load_batches)
     else:
         counts = np.random.default_rng(0).poisson(1.0, (case.batch, *shape)).astype(np.int16)
         serve_steps(training, torch.from_numpy(counts), torch.rand(case.batch, 4))

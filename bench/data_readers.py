@@ -29,14 +29,14 @@ def ours(files: list[str], gzipped: bool, threads: int, verify_crc: bool = False
     import torch
 
     from cosmoflow.data.dataset import DataConfig, Dataset
-    from cosmoflow.data.pipeline import batches
+    from cosmoflow.data.pipeline import load_batches
 
     folder = Path(files[0]).parent
     dataset = Dataset(folder, DataConfig(folder, workers=threads, verify_crc=verify_crc))
     numbers = dict(dataset.files())
     order = np.array([numbers[f"{folder.name}/{Path(file).name}"] for file in files])
     steps = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-    for batch in batches(dataset, steps, torch.device("cpu")):
+    for batch in load_batches(dataset, steps, torch.device("cpu")):
         yield batch.x.numpy()
 
 

@@ -33,18 +33,18 @@ def main() -> None:
     zeros, ones = np.zeros(case.channels), np.ones(case.channels)
     # The values of the resident batch must stay what they are.
     unchanging = stats.Stats(1, zeros, ones, minval=zeros, maxval=ones)
-    known = stats.read(folder / stats.NAME) if folder else unchanging
+    known = stats.read_stats(folder / stats.NAME) if folder else unchanging
     normalise, weights = dataset.Normalization(known, channels, device), torch.tensor(CLASS_WEIGHTS, device=device)
 
     def loss(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(network(normalise(x, DTYPES[case.dtype])), y, weights)
 
-    network = model.build(model.ModelConfig(**case.model), case.channels, seed=0)
+    network = model.build_model(model.ModelConfig(**case.model), case.channels, seed=0)
     config = OptimConfig(name=case.optimizer, eps=1e-6, weight_decay=0.01)
     training = Training(case, network, loss, config, counted(network, (case.height, case.width, case.channels)))
     if folder:
         given = dataset.DataConfig(folder, height=case.height, width=case.width, format=folder.name)  # type: ignore[arg-type]
-        serve_reading(training, dataset.Dataset(folder / "train", given), pipeline.batches)
+        serve_reading(training, dataset.Dataset(folder / "train", given), pipeline.load_batches)
     else:
         serve_steps(training, *snapshots(case))
 

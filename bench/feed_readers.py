@@ -102,7 +102,7 @@ def ours(plan: Plan) -> dict[str, Any]:
     import torch
 
     from cosmoflow.data.dataset import DataConfig, Dataset
-    from cosmoflow.data.pipeline import batches
+    from cosmoflow.data.pipeline import load_batches
 
     folder = Path(plan.folder)
     dataset = Dataset(folder / "train", DataConfig(folder, sample_shape=plan.shape, workers=plan.threads))
@@ -117,7 +117,7 @@ def ours(plan: Plan) -> dict[str, Any]:
         epochs.begin()
         begin = time.perf_counter()
         first_s = 0.0
-        for batch in batches(dataset, order[:, None], torch.device("cpu")):
+        for batch in load_batches(dataset, order[:, None], torch.device("cpu")):
             time.sleep(plan.step_s)
             first_s = first_s or time.perf_counter() - begin
             del batch

@@ -68,9 +68,9 @@ class Window(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        layers = model.activated(nn.Conv2d(channels, FEATURES, 3, padding=1, bias=False))
+        layers = model.add_activation(nn.Conv2d(channels, FEATURES, 3, padding=1, bias=False))
         for _ in range(REACH - 1):
-            layers += model.activated(model.separable(FEATURES, FEATURES))
+            layers += model.add_activation(model.separable_convolution(FEATURES, FEATURES))
         self.layers = nn.Sequential(*layers, nn.Conv2d(FEATURES, len(CLASSES), 1))
 
     def forward(self, x_BHWC: Tensor) -> Tensor:

@@ -21,9 +21,9 @@ from oc20.simulation.recipe import Recipe
 def frames(case: Any) -> list[Frame]:
     """Return a batch of frames, each of a system of its own, with edges."""
     recipe = Recipe(tuple(case.slab), train=case.batch, validation=0, frames=1)
-    records = (record for i in range(case.batch) for record in recipe.simulate(0, 0, i))
+    records = (record for i in range(case.batch) for record in recipe.simulate_trajectory(0, 0, i))
     with TemporaryDirectory() as folder:
-        return list(Published(extxyz.write(Path(folder), 0, records)).frames())
+        return list(Published(extxyz.write_pair(Path(folder), 0, records)).read_frames())
 
 
 def sizes(batch: list[Frame]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from workers import given_case
 from common.training.optim import OptimConfig
 from oc20 import model
 from oc20.data import dataset as data
-from oc20.graphs import Graph, collate, linked
+from oc20.graphs import Graph, build_graph, link_frames
 from oc20.reference import ENERGY_STD_EV
 from oc20.train import FORCE_COEFFICIENT
 
@@ -46,17 +46,19 @@ def main() -> None:
     case = given_case()
     torch.set_num_threads(case.threads)
     batch = frames(case)
-    known, graph = sizes(batch), collate(batch)
+    known, graph = sizes(batch), build_graph(batch)
     config = model.ModelConfig(**case.model)
-    network = model.build(config, seed=0)
-    counted = model.build(replace(config, kernels="torch"), seed=0)  # of other kernels nobody knows the operations
-    known["flops_per_sample"] = sum(operations(counted, collate([frame])) for frame in batch) / case.batch
+    network = model.build_model(config, seed=0)
+    counted = model.build_model(
+        replace(config, kernels="torch"), seed=0
+    )  # of other kernels nobody knows the operations
+    known["flops_per_sample"] = sum(operations(counted, build_graph([frame])) for frame in batch) / case.batch
     training = Training(case, network, loss, OptimConfig(name="adamw", weight_decay=0.01), known)
     if len(sys.argv) > 2:
         folder = Path(sys.argv[2])
         given = data.DataConfig(folder, format=folder.name)  # type: ignore[arg-type]
         dataset = data.Dataset(folder / "train", given)
-        serve_reading(training, dataset, data.batches, lambda batch: (linked(batch.graph),))
+        serve_reading(training, dataset, data.load_batches, lambda batch: (link_frames(batch.graph),))
     else:
         serve_steps(training, graph)
 

@@ -34,7 +34,7 @@ from common.training.optim import OptimConfig
 from common.training.step import Step
 from cosmoflow import spatial
 from cosmoflow.data.dataset import DataConfig
-from cosmoflow.model import ModelConfig, build
+from cosmoflow.model import ModelConfig, build_model
 from cosmoflow.train import Config, CosmoFlow
 
 
@@ -44,8 +44,8 @@ class Measured(CosmoFlow):
     def __init__(self, config: Config, dist: Dist) -> None:
         self.config, self.dist = config, dist
         self.block = spatial.block_with_halo(config, dist)
-        self.model = build(config.model, config.data.sample_shape, seed=1).to(dist.device)
-        spatial.share(self.model, config, dist)
+        self.model = build_model(config.model, config.data.sample_shape, seed=1).to(dist.device)
+        spatial.share_layers(self.model, config, dist)
 
     def batch(self) -> TensorBatch:
         """Return this rank's part of a sample of clumped counts, mean 1."""

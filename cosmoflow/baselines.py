@@ -1,7 +1,7 @@
 """`python -m cosmoflow.baselines`: what statistics of a universe tell of its parameters, without the network.
 
 Each universe is reduced to numbers that cosmologists have used before deep learning; a linear model and a small dense
-network are fitted to them. All are isotropic but for the last method, a specialist's, which is told what to look for.
+network are fitted to them. All are isotropic but for the last method, a specialist's, made for this signal.
 """
 
 from __future__ import annotations
@@ -55,45 +55,45 @@ class Statistics:
         # Modes that also represent their conjugates count twice.
         twice = np.broadcast_to(np.where((half == 0) | (half == side / 2), 1.0, 2.0), wavenumber.shape).ravel()
         self.weight = twice[self.order]
-        self.modes = self._sums(self.weight)
+        self.modes = self._sum_shells(self.weight)
 
     def __call__(self, counts: Counts) -> np.ndarray:
         """Return the statistics of a universe: spectra, histograms, moments and counts in cells."""
         dense: np.ndarray = counts.astype(np.float64)
         logs = np.log1p(dense)
-        parts = [self.spectra(dense / dense.mean((0, 1, 2)) - 1), self.spectra(logs)]
+        parts = [self.measure_spectra(dense / dense.mean((0, 1, 2)) - 1), self.measure_spectra(logs)]
         for channel in range(counts.shape[3]):
             few = np.minimum(counts[..., channel], LARGEST_COUNT).ravel()
-            parts += [np.log1p(np.bincount(few, minlength=LARGEST_COUNT + 1)), moments(logs[..., channel])]
-            parts += [moments(in_cells(dense[..., channel], side))[1:] for side in CELLS]
+            parts += [np.log1p(np.bincount(few, minlength=LARGEST_COUNT + 1)), measure_moments(logs[..., channel])]
+            parts += [measure_moments(in_cells(dense[..., channel], side))[1:] for side in CELLS]
         statistics: np.ndarray = np.concatenate(parts)
         return statistics
 
-    def spectra(self, fields: np.ndarray) -> np.ndarray:
+    def measure_spectra(self, fields: np.ndarray) -> np.ndarray:
         """Return the logarithms of the power spectra of fields (N, N, N, C), and the coherences of all pairs."""
         modes = np.fft.rfftn(fields, axes=(0, 1, 2)).reshape(-1, fields.shape[3])[self.order]
-        power = [self._sums(self.weight * np.abs(mode) ** 2) for mode in modes.T]
-        parts = [np.log(one / self.modes) for one in power]
+        power = [self._sum_shells(self.weight * np.abs(mode) ** 2) for mode in modes.T]
+        parts = [np.log(spectrum / self.modes) for spectrum in power]
         for i in range(len(power)):
             for j in range(i + 1, len(power)):
-                cross = self._sums(self.weight * (modes[:, i] * modes[:, j].conj()).real)
+                cross = self._sum_shells(self.weight * (modes[:, i] * modes[:, j].conj()).real)
                 parts.append(cross / np.sqrt(power[i] * power[j]))
         spectra: np.ndarray = np.concatenate(parts)
         return spectra
 
-    def _sums(self, values: np.ndarray) -> np.ndarray:
+    def _sum_shells(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values, in the order of the modes, over the shells."""
         sums: np.ndarray = np.add.reduceat(values, self.starts)[:-1]
         return sums
 
 
-def moments(values: np.ndarray) -> np.ndarray:
+def measure_moments(values: np.ndarray) -> np.ndarray:
     """Return the mean, the logarithm of the deviation, the skewness and the kurtosis of values."""
     mean, deviation = values.mean(), values.std()
     scaled = (values - mean) / deviation
     squares = scaled * scaled  # a power costs ten times as much
-    found: np.ndarray = np.array([mean, np.log(deviation), (squares * scaled).mean(), (squares * squares).mean()])
-    return found
+    moments: np.ndarray = np.array([mean, np.log(deviation), (squares * scaled).mean(), (squares * squares).mean()])
+    return moments
 
 
 def in_cells(counts: np.ndarray, side: int) -> np.ndarray:
@@ -145,43 +145,43 @@ class Universes:
         self.labels = np.array(labels, np.float64)
 
 
-def fit(folder: Path, say: Say) -> Iterator[Baseline]:
+def fit_baselines(folder: Path, say: Say) -> Iterator[Baseline]:
     """Yield the baselines of a dataset."""
     train, judged = Universes(folder, "train", say), Universes(folder, "validation", say)
     names = list(read_manifest(folder / NAME).facts["prior"])
 
-    def baseline(name: str, guess: np.ndarray, note: str, counts: bool = True, **details: float) -> Baseline:
+    def rate_guess(name: str, guess: np.ndarray, note: str, counts: bool = True, **details: float) -> Baseline:
         errors = np.abs(guess - judged.labels).mean(0)
         by_label = dict(zip(names, errors.tolist(), strict=True))
         return Baseline(name, float(errors.mean()), note, {"by_label": by_label, **details}, counts)
 
-    yield baseline("constant", np.median(train.labels, 0)[None], "the median of each label")
+    yield rate_guess("constant", np.median(train.labels, 0)[None], "the median of each label")
     for name, choose, note in (
         ("power spectra", slice(0, 2 * 10 * SHELLS), "linear model of the spectra of all pairs of redshifts"),
         ("statistics, linear", slice(None), "linear model of spectra, histograms, moments and counts in cells"),
     ):
-        guess, penalty = ridge(train.isotropic[:, choose], train.labels, judged.isotropic[:, choose])
-        yield baseline(name, guess, note, penalty=penalty)
+        guess, penalty = fit_ridge(train.isotropic[:, choose], train.labels, judged.isotropic[:, choose])
+        yield rate_guess(name, guess, note, penalty=penalty)
     say("fitting a dense network to the statistics")
     guess, epochs = dense_network(train.isotropic, train.labels, judged.isotropic)
-    yield baseline("statistics, MLP", guess, "dense network with two hidden layers of 64 on the same", epochs=epochs)
-    both = [np.hstack((one.isotropic, one.odd)) for one in (train, judged)]
-    guess, penalty = ridge(both[0], train.labels, both[1])
+    yield rate_guess("statistics, MLP", guess, "dense network with two hidden layers of 64 on the same", epochs=epochs)
+    both = [np.hstack((statistics.isotropic, statistics.odd)) for statistics in (train, judged)]
+    guess, penalty = fit_ridge(both[0], train.labels, both[1])
     note = "the same with mirror-odd three-point moments along each axis, made for this problem; does not count"
-    yield baseline("specialist", guess, note, counts=False, penalty=penalty)
+    yield rate_guess("specialist", guess, note, counts=False, penalty=penalty)
 
 
-def ridge(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, float]:
+def fit_ridge(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the predictions of a linear model for `judged`, and its penalty, chosen on held-out training samples."""
-    scale = scaling(x)
+    scale = fit_scaling(x)
     x, judged = scale(x), scale(judged)
     cut = len(x) - len(x) // HELD_OUT
-    errors = [np.abs(solve(x[:cut], y[:cut], penalty, x[cut:]) - y[cut:]).mean() for penalty in PENALTIES]
+    errors = [np.abs(solve_least_squares(x[:cut], y[:cut], penalty, x[cut:]) - y[cut:]).mean() for penalty in PENALTIES]
     penalty = float(PENALTIES[np.argmin(errors)])
-    return solve(x, y, penalty, judged), penalty
+    return solve_least_squares(x, y, penalty, judged), penalty
 
 
-def solve(x: np.ndarray, y: np.ndarray, penalty: float, judged: np.ndarray) -> np.ndarray:
+def solve_least_squares(x: np.ndarray, y: np.ndarray, penalty: float, judged: np.ndarray) -> np.ndarray:
     """Return the predictions for `judged` of the linear model with the least squares plus the penalty."""
     mean = y.mean(0)
     weights = np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ (y - mean))
@@ -189,7 +189,7 @@ def solve(x: np.ndarray, y: np.ndarray, penalty: float, judged: np.ndarray) -> n
     return guess
 
 
-def scaling(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def fit_scaling(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function that gives each column of x the mean 0 and the deviation 1, unless it is constant."""
     mean, deviation = x.mean(0), x.std(0)
     return lambda values: (values - mean) / np.where(deviation > 0, deviation, 1)
@@ -197,8 +197,8 @@ def scaling(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 def dense_network(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, int]:
     """Return a small network's predictions for `judged`, and after how many epochs, chosen on held-out samples."""
-    scale = scaling(x)
-    inputs, asked, labels = (torch.tensor(part, dtype=torch.float32) for part in (scale(x), scale(judged), y))
+    scale = fit_scaling(x)
+    inputs, unknown, labels = (torch.tensor(part, dtype=torch.float32) for part in (scale(x), scale(judged), y))
     cut = len(x) - len(x) // HELD_OUT
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng():
@@ -216,11 +216,11 @@ def dense_network(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.
         with torch.inference_mode():
             error = float((network(inputs[cut:]) - labels[cut:]).abs().mean())
             if error < best:
-                best, guess, stopped = error, network(asked).numpy(), epoch
+                best, guess, stopped = error, network(unknown).numpy(), epoch
     return guess, stopped
 
 
-BASELINES: Final = Baselines("cosmoflow", MINIS, fit, SYNTHESIS.provide_data)
+BASELINES: Final = Baselines("cosmoflow", MINIS, fit_baselines, SYNTHESIS.provide_data)
 main = partial(baselines_command.main, BASELINES)
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from cosmoflow import keras_weights
 from cosmoflow.train import BENCHMARK
 
 
-def read(path: Path, wanted: Mapping[str, Tensor]) -> Found:
+def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
     """Return the weights of a Keras model; their file says neither epochs nor configuration."""
-    return Found(keras_weights.read(path, wanted))
+    return Found(keras_weights.read_weights(path, wanted))
 
 
-def write(path: Path, weights: Weights, config: Any) -> None:
+def write_reference(path: Path, weights: Weights, config: Any) -> None:
     """Write the weights for `load_weights` of the Keras model."""
-    keras_weights.write(path, weights.tensors)
+    keras_weights.write_weights(path, weights.tensors)
 
 
 FILES: Final = ReferenceFiles(
@@ -33,8 +33,8 @@ FILES: Final = ReferenceFiles(
     note="""
 Read are weights (`save_weights`) and whole models (checkpoint-NNN.h5). What is written for the reference has weights
 alone: build the model there and call `model.load_weights("reference.h5")`.""",
-    read=read,
-    write=write,
+    read=read_reference,
+    write=write_reference,
 )
 main = partial(convert_command.main, BENCHMARK, FILES)
 

@@ -17,7 +17,7 @@ SPLITS: Final = {"train": "train", "val": "validation", "validation": "validatio
 SAMPLES: Final = by_name(r"(?:^|/)(?P<folder>\w+)/(?P<file>[\w.-]+\.tfrecord)$", SPLITS)
 
 
-def _next(folder: Path) -> str:
+def _next_command(folder: Path) -> str:
     data = shlex.quote(f"data.data_dir={folder}")
     return f"python -m cosmoflow.train config {data}   (a part: in the open division, see docs/guide/data.md)"
 
@@ -49,7 +49,7 @@ FETCH: Final = FetchCommand(
         ),
     ),
     licence="not stated where we looked; ask the authors before you redistribute data",
-    next_step=_next,
+    next_step=_next_command,
     shares={},
 )
 main = FETCH.main

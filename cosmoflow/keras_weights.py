@@ -44,7 +44,7 @@ class Layer(NamedTuple):
     bias: Tensor
 
 
-def read(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def read_weights(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a file by the names of our network; layers beyond its own keep the names of Keras.
 
     Raises CheckpointError for a file that Keras 2 did not write, a damaged one, and one that leads to other files.
@@ -53,7 +53,7 @@ def read(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
         check_regular(path)
         with h5py.File(path, "r", locking=False) as file:
             inside = file.get(MODEL, getlink=True) is not None
-            layers = list(_layers(_member(file, MODEL, path) if inside else file, path))
+            layers = list(_read_layers(_find_member(file, MODEL, path) if inside else file, path))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except (*HDF5_ERRORS, TypeError) as error:
@@ -72,15 +72,18 @@ def read(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _layers(group: Any, path: Path) -> Iterator[Layer]:
+def _read_layers(group: Any, path: Path) -> Iterator[Layer]:
     """Yield the layers that have weights, in the order of the model."""
     if LAYERS not in group.attrs:
         raise CheckpointError(
             f"{path}: `{LAYERS}` is missing, so Keras 2 did not write it; from a newer Keras write it again by "
             "`model.save('model.h5')`"
         )
-    for name in map(_text, group.attrs[LAYERS]):
-        arrays = [_array(group, f"{name}/{_text(one)}", path) for one in _member(group, name, path).attrs[WEIGHTS]]
+    for name in map(_decode_text, group.attrs[LAYERS]):
+        arrays = [
+            _read_array(group, f"{name}/{_decode_text(weight_name)}", path)
+            for weight_name in _find_member(group, name, path).attrs[WEIGHTS]
+        ]
         if not arrays:
             continue
         if len(arrays) != 2 or arrays[0].ndim not in TO_OURS:
@@ -89,7 +92,7 @@ def _layers(group: Any, path: Path) -> Iterator[Layer]:
         yield Layer(name, *(torch.from_numpy(array) for array in arrays))
 
 
-def _member(group: Any, name: str, path: Path) -> Any:
+def _find_member(group: Any, name: str, path: Path) -> Any:
     """Return what a group has under a name of one or more parts, without following links."""
     for part in name.split("/"):
         if not isinstance(group, h5py.Group) or not isinstance(group.get(part, getlink=True), h5py.HardLink):
@@ -98,21 +101,21 @@ def _member(group: Any, name: str, path: Path) -> Any:
     return group
 
 
-def _array(group: Any, name: str, path: Path) -> np.ndarray:
-    found = _member(group, name, path)
-    if not isinstance(found, h5py.Dataset) or found.dtype.kind != "f":
+def _read_array(group: Any, name: str, path: Path) -> np.ndarray:
+    dataset = _find_member(group, name, path)
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind != "f":
         raise CheckpointError(f"{path}: `{name}` is not an array of numbers")
-    if found.external or found.is_virtual or found.id.get_storage_size() != found.nbytes:
+    if dataset.external or dataset.is_virtual or dataset.id.get_storage_size() != dataset.nbytes:
         raise CheckpointError(f"{path}: the numbers of `{name}` are not all in this file, as Keras writes them")
-    array: np.ndarray = np.asarray(found[()], "<f4")
+    array: np.ndarray = np.asarray(dataset[()], "<f4")
     return array
 
 
-def _text(name: Any) -> str:
+def _decode_text(name: Any) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write the weights of our network so that `load_weights` of the reference's model reads them."""
     layers: dict[str, Layer] = {}
     counts = dict.fromkeys(NAMES, 0)
@@ -125,14 +128,14 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
         bias = tensors[f"{name.removesuffix('weight')}bias"]
         layers[called] = Layer(called, weight.permute(TO_KERAS[kind]).contiguous(), bias)
     with whole_file(path) as part, h5py.File(part, "w") as file:
-        file.attrs.update({LAYERS: _bytes(*layers), "backend": b"tensorflow", "keras_version": VERSION.encode()})
+        file.attrs.update({LAYERS: _encode_names(*layers), "backend": b"tensorflow", "keras_version": VERSION.encode()})
         for name, layer in layers.items():
             group, weights = file.create_group(name), (f"{name}/kernel:0", f"{name}/bias:0")
-            group.attrs[WEIGHTS] = _bytes(*weights)
+            group.attrs[WEIGHTS] = _encode_names(*weights)
             for weight_name, tensor in zip(weights, (layer.kernel, layer.bias), strict=True):
                 group[weight_name] = tensor.float().numpy()
 
 
-def _bytes(*names: str) -> np.ndarray:
+def _encode_names(*names: str) -> np.ndarray:
     encoded: np.ndarray = np.array([name.encode() for name in names])
     return encoded

@@ -56,9 +56,9 @@ class _Pool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_BCDHW: Tensor, bias_C: Tensor, slope: float) -> Tensor:
         x_BDHWC = _channels_last(x_BCDHW)
-        y_BdhwC, byte_BdhwC = _outputs(x_BDHWC, x_BDHWC.shape[-1])
+        y_BdhwC, byte_BdhwC = _allocate_outputs(x_BDHWC, x_BDHWC.shape[-1])
         if y_BdhwC.numel():
-            grid, sizes = _pooling(x_BDHWC, slope)
+            grid, sizes = _plan_pooling(x_BDHWC, slope)
             _pool_kernel[grid](x_BDHWC, bias_C, y_BdhwC, byte_BdhwC, *x_BDHWC.shape[1:4], **sizes)
         ctx.save_for_backward(byte_BdhwC, bias_C)
         ctx.sides, ctx.slope = x_BDHWC.shape, slope
@@ -71,8 +71,8 @@ class _Pool(torch.autograd.Function):
         gradient_BdhwC = _channels_last(gradient_BCdhw)
         odd = any(side % 2 for side in ctx.sides[1:4])  # then some voxels are in no cell
         by_x_BDHWC = (gradient_BdhwC.new_zeros if odd else gradient_BdhwC.new_empty)(ctx.sides)
-        grid, sizes = _pooling(by_x_BDHWC, ctx.slope)
-        shares = torch.empty(grid[0], len(bias_C), dtype=_wide(by_x_BDHWC), device=bias_C.device)
+        grid, sizes = _plan_pooling(by_x_BDHWC, ctx.slope)
+        shares = torch.empty(grid[0], len(bias_C), dtype=_sum_dtype(by_x_BDHWC), device=bias_C.device)
         if gradient_BdhwC.numel():
             _unpool_kernel[grid](gradient_BdhwC, byte_BdhwC, by_x_BDHWC, shares, *ctx.sides[1:4], **sizes)
         return by_x_BDHWC.permute(0, 4, 1, 2, 3), shares.sum(0).to(bias_C.dtype), None
@@ -83,14 +83,14 @@ def _channels_last(x_BCDHW: Tensor) -> Tensor:
     return x_BCDHW.permute(0, 2, 3, 4, 1).contiguous()
 
 
-def _outputs(x_BDHWC: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+def _allocate_outputs(x_BDHWC: Tensor, channels: int) -> tuple[Tensor, Tensor]:
     """Return memory for values and bytes of the cells, (B, d, h, w, C)."""
     batch, *sides, _ = x_BDHWC.shape
     shape = (batch, *(side // 2 for side in sides), channels)
     return x_BDHWC.new_empty(shape), x_BDHWC.new_empty(shape, dtype=torch.uint8)
 
 
-def _pooling(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], dict[str, Any]]:
+def _plan_pooling(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], dict[str, Any]]:
     """Return the grid of the pooling kernels, and the sizes and warps for which they are compiled."""
     batch, depth, height, width, channels = x_BDHWC.shape
     tile = min(128, triton.next_power_of_2(channels))
@@ -100,7 +100,7 @@ def _pooling(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], dict[str, 
     return (batch * tiles, triton.cdiv(channels, tile)), {**sizes, "num_warps": 8}
 
 
-def _wide(x: Tensor) -> torch.dtype:
+def _sum_dtype(x: Tensor) -> torch.dtype:
     """Return the type of sums."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
@@ -112,19 +112,19 @@ def _triton_wide(x: Tensor) -> Any:
 # -- the first block -----------------------------------------------------------------------------------------
 
 
-def fits(x_BCDHW: Tensor, weight: Tensor) -> bool:
+def fits_first_block(x_BCDHW: Tensor, weight: Tensor) -> bool:
     """Return whether `first_block` can convolve these: in formats of two bytes, and without a gradient by x."""
     return weight.shape == FIRST_WEIGHT and product_dtype(x_BCDHW).itemsize == 2 and not x_BCDHW.requires_grad
 
 
 def first_block(x_BCDHW: Tensor, weight: Tensor, bias_C: Tensor, slope: float) -> Tensor:
-    """Return what `pool_and_activate` makes of the convolution with padding "same", where that `fits`."""
+    """Return what `pool_and_activate` makes of the convolution with padding "same", where that `fits_first_block`."""
     x_BDHWC = _channels_last(x_BCDHW.to(product_dtype(x_BCDHW)))
-    pooled_BCdhw: Tensor = _FirstBlock.apply(x_BDHWC, _windowed(weight), bias_C, slope)
+    pooled_BCdhw: Tensor = _FirstBlock.apply(x_BDHWC, _arrange_weights(weight), bias_C, slope)
     return pooled_BCdhw
 
 
-def _windowed(weight: Tensor) -> Tensor:
+def _arrange_weights(weight: Tensor) -> Tensor:
     """Return the weights of the three products (64, 128): rows (h, w, channel) of the window, columns (w, h, channel).
 
     A voxel at h in its cell sees the window's rows h to h + 2.
@@ -137,7 +137,7 @@ def _windowed(weight: Tensor) -> Tensor:
 class _FirstBlock(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_BDHWC: Tensor, weight_3KN: Tensor, bias_C: Tensor, slope: float) -> Tensor:
-        y_BdhwC, byte_BdhwC = _outputs(x_BDHWC, len(bias_C))
+        y_BdhwC, byte_BdhwC = _allocate_outputs(x_BDHWC, len(bias_C))
         if y_BdhwC.numel():
             grid, rows, sizes = _first_forward(x_BDHWC, slope)
             arguments = (x_BDHWC, weight_3KN.to(x_BDHWC.dtype), bias_C, y_BdhwC, byte_BdhwC, rows)
@@ -152,7 +152,7 @@ class _FirstBlock(torch.autograd.Function):
         x_BDHWC, byte_BdhwC, bias_C = ctx.saved_tensors
         gradient_BdhwC = _channels_last(gradient_BCdhw)
         grid, rows, sizes = _first_backward(x_BDHWC, ctx.slope)
-        wide: dict[str, Any] = {"dtype": _wide(x_BDHWC), "device": x_BDHWC.device}
+        wide: dict[str, Any] = {"dtype": _sum_dtype(x_BDHWC), "device": x_BDHWC.device}
         by_weight = torch.empty(grid[1], 3, 64, 4 * len(bias_C), **wide)
         by_bias = torch.empty(grid[1], len(bias_C), **wide)
         if gradient_BdhwC.numel():
@@ -163,19 +163,19 @@ class _FirstBlock(torch.autograd.Function):
 
 def _first_forward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int], int, dict[str, Any]]:
     """Return the grid, the number of rows, and the sizes, warps and stages for which the kernel is compiled."""
-    rows, sizes = _rows(x_BDHWC, 64)
+    rows, sizes = _plan_rows(x_BDHWC, 64)
     return (triton.cdiv(rows, ROWS),), rows, {**sizes, "ROWS": ROWS, "SLOPE": slope, "num_warps": 4, "num_stages": 1}
 
 
 def _first_backward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], int, dict[str, Any]]:
     """Return the same for the gradient."""
-    rows, sizes = _rows(x_BDHWC, 32)
+    rows, sizes = _plan_rows(x_BDHWC, 32)
     each = max(1, triton.cdiv(rows, SHARES))
     grid = 3, triton.cdiv(rows, each)
     return grid, rows, {**sizes, "ROWS": each, "SLOPE": slope, "num_warps": 4, "num_stages": 2}
 
 
-def _rows(x_BDHWC: Tensor, most: int) -> tuple[int, dict[str, Any]]:
+def _plan_rows(x_BDHWC: Tensor, most: int) -> tuple[int, dict[str, Any]]:
     """Return the number of rows of at most `most` cells along W, and the kernels' sizes."""
     batch, depth, height, width, _ = x_BDHWC.shape
     cells = max(16, min(most, triton.next_power_of_2(width // 2)))  # the least side of a product is 16
@@ -188,31 +188,31 @@ def _rows(x_BDHWC: Tensor, most: int) -> tuple[int, dict[str, Any]]:
 
 
 @triton.jit
-def _greater(a, a_place, b, b_place):  # type: ignore[no-untyped-def]  # types come with the arguments
+def _keep_greater(a, a_place, b, b_place):  # type: ignore[no-untyped-def]  # types come with the arguments
     better = (b > a) | (b != b)
     return tl.where(better, b, a), tl.where(better, b_place, a_place)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
 def _write_cells(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
-    y, byte, at, ok, value, place, SLOPE: tl.constexpr,
+    y, byte, at, ok, value, position, SLOPE: tl.constexpr,
 ):  # fmt: skip
     above = value > 0
     tl.store(y + at, tl.where(above, value, value * SLOPE).to(y.dtype.element_ty), mask=ok)
-    tl.store(byte + at, tl.where(above, place, place + 8).to(tl.uint8), mask=ok)
+    tl.store(byte + at, tl.where(above, position, position + 8).to(tl.uint8), mask=ok)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
 def _read_cells(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
     gradient, byte, at, ok, SLOPE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    place = tl.load(byte + at, mask=ok, other=0).to(tl.int32)
+    position = tl.load(byte + at, mask=ok, other=0).to(tl.int32)
     value = tl.load(gradient + at, mask=ok, other=0).to(WIDE)
-    return tl.where(place < 8, value, value * SLOPE), place & 7
+    return tl.where(position < 8, value, value * SLOPE), position & 7
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _cells(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+def _locate_cells(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
     D, H, W, C: tl.constexpr, P: tl.constexpr, TILE_C: tl.constexpr,
 ):  # fmt: skip
     """Return a program's channels; offsets of its cells and of their first voxels; and which of these there are."""
@@ -234,13 +234,13 @@ def _pool_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; 
     x, bias, y, byte, D, H, W,
     C: tl.constexpr, P: tl.constexpr, TILE_C: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    c_C, cell_PC, voxel_PC, ok_PC = _cells(D, H, W, C, P, TILE_C)
+    c_C, cell_PC, voxel_PC, ok_PC = _locate_cells(D, H, W, C, P, TILE_C)
     best_PC = tl.full([P, TILE_C], float("-inf"), WIDE)
     place_PC = tl.zeros([P, TILE_C], tl.int32)
-    for place in tl.static_range(8):
-        step = ((place // 4 * H + place // 2 % 2) * W + place % 2) * C
+    for position in tl.static_range(8):
+        step = ((position // 4 * H + position // 2 % 2) * W + position % 2) * C
         value_PC = tl.load(x + voxel_PC + step, mask=ok_PC, other=0).to(WIDE)
-        best_PC, place_PC = _greater(best_PC, place_PC, value_PC, place)
+        best_PC, place_PC = _keep_greater(best_PC, place_PC, value_PC, position)
     best_PC += tl.load(bias + c_C, mask=c_C < C, other=0).to(WIDE)[None, :]
     _write_cells(y, byte, cell_PC, ok_PC, best_PC, place_PC, SLOPE)
 
@@ -250,16 +250,18 @@ def _unpool_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
     gradient, byte, by_x, by_bias, D, H, W,
     C: tl.constexpr, P: tl.constexpr, TILE_C: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    c_C, cell_PC, voxel_PC, ok_PC = _cells(D, H, W, C, P, TILE_C)
+    c_C, cell_PC, voxel_PC, ok_PC = _locate_cells(D, H, W, C, P, TILE_C)
     value_PC, place_PC = _read_cells(gradient, byte, cell_PC, ok_PC, SLOPE, WIDE)
-    for place in tl.static_range(8):
-        step = ((place // 4 * H + place // 2 % 2) * W + place % 2) * C
-        tl.store(by_x + voxel_PC + step, tl.where(place_PC == place, value_PC, 0).to(by_x.dtype.element_ty), mask=ok_PC)
+    for position in tl.static_range(8):
+        step = ((position // 4 * H + position // 2 % 2) * W + position % 2) * C
+        tl.store(
+            by_x + voxel_PC + step, tl.where(place_PC == position, value_PC, 0).to(by_x.dtype.element_ty), mask=ok_PC
+        )
     tl.store(by_bias + tl.program_id(0).to(tl.int64) * C + c_C, tl.sum(value_PC, 0), mask=c_C < C)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _row(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+def _locate_row(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
     row, rows, D, H, W, P: tl.constexpr,
 ):  # fmt: skip
     """Return sample, d, h and the cells along W of a (part of a) row; past the last row, cells outside of the box."""
@@ -270,7 +272,7 @@ def _row(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objec
 
 
 @triton.jit
-def _windows(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
+def _load_windows(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no objects here
     x, sample, plane, h, w_P, D, H, W,
 ):  # fmt: skip
     """Return the 4 x 4 voxels x 4 channels (P, 64) that the cells see in a plane; 0 outside of the box."""
@@ -284,13 +286,13 @@ def _windows(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; no o
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _halved(  # type: ignore[no-untyped-def]  # as above
+def _halve_columns(  # type: ignore[no-untyped-def]  # as above
     value_PN, place_PN, P: tl.constexpr, N: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip
     """Return the greater of the two halves of the columns, with places, which in the second half are `step` further."""
     a, b = tl.split(tl.permute(tl.reshape(value_PN, [P, 2, N // 2]), [0, 2, 1]))
     a_place, b_place = tl.split(tl.permute(tl.reshape(place_PN, [P, 2, N // 2]), [0, 2, 1]))
-    return _greater(a, a_place, b, b_place + step)
+    return _keep_greater(a, a_place, b, b_place + step)
 
 
 @triton.jit(do_not_specialize=["rows", "D", "H", "W"])  # type: ignore[untyped-decorator]  # triton's
@@ -303,17 +305,17 @@ def _first_block_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as 
     weight_KN = (tl.load(weight + at_KN), tl.load(weight + 256 * C + at_KN), tl.load(weight + 512 * C + at_KN))
     bias_C = tl.load(bias + c_C).to(WIDE)
     for i in range(ROWS):
-        sample, d, h, w_P = _row(tl.program_id(0) * ROWS + i, rows, D, H, W, P)
+        sample, d, h, w_P = _locate_row(tl.program_id(0) * ROWS + i, rows, D, H, W, P)
         best_PC = tl.full([P, C], float("-inf"), WIDE)
         place_PC = tl.zeros([P, C], tl.int32)
         for depth in tl.static_range(2):
             value_PN = tl.zeros([P, 4 * C], WIDE)
             for k in tl.static_range(3):
-                window_PK = _windows(x, sample, 2 * d + (depth + k - 1), h, w_P, D, H, W)
+                window_PK = _load_windows(x, sample, 2 * d + (depth + k - 1), h, w_P, D, H, W)
                 value_PN = tl.dot(window_PK, weight_KN[k], value_PN, input_precision="ieee", out_dtype=WIDE)
-            half, place = _halved(value_PN, tl.zeros([P, 4 * C], tl.int32), P, 4 * C, 1)
-            half, place = _halved(half, place, P, 2 * C, 2)
-            best_PC, place_PC = _greater(best_PC, place_PC, half, place + 4 * depth)
+            half, position = _halve_columns(value_PN, tl.zeros([P, 4 * C], tl.int32), P, 4 * C, 1)
+            half, position = _halve_columns(half, position, P, 2 * C, 2)
+            best_PC, place_PC = _keep_greater(best_PC, place_PC, half, position + 4 * depth)
         start = ((sample * (D // 2) + d) * (H // 2) + h) * (W // 2) * C
         at_PC = start + w_P[:, None] * C + c_C[None, :]
         _write_cells(y, byte, at_PC, (w_P < W // 2)[:, None], best_PC + bias_C[None, :], place_PC, SLOPE)
@@ -330,13 +332,13 @@ def _first_weight_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as
     sum_KN = tl.zeros([64, 4 * C], WIDE)
     sum_PC = tl.zeros([P, C], WIDE)
     for i in range(ROWS):
-        sample, d, h, w_P = _row(share * ROWS + i, rows, D, H, W, P)
+        sample, d, h, w_P = _locate_row(share * ROWS + i, rows, D, H, W, P)
         start = ((sample * (D // 2) + d) * (H // 2) + h) * (W // 2) * C
         at_P1, ok_P1 = start + w_P[:, None] * C, (w_P < W // 2)[:, None]
         sum_PC += _read_cells(gradient, byte, at_P1 + c_C[None, :], ok_P1, SLOPE, WIDE)[0]
         value_PN, place_PN = _read_cells(gradient, byte, at_P1 + (n_N % C)[None, :], ok_P1, SLOPE, WIDE)
         for depth in tl.static_range(2):
-            window_PK = _windows(x, sample, 2 * d + depth + k - 1, h, w_P, D, H, W)
+            window_PK = _load_windows(x, sample, 2 * d + depth + k - 1, h, w_P, D, H, W)
             here_PN = tl.where(place_PN == 4 * depth + here_N[None, :], value_PN, 0).to(window_PK.dtype)
             sum_KN = tl.dot(tl.trans(window_PK), here_PN, sum_KN, input_precision="ieee", out_dtype=WIDE)
     at_KN = tl.arange(0, 64)[:, None] * 4 * C + tl.arange(0, 4 * C)[None, :]

@@ -14,7 +14,7 @@ from cosmoflow.synthesize import SYNTHESIS
 from cosmoflow.train import BENCHMARK, CosmoFlow
 
 
-def flops(problem: CosmoFlow) -> StepFlops:
+def count_flops(problem: CosmoFlow) -> StepFlops:
     """Return the operations of a training step for one sample, with torch's own kernels, which can be counted."""
     shape = problem.config.data.sample_shape
     with torch.device("meta"):
@@ -22,7 +22,7 @@ def flops(problem: CosmoFlow) -> StepFlops:
         return step_flops(network, torch.empty(1, *shape))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flops))
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -26,7 +26,7 @@ SLOPE: Final = 0.3
 
 
 class CosmoFlow(nn.Module):
-    """The network, with torch's own initial weights; `build` makes one with those of the reference.
+    """The network, with torch's own initial weights; `build_model` makes one with those of the reference.
 
     sample_shape: (D, H, W, C) of a sample. Raises ValueError for a side that the blocks would halve to nothing.
     """
@@ -51,7 +51,7 @@ class CosmoFlow(nn.Module):
         """Return the predicted parameters (B, P) of samples (B, D, H, W, C), C fastest in memory: log(1 + counts)."""
         x_BCDHW = x_BDHWC.permute(0, 4, 1, 2, 3)  # a view: in memory the channels stay last, the fast layout
         for conv in self.convs:
-            x_BCDHW = block(conv, x_BCDHW, self.config.kernels)
+            x_BCDHW = apply_block(conv, x_BCDHW, self.config.kernels)
         x_BF = x_BCDHW.permute(0, 2, 3, 4, 1).flatten(1)  # Keras's order of features: d, h, w, c
         for dense in self.hidden:
             x_BF = F.dropout(F.leaky_relu(dense(x_BF), SLOPE), self.config.dropout, self.training)
@@ -68,13 +68,13 @@ class CosmoFlow(nn.Module):
         return self.config.l2 * squares
 
 
-def block(conv: nn.Module, x_BCDHW: Tensor, kernels: str) -> Tensor:
+def apply_block(conv: nn.Module, x_BCDHW: Tensor, kernels: str) -> Tensor:
     """Convolve, pool and activate, the way that `ModelConfig.kernels` names."""
     if kernels == "torch":
         return pool_and_activate(conv(x_BCDHW))
     from cosmoflow import kernels as triton  # an optional package, slow to import
 
-    if kernels == "fused" and triton.fits(x_BCDHW, conv.weight):
+    if kernels == "fused" and triton.fits_first_block(x_BCDHW, conv.weight):
         return triton.first_block(x_BCDHW, conv.weight, conv.bias, SLOPE)
     return triton.pool_and_activate(F.conv3d(x_BCDHW, conv.weight, padding="same"), conv.bias, SLOPE)
 
@@ -91,7 +91,7 @@ def pool_and_activate(x_BCDHW: Tensor) -> Tensor:
     return F.leaky_relu(pooled_BCDHW, SLOPE, inplace=True)
 
 
-def build(config: ModelConfig, sample_shape: tuple[int, int, int, int], seed: int) -> CosmoFlow:
+def build_model(config: ModelConfig, sample_shape: tuple[int, int, int, int], seed: int) -> CosmoFlow:
     """Return the network on the CPU as Keras starts it: Glorot-uniform kernels drawn from `seed`, biases 0.
 
     The convolutions' kernels are stored channels last. Leaves torch's own generator alone.

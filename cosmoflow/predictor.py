@@ -28,7 +28,7 @@ class Predictor(benchmark.Predictor):
 
     @staticmethod
     def describe(config: Any) -> dict[str, Any]:
-        """Return what is around the network; the ranges of the labels where the data say them."""
+        """Return the steps around the network, with the ranges of the labels where the data state them."""
         data = config.data
         return {
             "input": {
@@ -48,7 +48,7 @@ class Predictor(benchmark.Predictor):
                 "type": "float32",
                 "unit": "label: -1 and 1 are the ends of the parameter's range",
                 "names": list(PARAMETERS_OF.get(config.variant, PARAMETERS)),
-                "ranges": _ranges(config),
+                "ranges": _label_ranges(config),
             },
         }
 
@@ -61,7 +61,7 @@ class Predictor(benchmark.Predictor):
         return labels_BP
 
 
-def _ranges(config: Any) -> Any:
+def _label_ranges(config: Any) -> Any:
     """Return the ends of each parameter's range, in the order of the labels; None if the data do not say them."""
     if config.variant == FULL:
         return list(ORIGINAL.ranges.values())

@@ -72,23 +72,23 @@ class Converter:
         with open_universe(path) as universe:
             if universe.grid != self.grid:
                 raise UniverseError(f"{path}: `full` has {universe.grid} voxels per side, the others have {self.grid}")
-            self.samples.write_universe(folder / stem, universe.slabs(self.sample_size), universe.labels)
+            self.samples.write_universe(folder / stem, universe.read_slabs(self.sample_size), universe.labels)
 
 
 def find_universes(folder: Path) -> dict[str, Path]:
     """Return the raw universes below a folder by name, `<folder>_<universe>`; BuildError if there are none."""
-    found: dict[str, Path] = {}
+    universes: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.hdf5")):
         name = f"{path.resolve().parent.name}_{path.stem}"
-        if name in found:
-            raise BuildError(f"{found[name]} and {path} would both become {name}_000; rename one of the folders")
-        found[name] = path
-    if not found:
+        if name in universes:
+            raise BuildError(f"{universes[name]} and {path} would both become {name}_000; rename one of the folders")
+        universes[name] = path
+    if not universes:
         raise BuildError(f"no *.hdf5 below {folder}: expected raw universes like 21688988/univ_ics_2019-03_a*.hdf5")
-    return found
+    return universes
 
 
-def conversion(args: argparse.Namespace) -> DatasetPlan:
+def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
     """Return the plan of `convert`: one item per universe."""
     universes = find_universes(args.input_dir)
     split = (
@@ -99,12 +99,12 @@ def conversion(args: argparse.Namespace) -> DatasetPlan:
     sides = {name: side for side, names in split(sorted(universes)).items() for name in names}
     if unused := len(universes) - len(sides):
         print(f"{unused:,} of {len(universes):,} universes are in neither split and will be skipped")
-    grid = _grid([universes[name] for name in sorted(sides)])
+    grid = _read_grid([universes[name] for name in sorted(sides)])
     if grid % args.sample_size:
         raise BuildError(
             f"universes of {grid} voxels per side cannot be cut into {args.sample_size}³ cubes: set a divisor"
         )
-    samples = SampleFormat.chosen(args.format, args.compress)
+    samples = SampleFormat.from_options(args.format, args.compress)
     blocks = grid // args.sample_size
     items = tuple(
         Item(name, samples.names_of_universe(f"{side}/{name}", blocks), (universes[name], f"{side}/{name}"))
@@ -123,7 +123,7 @@ def conversion(args: argparse.Namespace) -> DatasetPlan:
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
 
 
-def _grid(paths: Sequence[Path]) -> int:
+def _read_grid(paths: Sequence[Path]) -> int:
     errors = []
     for path in paths[:10]:
         try:
@@ -144,37 +144,38 @@ class Repacker:
     def __call__(self, item: Item, folder: Path) -> None:
         path, stem = item.source
         try:
-            sample = self.read(path)
+            sample = self.read_sample(path)
         except RecordError as error:
             raise BadItemError(str(error)) from error
-        self.samples.write(folder / stem, *sample)
+        self.samples.write_sample(folder / stem, *sample)
 
-    def read(self, path: Path) -> Sample:
+    def read_sample(self, path: Path) -> Sample:
         """Return a sample; WrongSizeError if `--sample-size` is not that of the file, RecordError for a damaged one."""
         try:
             return read_sample(path, Sample.empty(self.shape), verify_crc=True)
         except WrongSizeError as error:
             side = round((error.size / (2 * CHANNELS)) ** (1 / 3))
             fits = 2 * CHANNELS * side**3 == error.size
-            found = f"a sample of {side}³ × {CHANNELS} counts" if fits else f"a sample of {error.size:,} bytes"
+            content = f"a sample of {side}³ × {CHANNELS} counts" if fits else f"a sample of {error.size:,} bytes"
             raise WrongSizeError(
-                f"{path}: {found}; --sample-size is {self.shape[0]}" + (f": give --sample-size {side}" if fits else ""),
+                f"{path}: {content}; --sample-size is {self.shape[0]}"
+                + (f": give --sample-size {side}" if fits else ""),
                 error.size,
             ) from error
 
     def check(self, path: Path) -> None:
         """Raise BuildError if the sample has another size, as then all of them have; damage is found later."""
         try:
-            self.read(path)
+            self.read_sample(path)
         except WrongSizeError as error:
             raise BuildError(str(error)) from error
         except (RecordError, OSError):
             return
 
 
-def repacking(args: argparse.Namespace) -> DatasetPlan:
+def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
     """Return the plan of `repack`: one item per sample."""
-    samples = SampleFormat.chosen(args.format, args.compress)
+    samples = SampleFormat.from_options(args.format, args.compress)
     ending = ENDINGS["tfrecord"][0]
     sources = {
         f"{split}/{path.name.removesuffix(ending)}": path
@@ -191,23 +192,23 @@ def repacking(args: argparse.Namespace) -> DatasetPlan:
         "source_digest": source_digest,
         **samples.facts,
     }
-    items = tuple(Item(stem, samples.names(stem), (path, stem)) for stem, path in sources.items())
+    items = tuple(Item(stem, samples.file_names(stem), (path, stem)) for stem, path in sources.items())
     make = Repacker(shape, samples)
     make.check(next(iter(sources.values())))
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m cosmoflow.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
 
-    made = commands.add_parser("convert", help="raw universes to samples")
-    made.description = CONVERT_HELP
-    made.set_defaults(run=lambda args: build_and_report(conversion(args), args))
-    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
-    _add_output(made, "tfrecord")
-    split = made.add_argument_group("split by universes")
+    convert = commands.add_parser("convert", help="raw universes to samples")
+    convert.description = CONVERT_HELP
+    convert.set_defaults(run=lambda args: build_and_report(plan_conversion(args), args))
+    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
+    _add_output(convert, "tfrecord")
+    split = convert.add_argument_group("split by universes")
     split.add_argument("--validation-fraction", type=float, default=1 / 9, help="approximate share (default 1/9)")
     split.add_argument("--train", type=count, metavar="N", help="exact number for training (default: the rest)")
     split.add_argument(
@@ -217,11 +218,11 @@ def _parser() -> argparse.ArgumentParser:
     split.add_argument(
         "--split-file", type=Path, help="YAML or JSON file instead of the hash: {train: [names], validation: [names]}"
     )
-    add_worker_options(made)
+    add_worker_options(convert)
 
     other = commands.add_parser("repack", help="samples to another format")
     other.description = REPACK_HELP
-    other.set_defaults(run=lambda args: build_and_report(repacking(args), args))
+    other.set_defaults(run=lambda args: build_and_report(plan_repacking(args), args))
     other.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="samples: train/*.tfrecord and so on")
     _add_output(other, "narrow")
     add_worker_options(other)
@@ -239,7 +240,7 @@ def _add_output(command: argparse.ArgumentParser, format: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    args = _parser().parse_args(argv)
+    args = _build_parser().parse_args(argv)
     return run_command(lambda: args.run(args), DATASET_ERRORS)
 
 

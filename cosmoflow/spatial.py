@@ -40,7 +40,7 @@ def block_with_halo(config: Any, dist: Dist) -> Block | None:
     return grid.own_block(config.data.sample_shape, Reach.of_kernel(config.model.kernel_size))
 
 
-def share(network: CosmoFlow, config: Any, dist: Dist) -> None:
+def share_layers(network: CosmoFlow, config: Any, dist: Dist) -> None:
     """Replace the layers of a network by those for ranks that share samples, if they do."""
     group, peers = dist.sharing, dist.peers
     if group.world_size == 1:
@@ -53,12 +53,12 @@ def share(network: CosmoFlow, config: Any, dist: Dist) -> None:
     if gathered:
         network.convs[divided] = GatheredConv3d(network.convs[divided], grid, group)
     dense = network.hidden[0]
-    columns = _columns(dense.in_features, None if gathered else [side >> divided for side in sides[:2]], grid)
+    columns = _divide_features(dense.in_features, None if gathered else [side >> divided for side in sides[:2]], grid)
     if columns is not None:
         network.hidden[0] = ShardedLinear(dense, Shard(columns, group, peers), gathered=gathered)
 
 
-def _columns(features: int, sides: list[int] | None, grid: Grid) -> Tensor | None:
+def _divide_features(features: int, sides: list[int] | None, grid: Grid) -> Tensor | None:
     """Return the features of each rank (S, F / S), in the order d, h, w, c; None if they cannot be divided.
 
     sides: D and H of the last block, if it is divided; None: any features are as good.
@@ -71,7 +71,7 @@ def _columns(features: int, sides: list[int] | None, grid: Grid) -> Tensor | Non
 
 
 def shared_text(config: Any, dist: Dist) -> str:
-    """Return what a user is told about ranks that share samples; "" if they do not."""
+    """Return the text for the user about ranks that share samples; "" if they do not."""
     ranks = dist.sharing.world_size
     if ranks == 1:
         return ""
@@ -79,8 +79,8 @@ def shared_text(config: Any, dist: Dist) -> str:
     divided = divided_blocks(config.model, config.data.sample_shape, extents)
     text = f"; {ranks} ranks share each sample, {extents[0]} × {extents[1]} along D × H, in {dist.data_size} group(s)"
     if divided < layers:
-        which = f"block {layers}" if divided + 1 == layers else f"blocks {divided + 1} to {layers}"
-        text += f"; each of them computes all of {which}, too small to be divided"
+        blocks = f"block {layers}" if divided + 1 == layers else f"blocks {divided + 1} to {layers}"
+        text += f"; each of them computes all of {blocks}, too small to be divided"
     if config.data.augment != "none":
         text += f"; augment={config.data.augment} turns samples, so that each reads whole training samples"
     return text

@@ -18,7 +18,7 @@ from common.reference import MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.simulation import drift, universe
-from cosmoflow.simulation.plot import draw
+from cosmoflow.simulation.plot import plot_samples
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
 DESCRIPTION: Final = """\
@@ -53,7 +53,7 @@ class Generator:
 
     def __call__(self, item: Item, folder: Path) -> None:
         split, i, stem = item.source
-        counts, labels = self.recipe.simulate(self.seed, split, i)
+        counts, labels = self.recipe.simulate_universe(self.seed, split, i)
         if self.samples is None:
             write_universe(folder / f"{stem}.{RAW}", counts, labels, PRIORS[self.recipe.prior])
         else:
@@ -61,7 +61,7 @@ class Generator:
             self.samples.write_universe(folder / stem, slabs, labels)
 
 
-def synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> DatasetPlan:
+def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> DatasetPlan:
     """Return the plan of a synthetic dataset, one item per universe; without a format of samples, of raw universes."""
     items = []
     job = 20_000_000 + seed % 10_000_000
@@ -134,8 +134,8 @@ class Synthesize(Synthesis):
         """Return the plan of samples, or of raw universes."""
         if args.format == RAW and args.compress == "gzip":
             raise UsageError("raw universes cannot be compressed: omit --compress")
-        samples = None if args.format == RAW else SampleFormat.chosen(args.format, args.compress)
-        return synthesis(recipe, args.seed, samples)
+        samples = None if args.format == RAW else SampleFormat.from_options(args.format, args.compress)
+        return plan_synthesis(recipe, args.seed, samples)
 
     def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the format and the shape of samples that a configuration reads."""
@@ -143,7 +143,7 @@ class Synthesize(Synthesis):
 
     def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw slices and spectra."""
-        draw(recipe, seed, path)
+        plot_samples(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: cut raw universes, or train."""

@@ -55,9 +55,9 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
-        self.model = model.build(config.model, config.data.sample_shape, seed).to(dist.device)
+        self.model = model.build_model(config.model, config.data.sample_shape, seed).to(dist.device)
         self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
-        spatial.share(self.model, config, dist)
+        spatial.share_layers(self.model, config, dist)
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""
@@ -71,7 +71,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of counts and labels."""
-        return pipeline.batches(samples, indices, self.dist.device)
+        return pipeline.load_batches(samples, indices, self.dist.device)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""

@@ -22,7 +22,7 @@ from common.datasets.manifest import NAME, read_manifest
 from common.training import baselines_command
 from common.training.baselines_command import Baseline, Baselines, Say
 from deepcam.data.dataset import Dataset
-from deepcam.metrics import iou
+from deepcam.metrics import class_iou
 from deepcam.reference import CHANNELS, CLASS_WEIGHTS, CLASSES, MINIS
 from deepcam.settings import DataConfig
 from deepcam.synthesize import SYNTHESIS
@@ -54,69 +54,71 @@ class Snapshots:
         self.median_NHC = np.stack([np.median(x_HWC, axis=1) for x_HWC in self.x_NHWC])
         """Of each parallel."""
 
-    def score(self, guess_NHW: np.ndarray) -> np.ndarray:
+    def score_guess(self, guess_NHW: np.ndarray) -> np.ndarray:
         """Return the IoU of each class, mean of all snapshots; their mean is the benchmark's quality."""
-        scores: np.ndarray = iou(torch.from_numpy(guess_NHW), torch.from_numpy(self.y_NHW)).mean(0).numpy()
+        scores: np.ndarray = class_iou(torch.from_numpy(guess_NHW), torch.from_numpy(self.y_NHW)).mean(0).numpy()
         return scores
 
 
-def fit(folder: Path, say: Say) -> Iterator[Baseline]:
+def fit_baselines(folder: Path, say: Say) -> Iterator[Baseline]:
     """Yield the baselines of a dataset."""
     say("reading the snapshots")
     train, judged = Snapshots(folder, "train"), Snapshots(folder, "validation")
 
-    def baseline(name: str, guess_NHW: np.ndarray, note: str, **details: float) -> Baseline:
-        scores = judged.score(guess_NHW)
+    def rate_guess(name: str, guess_NHW: np.ndarray, note: str, **details: float) -> Baseline:
+        scores = judged.score_guess(guess_NHW)
         by_class = dict(zip(CLASSES, scores.tolist(), strict=True))
         return Baseline(name, float(scores.mean()), note, {"by_class": by_class, **details})
 
     guess_NHW = np.zeros_like(judged.y_NHW)
-    yield baseline("background", guess_NHW, "background everywhere")
+    yield rate_guess("background", guess_NHW, "background everywhere")
     say("choosing thresholds")
-    wind, pressure = chosen(train, cyclones, CYCLONE, itertools.product(WIND, PRESSURE))
-    surplus, transport = chosen(train, rivers, RIVER, itertools.product(SURPLUS, TRANSPORT))
-    guess_NHW[rivers(judged, surplus, transport)] = RIVER
-    guess_NHW[cyclones(judged, wind, pressure)] = CYCLONE
+    wind, pressure = choose_thresholds(train, mark_cyclones, CYCLONE, itertools.product(WIND, PRESSURE))
+    surplus, transport = choose_thresholds(train, mark_rivers, RIVER, itertools.product(SURPLUS, TRANSPORT))
+    guess_NHW[mark_rivers(judged, surplus, transport)] = RIVER
+    guess_NHW[mark_cyclones(judged, wind, pressure)] = CYCLONE
     note = "rules for cyclones (wind, pressure, latitude) and rivers (vapour, its transport, latitude)"
     details = {"wind": wind, "pressure": pressure, "surplus": surplus, "transport": transport}
-    yield baseline("thresholds", guess_NHW, note, **details)
+    yield rate_guess("thresholds", guess_NHW, note, **details)
     for nearby, weights in itertools.product(((), NEIGHBOURS), ((1.0, 1.0, 1.0), CLASS_WEIGHTS)):
         name = f"MLP{' of neighbours' if nearby else ''}{', weighted' if weights == CLASS_WEIGHTS else ''}"
         note = f"dense network of a pixel{f' and {len(nearby)} up to 6 away' if nearby else ''}"
         say(f"fitting {name}")
-        yield baseline(name, PixelNetwork(train, nearby, weights).classes(judged), note)
+        yield rate_guess(name, PixelNetwork(train, nearby, weights).predict_classes(judged), note)
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
 
 
-def cyclones(snapshots: Snapshots, wind: float, pressure: float) -> np.ndarray:
+def mark_cyclones(snapshots: Snapshots, wind: float, pressure: float) -> np.ndarray:
     """Return where a gale blows at low pressure outside the storm tracks (N, H, W)."""
     u, v, psl = (snapshots.x_NHWC[..., NUMBER[name]] for name in ("U850", "V850", "PSL"))
     near = abs(snapshots.latitude_H) <= STORMY
-    found: np.ndarray = (np.hypot(u, v) >= wind) & (psl <= pressure) & near[:, None]
-    return found
+    mask: np.ndarray = (np.hypot(u, v) >= wind) & (psl <= pressure) & near[:, None]
+    return mask
 
 
-def rivers(snapshots: Snapshots, surplus: float, transport: float) -> np.ndarray:
+def mark_rivers(snapshots: Snapshots, surplus: float, transport: float) -> np.ndarray:
     """Return where more vapour than the parallel's median moves fast outside the tropics (N, H, W)."""
     tmq, u, v = (snapshots.x_NHWC[..., NUMBER[name]] for name in ("TMQ", "U850", "V850"))
     anomaly = tmq - snapshots.median_NHC[..., None, NUMBER["TMQ"]]
     far = abs(snapshots.latitude_H) >= TROPICS
-    found: np.ndarray = (anomaly >= surplus) & (tmq * np.hypot(u, v) >= transport) & far[:, None]
-    return found
+    mask: np.ndarray = (anomaly >= surplus) & (tmq * np.hypot(u, v) >= transport) & far[:, None]
+    return mask
 
 
-def chosen(train: Snapshots, rule: Rule, label: int, tried: Iterable[tuple[float, float]]) -> tuple[float, float]:
+def choose_thresholds(
+    train: Snapshots, rule: Rule, label: int, tried: Iterable[tuple[float, float]]
+) -> tuple[float, float]:
     """Return the thresholds of a rule with the best IoU of its class in the training snapshots."""
     wanted_NHW = train.y_NHW == label
 
-    def quality(thresholds: tuple[float, float]) -> float:
+    def rate_thresholds(thresholds: tuple[float, float]) -> float:
         found_NHW = rule(train, *thresholds)
         either_N = np.maximum((found_NHW | wanted_NHW).sum((1, 2)), 1)
         return float(((found_NHW & wanted_NHW).sum((1, 2)) / either_N).mean())
 
-    first, second = max(tried, key=quality)
+    first, second = max(tried, key=rate_thresholds)
     return float(first), float(second)
 
 
@@ -145,12 +147,12 @@ class PixelNetwork:
             n, row, column = rng.integers(0, train.y_NHW.shape, (BATCH, 3)).T
             optimizer.zero_grad()
             labels = torch.from_numpy(train.y_NHW[n, row, column]).long()
-            loss(self.network(self.features(train, n, row, column)), labels).backward()
+            loss(self.network(self.gather_features(train, n, row, column)), labels).backward()
             optimizer.step()
             schedule.step()
 
-    def features(self, snapshots: Snapshots, n: np.ndarray, row: np.ndarray, column: np.ndarray) -> Tensor:
-        """Return what the network sees of pixels, float32 (P, F).
+    def gather_features(self, snapshots: Snapshots, n: np.ndarray, row: np.ndarray, column: np.ndarray) -> Tensor:
+        """Return the network's input for pixels, float32 (P, F).
 
         These are values, anomalies from the parallel's median, latitude, and values nearby.
         """
@@ -159,24 +161,24 @@ class PixelNetwork:
         anomalies_PC = (x_PC - snapshots.median_NHC[n, row]) / self.scale_C
         parts = [(x_PC - self.mean_C) / self.scale_C, anomalies_PC, snapshots.latitude_H[row, None] / 90]
         for rows, columns in self.nearby:
-            place = n, np.clip(row + rows, 0, height - 1), (column + columns) % width
-            parts.append(((snapshots.x_NHWC[place] - self.mean_C) / self.scale_C)[:, SEEN_NEARBY])
+            cells = n, np.clip(row + rows, 0, height - 1), (column + columns) % width
+            parts.append(((snapshots.x_NHWC[cells] - self.mean_C) / self.scale_C)[:, SEEN_NEARBY])
         return torch.from_numpy(np.concatenate(parts, axis=1))
 
-    def classes(self, snapshots: Snapshots) -> np.ndarray:
+    def predict_classes(self, snapshots: Snapshots) -> np.ndarray:
         """Return the most probable class of each pixel, uint8 (N, H, W)."""
         count, *sides = snapshots.y_NHW.shape
         row, column = np.indices(sides).reshape(2, -1)
         with torch.inference_mode():
             guesses = [
-                self.network(self.features(snapshots, np.full_like(row, n), row, column)).argmax(1)
+                self.network(self.gather_features(snapshots, np.full_like(row, n), row, column)).argmax(1)
                 for n in range(count)
             ]
-        found: np.ndarray = torch.stack(guesses).view(count, *sides).to(torch.uint8).numpy()
-        return found
+        classes: np.ndarray = torch.stack(guesses).view(count, *sides).to(torch.uint8).numpy()
+        return classes
 
 
-BASELINES: Final = Baselines("deepcam", MINIS, fit, SYNTHESIS.provide_data)
+BASELINES: Final = Baselines("deepcam", MINIS, fit_baselines, SYNTHESIS.provide_data)
 main = partial(baselines_command.main, BASELINES)
 
 if __name__ == "__main__":

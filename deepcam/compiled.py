@@ -26,7 +26,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
     """
     model.compile(dynamic=False)
     try:
-        with _unchanged(model, train_BHWC.device):
+        with _restore_state(model, train_BHWC.device):
             with precision.autocast():
                 logits_BKHW = model(train_BHWC)
             logits_BKHW.sum().backward()
@@ -40,7 +40,7 @@ def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, 
 
 
 @contextlib.contextmanager
-def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
+def _restore_state(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Restore buffers, mode and random numbers at the end; drop the gradients."""
     before, training = [buffer.clone() for buffer in model.buffers()], model.training
     try:

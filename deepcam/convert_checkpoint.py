@@ -48,7 +48,7 @@ RULES: Final = (
     (r"^decoder\.output\.3", "upsample.last_deconv.0"),
     (r"^decoder\.output", "upsample.deconv2"),
 )
-"""From our names to those of the reference, applied in this order after those of `_counted`."""
+"""From our names to those of the reference, applied in this order after those of `_renumber_blocks`."""
 NORM: Final = "running_mean"
 """What only batch normalisation has."""
 
@@ -60,28 +60,28 @@ def reference_names(ours: Iterable[str]) -> dict[str, str]:
     """
     names = list(ours)
     norms = {name.removesuffix(NORM) for name in names if name.endswith(NORM)}
-    found = renamed(map(_counted, names), RULES)
+    new_names = renamed(map(_renumber_blocks, names), RULES)
     wrapped = {}
     for name in names:
         base, _, leaf = name.rpartition(".")
-        other = found[_counted(name)]
+        other = new_names[_renumber_blocks(name)]
         wrapped[name] = f"{other.removesuffix(leaf)}bn.{leaf}" if f"{base}." in norms else other
     return wrapped
 
 
-def _counted(name: str) -> str:
+def _renumber_blocks(name: str) -> str:
     """Return a name with the numbers of the middle blocks and of the branches that the reference has."""
-    name = re.sub(r"^xception\.middle\.(\d+)", lambda found: f"xception.block{4 + int(found[1]) // 2}", name)
-    return re.sub(r"^(pyramid\.branches\.)(\d+)", lambda found: f"{found[1]}{int(found[2]) + 1}", name)
+    name = re.sub(r"^xception\.middle\.(\d+)", lambda match: f"xception.block{4 + int(match[1]) // 2}", name)
+    return re.sub(r"^(pyramid\.branches\.)(\d+)", lambda match: f"{match[1]}{int(match[2]) + 1}", name)
 
 
-def read(path: Path, wanted: Mapping[str, Tensor]) -> Found:
+def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
     """Return the weights of a checkpoint of the reference: a dictionary with `model`, `epoch` and others."""
     content = read_torch(path, "model")
     return Found(by_our_names(content["model"], reference_names(wanted)), epochs_of(content))
 
 
-def write(path: Path, weights: Weights, config: Any) -> None:
+def write_reference(path: Path, weights: Weights, config: Any) -> None:
     """Write a checkpoint with `model`, `epoch` and `step` of the reference."""
     names = reference_names(weights.tensors)
     model = {names[name]: tensor for name, tensor in weights.tensors.items()}
@@ -95,8 +95,8 @@ FILES: Final = ReferenceFiles(
 An export needs the extremes of the channels, which the reference's file lacks: stats.h5 in data.data_dir.
 What is written for the reference has `model`, `epoch` and `step`, but not the optimizer's state, without which its
 `train.py --checkpoint` does not start: load `model` into the network.""",
-    read=read,
-    write=write,
+    read=read_reference,
+    write=write_reference,
 )
 main = partial(convert_command.main, BENCHMARK, FILES)
 

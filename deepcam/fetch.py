@@ -18,7 +18,7 @@ BYTES: Final = 63.7e6
 """Of a snapshot: 16 channels of float32 and two label maps of 4 bytes."""
 
 
-def _next(folder: Path) -> str:
+def _next_command(folder: Path) -> str:
     data = shlex.quote(str(folder))
     if (folder / STATS).exists():
         note = "   (a part: in the open division, see docs/guide/data.md)"
@@ -40,7 +40,7 @@ FETCH: Final = FetchCommand(
         ),
     ),
     licence="not stated where we looked; ask the authors before you redistribute data",
-    next_step=_next,
+    next_step=_next_command,
     shares={"train": 1, "validation": 8},
 )
 main = FETCH.main

@@ -13,7 +13,7 @@ from deepcam.synthesize import SYNTHESIS
 from deepcam.train import BENCHMARK, DeepCam
 
 
-def flops(problem: DeepCam) -> StepFlops:
+def count_flops(problem: DeepCam) -> StepFlops:
     """Return the operations of a training step for one sample, on a network that needs no other ranks."""
     data = problem.config.data
     with torch.device("meta"):
@@ -21,7 +21,7 @@ def flops(problem: DeepCam) -> StepFlops:
         return step_flops(network, torch.empty(1, *data.sample_shape))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flops))
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 if __name__ == "__main__":
     sys.exit(main())

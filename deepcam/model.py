@@ -25,7 +25,7 @@ NARROW: Final = 16
 
 
 class DeepLab(nn.Module):
-    """The network, with torch's own initial weights; `build` makes one with those of the reference.
+    """The network, with torch's own initial weights; `build_model` makes one with those of the reference.
 
     channels: C of a snapshot.
     """
@@ -64,8 +64,8 @@ class Xception(nn.Module):
         third_stride, dilation = (2, 1) if config.output_stride == 16 else (1, 2)
         self.low_level = config.low_level
         self.stem = nn.Sequential(
-            *activated(nn.Conv2d(channels, c32, 3, stride=2, padding=1, bias=False)),
-            *activated(nn.Conv2d(c32, c64, 3, padding=1, bias=False)),
+            *add_activation(nn.Conv2d(channels, c32, 3, stride=2, padding=1, bias=False)),
+            *add_activation(nn.Conv2d(c32, c64, 3, padding=1, bias=False)),
         )
         self.block1 = Block((c64, c128, c128), stride=2, resample=True)
         self.block2 = Block((c128, c256, c256), stride=2, resample=True)
@@ -76,7 +76,7 @@ class Xception(nn.Module):
         # As in the reference, no activation comes between the last block and the convolutions after it.
         self.exit = nn.Sequential(Block((c728, c728, c1024), dilation=dilation, resample=True))
         for before, after in itertools.pairwise((c1024, c1536, c1536, c2048)):
-            self.exit.extend(activated(separable(before, after, dilation=2 * dilation)))
+            self.exit.extend(add_activation(separable_convolution(before, after, dilation=2 * dilation)))
 
     def forward(self, x_BCHW: Tensor) -> tuple[Tensor, Tensor]:
         """Return deep features at 1 / output_stride of the sides, and low-level ones at 1/4."""
@@ -102,11 +102,11 @@ class Block(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(channels):
-            layers += activated(separable(before, after, dilation=dilation))
+            layers += add_activation(separable_convolution(before, after, dilation=dilation))
         layers.pop()
         first, last = channels[0], channels[-1]
         if resample:
-            layers.append(separable(last, last, stride=stride))
+            layers.append(separable_convolution(last, last, stride=stride))
         self.main = nn.Sequential(*layers)
         self.skip: nn.Module = nn.Identity()
         if first != last or stride != 1:
@@ -141,12 +141,12 @@ class Pyramid(nn.Module):
         for rate in rates:
             size = 1 if rate == 1 else 3
             branch = nn.Conv2d(deep, c256, size, padding="same", dilation=rate, bias=False)
-            self.branches.append(nn.Sequential(*activated(branch)))
+            self.branches.append(nn.Sequential(*add_activation(branch)))
         # Not batch normalisation, for which one number per sample and channel would be too few.
         self.pooled = nn.Conv2d(deep, c256, 1, bias=False)
         self.pooled_scale = nn.Parameter(torch.ones(c256, 1, 1))
         self.pooled_shift = nn.Parameter(torch.zeros(c256, 1, 1))
-        self.merge = nn.Sequential(*activated(nn.Conv2d((len(rates) + 1) * c256, c256, 1, bias=False)))
+        self.merge = nn.Sequential(*add_activation(nn.Conv2d((len(rates) + 1) * c256, c256, 1, bias=False)))
 
     def forward(self, x_BCHW: Tensor) -> Tensor:
         pooled_BCHW = self.pooled(x_BCHW.mean((2, 3), keepdim=True))
@@ -168,16 +168,18 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c48, c128, c256 = map(config.channels, (48, 128, 256))
-        self.low_level = nn.Sequential(*activated(nn.Conv2d(c128, c48, 1, bias=False)))
+        self.low_level = nn.Sequential(*add_activation(nn.Conv2d(c128, c48, 1, bias=False)))
         self.deep = nn.Sequential()
         for _ in range(config.output_stride // 8):
-            self.deep.extend(activated(doubling(c256, c256)))
+            self.deep.extend(add_activation(doubling_convolution(c256, c256)))
         self.join = nn.Sequential(
-            *activated(nn.Conv2d(c256 + c48, c256, 3, padding=1, bias=False)),
-            *activated(nn.Conv2d(c256, c256, 3, padding=1, bias=False)),
+            *add_activation(nn.Conv2d(c256 + c48, c256, 3, padding=1, bias=False)),
+            *add_activation(nn.Conv2d(c256, c256, 3, padding=1, bias=False)),
             nn.Conv2d(c256, c256, 1),
         )
-        self.output = nn.Sequential(*activated(doubling(c256, c256)), doubling(c256, len(CLASSES)))
+        self.output = nn.Sequential(
+            *add_activation(doubling_convolution(c256, c256)), doubling_convolution(c256, len(CLASSES))
+        )
 
     def forward(self, deep_BCHW: Tensor, low_BCHW: Tensor) -> Tensor:
         both_BCHW = torch.cat([self.deep(deep_BCHW), self.low_level(low_BCHW)], dim=1)
@@ -213,23 +215,23 @@ class Depthwise(nn.Conv2d):
         return y_BHWC[:, :height, :width].permute(0, 3, 1, 2)
 
 
-def separable(before: int, after: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
+def separable_convolution(before: int, after: int, stride: int = 1, dilation: int = 1) -> nn.Sequential:
     """Return a depthwise 3 x 3 convolution, followed by a 1 x 1 convolution across channels."""
     return nn.Sequential(Depthwise(before, stride, dilation), nn.Conv2d(before, after, 1, bias=False))
 
 
-def doubling(before: int, after: int) -> nn.ConvTranspose2d:
+def doubling_convolution(before: int, after: int) -> nn.ConvTranspose2d:
     """Return a transposed convolution that doubles both sides."""
     return nn.ConvTranspose2d(before, after, 3, stride=2, padding=1, output_padding=1, bias=False)
 
 
-def activated(convolution: nn.Module) -> list[nn.Module]:
+def add_activation(convolution: nn.Module) -> list[nn.Module]:
     """Return the convolution, batch normalisation and ReLU."""
     last = convolution[-1] if isinstance(convolution, nn.Sequential) else convolution
     return [convolution, nn.BatchNorm2d(last.out_channels), nn.ReLU(inplace=True)]
 
 
-def initialise(model: DeepLab, generator: torch.Generator) -> None:
+def initialise_weights(model: DeepLab, generator: torch.Generator) -> None:
     """Set the weights from which training starts.
 
     "reference": kernels of Xception and of the pyramid's branches are normal with deviation sqrt(2 / fan_in). The
@@ -255,7 +257,7 @@ def initialise(model: DeepLab, generator: torch.Generator) -> None:
         nn.init.zeros_(model.pyramid.pooled_shift)
 
 
-def build(config: ModelConfig, channels: int, seed: int) -> DeepLab:
+def build_model(config: ModelConfig, channels: int, seed: int) -> DeepLab:
     """Return the network on the CPU with initial weights drawn from `seed`.
 
     Kernels are stored channels last. Leaves torch's own generator alone.
@@ -263,6 +265,6 @@ def build(config: ModelConfig, channels: int, seed: int) -> DeepLab:
     with torch.device("meta"):
         model = DeepLab(config, channels)
     model.to_empty(device="cpu")
-    initialise(model, torch.Generator().manual_seed(seed))
+    initialise_weights(model, torch.Generator().manual_seed(seed))
     model.to(memory_format=torch.channels_last)
     return model

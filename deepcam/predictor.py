@@ -26,7 +26,7 @@ class Predictor(benchmark.Predictor):
 
     @staticmethod
     def describe(config: Any) -> dict[str, Any]:
-        """Return what is around the network, with the extremes of each channel from stats.h5."""
+        """Return the steps around the network, with the extremes of each channel from stats.h5."""
         data, extremes = config.data, stats.read_range(config.data.data_dir / stats.NAME)
         chosen = list(data.channels)
         return {

@@ -25,7 +25,7 @@ from common.datasets.prepare_command import (
 )
 from common.files import whole_file
 from deepcam.data import snapshot, stats
-from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare, verify_singles
+from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
 from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import StatsError
 from deepcam.reference import CHANNELS
@@ -71,20 +71,20 @@ class Converter:
 
     def __call__(self, item: Item, folder: Path) -> None:
         if item.name != stats.NAME:
-            self.format.make(item, folder)
+            self.format.make_item(item, folder)
             return
         with whole_file(folder / stats.NAME) as part:
             copyfile(item.source, part)
 
 
-def conversion(source: Path, format_name: str) -> DatasetPlan:
+def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     """Return the plan of `convert`: an item for stats.h5, and for each snapshot or block of snapshots.
 
     BuildError or StatsError if the input is incomplete.
     """
     splits = find_splits(source)
-    stats.read(source / stats.NAME)
-    shape_HWC = _shape([path for paths in splits.values() for path in paths])
+    stats.read_stats(source / stats.NAME)
+    shape_HWC = _read_shape([path for paths in splits.values() for path in paths])
     format = FORMATS[format_name](shape_HWC)
     variant, source_digest = variant_and_digest(source)
     facts: dict[str, Any] = {
@@ -95,37 +95,37 @@ def conversion(source: Path, format_name: str) -> DatasetPlan:
     }
     data_bytes = float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]))
     if isinstance(format, SingleFileFormat):  # a row must stay that of its sample
-        listed = "\n".join(f"{split}/{path.name}" for split, paths in splits.items() for path in paths)
+        file_names = "\n".join(f"{split}/{path.name}" for split, paths in splits.items() for path in paths)
         facts["samples"] = {split: len(paths) for split, paths in splits.items()}
-        facts["names_sha256"] = hashlib.sha256(listed.encode()).hexdigest()
+        facts["names_sha256"] = hashlib.sha256(file_names.encode()).hexdigest()
         data_bytes *= BLOCK
     items = [Item(stats.NAME, (stats.NAME,), source / stats.NAME)]
     for split, paths in splits.items():
-        items += format.items(split, paths)
-    begin = partial(format.begin, splits)
+        items += format.list_items(split, paths)
+    begin = partial(format.create_files, splits)
     return DatasetPlan("deepcam", variant, facts, tuple(items), Converter(format), data_bytes, begin=begin)
 
 
 def find_splits(folder: Path) -> dict[str, list[Path]]:
     """Return the snapshots of each split, sorted by name; BuildError if there are none for training or validation."""
-    found = {
-        split: [folder / split / name for name in snapshot.find(folder / split)]
+    splits = {
+        split: [folder / split / name for name in snapshot.find_snapshots(folder / split)]
         for split in SPLITS
         if (folder / split).is_dir()
     }
     for split in ("train", "validation"):
-        if not found.get(split):
+        if not splits.get(split):
             raise BuildError(
                 f"no data*.h5 in {folder / split}: expected published snapshots in splits; run python -m deepcam.split"
             )
-    return {split: paths for split, paths in found.items() if paths}
+    return {split: paths for split, paths in splits.items() if paths}
 
 
-def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
+def _read_shape(paths: Sequence[Path]) -> tuple[int, int, int]:
     errors = []
     for path in paths[:10]:
         try:
-            with snapshot.opened(path) as file:
+            with snapshot.open_hdf5(path) as file:
                 shape = snapshot.hdf5_array(file, snapshot.DATA).shape
             if len(shape) == 3 and shape[2] == len(CHANNELS):
                 height, width, channels = shape
@@ -136,37 +136,37 @@ def _shape(paths: Sequence[Path]) -> tuple[int, int, int]:
     raise BuildError("no snapshot can be read:\n  " + "\n  ".join(errors))
 
 
-def convert(args: argparse.Namespace) -> int:
+def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
-    plan = conversion(args.input_dir, args.format)
+    plan = plan_conversion(args.input_dir, args.format)
     code = build_and_report(plan, args)
     if code or not args.verify:
         return code
     assert isinstance(plan.make, Converter)
-    return compare_items(partial(compare, plan.make.format, args.output_dir), plan, args, skip=stats.NAME)
+    return compare_items(partial(compare_item, plan.make.format, args.output_dir), plan, args, skip=stats.NAME)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m deepcam.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
-    made = commands.add_parser("convert", help="published snapshots to other formats")
-    made.description = CONVERT_HELP
-    made.set_defaults(run=convert)
-    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train, validation, stats.h5")
-    add_output(made)
-    made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
-    made.add_argument(
+    convert = commands.add_parser("convert", help="published snapshots to other formats")
+    convert.description = CONVERT_HELP
+    convert.set_defaults(run=convert_items)
+    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train, validation, stats.h5")
+    add_output(convert)
+    convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
+    convert.add_argument(
         "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
     )
-    add_worker_options(made)
+    add_worker_options(convert)
     LAYOUT.add_commands(commands)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    args = _parser().parse_args(argv)
+    args = _build_parser().parse_args(argv)
     return run_command(lambda: args.run(args), (*DATASET_ERRORS, SnapshotError, StatsError))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from common.training.predictions.file import Column, Rows
 from common.training.predictions.report import SAMPLES, PredictionReport
-from deepcam.metrics import iou, scored
+from deepcam.metrics import class_iou, sum_scores
 from deepcam.reference import CLASSES
 
 COLOURS: Final = ("#e8e8e8", "#d81b60", "#1e88e5")
@@ -39,11 +39,11 @@ class Report(PredictionReport):
         self._field = ""
 
     def judge(self, columns: Mapping[str, Tensor]) -> Tensor:
-        return scored(columns["predictions"], columns["targets"])
+        return sum_scores(columns["predictions"], columns["targets"])
 
     def count(self, rows: Rows) -> None:
         predicted, true = rows["predictions"], rows["targets"]
-        self._iou_K += iou(torch.from_numpy(predicted), torch.from_numpy(true)).sum(dim=0)
+        self._iou_K += class_iou(torch.from_numpy(predicted), torch.from_numpy(true)).sum(dim=0)
         pairs = np.bincount((true * np.uint8(len(CLASSES)) + predicted).ravel(), minlength=len(CLASSES) ** 2)
         self.confusion_KK += pairs.reshape(self.confusion_KK.shape)
 
@@ -51,8 +51,8 @@ class Report(PredictionReport):
         for field in [name for name in rows if name.startswith(FIELD)]:
             self._field = field.removeprefix(FIELD)
             columns = ("names", field, "targets", "predictions")
-            for place in range(min(SAMPLES - len(self._maps), len(rows[field]))):
-                self._maps.append(tuple(rows[column][place].copy() for column in columns))
+            for row in range(min(SAMPLES - len(self._maps), len(rows[field]))):
+                self._maps.append(tuple(rows[column][row].copy() for column in columns))
 
     def facts(self) -> dict[str, Any]:
         """Return the IoU of the classes, and how many pixels of each true class (row) were predicted as which."""
@@ -70,14 +70,14 @@ class Report(PredictionReport):
         facts = self.facts()
         width = max(map(len, CLASSES)) + 2
         yield f"  {'class':<{width}}{'IoU, mean of images':>21}{'IoU of all pixels':>19}"
-        for place, name in enumerate(CLASSES):
-            of_images, pooled = facts["iou_mean_of_images"][place], facts["iou_of_all_pixels"][place]
+        for label, name in enumerate(CLASSES):
+            of_images, pooled = facts["iou_mean_of_images"][label], facts["iou_of_all_pixels"][label]
             yield f"  {name:<{width}}{of_images:>21.5f}{pooled:>19.5f}"
         yield "  confusion: of the pixels of a true class (row), the % that were predicted as (column)"
         yield f"  {'':<{width}}{''.join(f'{name:>{width}}' for name in CLASSES)}{'pixels':>16}"
-        for place, name in enumerate(CLASSES):
-            pixels = int(self.confusion_KK[place].sum())
-            shares = "".join(f"{100 * number / max(1, pixels):>{width}.3f}" for number in self.confusion_KK[place])
+        for label, name in enumerate(CLASSES):
+            pixels = int(self.confusion_KK[label].sum())
+            shares = "".join(f"{100 * number / max(1, pixels):>{width}.3f}" for number in self.confusion_KK[label])
             yield f"  {name:<{width}}{shares}{pixels:>16,}"
 
     def draw(self, figure: Any) -> None:

@@ -37,7 +37,7 @@ examples:
 """
 
 
-def split(names: Sequence[str]) -> dict[str, list[str]]:
+def split_names(names: Sequence[str]) -> dict[str, list[str]]:
     """Return the names of each split in the reference's order, for any order of `names`."""
     order = sorted(names)
     np.random.RandomState(SEED).shuffle(order)
@@ -46,7 +46,7 @@ def split(names: Sequence[str]) -> dict[str, list[str]]:
     return dict(zip(SPLITS, parts, strict=True))
 
 
-def link(source: Path, output: Path) -> dict[str, list[str]]:
+def link_splits(source: Path, output: Path) -> dict[str, list[str]]:
     """Link the snapshots in `source` from the folders of the splits below `output`, relatively; return their names.
 
     BuildError, with nothing changed, if there are no snapshots or a folder has anything else.
@@ -56,8 +56,8 @@ def link(source: Path, output: Path) -> dict[str, list[str]]:
     names = [name for name in os.listdir(source) if name.startswith("data") and name.endswith(".h5")]
     if not names:
         raise BuildError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
-    parts = split(names)
-    missing = {side: sorted(set(parts[side]) - _linked(source, output / side, parts[side])) for side in SPLITS}
+    parts = split_names(names)
+    missing = {side: sorted(set(parts[side]) - _find_links(source, output / side, parts[side])) for side in SPLITS}
     there = len(names) - sum(map(len, missing.values()))
     with tqdm(total=len(names), initial=there, unit=" links", disable=None) as bar:
         for side in SPLITS:
@@ -69,11 +69,11 @@ def link(source: Path, output: Path) -> dict[str, list[str]]:
     return parts
 
 
-def _linked(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
+def _find_links(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
     """Return the names in the folder; BuildError unless all are links that belong there."""
-    found = set(os.listdir(folder)) if folder.is_dir() else set()
+    existing = set(os.listdir(folder)) if folder.is_dir() else set()
     expected = set(names)
-    for name in sorted(found):
+    for name in sorted(existing):
         path = folder / name
         if name not in expected or not path.is_symlink() or path.resolve() != (source / name).resolve():
             raise BuildError(
@@ -81,7 +81,7 @@ def _linked(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
                 f"removed, or a folder was moved, since the links were made, delete {', '.join(SPLITS)} in "
                 f"{folder.parent} and split again; else choose another folder"
             )
-    return found
+    return existing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> int:
-        parts = link(args.source_dir, args.output_dir)
+        parts = link_splits(args.source_dir, args.output_dir)
         print(f"{args.output_dir}: " + ", ".join(f"{len(names):,} for {side}" for side, names in parts.items()))
         if (total := sum(map(len, parts.values()))) != PUBLISHED:
             print(f"note: found {total:,} snapshots; the published dataset has {PUBLISHED:,}")

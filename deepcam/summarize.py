@@ -40,7 +40,7 @@ examples:
 """
 
 
-def summarize(folder: Path, dist: Dist) -> Stats:
+def summarize_folder(folder: Path, dist: Dist) -> Stats:
     """Write the statistics of the snapshots in `folder`/train to `folder`/stats.h5 and return them: a collective call.
 
     BuildError on all ranks, with nothing written, if there are no snapshots, some are unusable (the message names
@@ -50,17 +50,17 @@ def summarize(folder: Path, dist: Dist) -> Stats:
     names = dist.broadcast_object(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
     if not names:
         raise BuildError(f"no data-*.h5 in {train}: expected the training snapshots")
-    table = _table(train, names, dist)
+    table = _gather_measures(train, names, dist)
     mean, sqmean = table[:, :2].mean(axis=0)
     result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))
     if constant := [CHANNELS[i].name for i in np.flatnonzero(result.minval == result.maxval)]:
         raise BuildError(f"{train}: constant channels cannot be scaled to [0, 1]: {', '.join(constant)}")
-    if problem := dist.broadcast_object(_settled(folder / stats.NAME, result) if dist.is_main else None):
+    if problem := dist.broadcast_object(_write_or_compare(folder / stats.NAME, result) if dist.is_main else None):
         raise BuildError(problem)
     return result
 
 
-def measure(data_HWC: np.ndarray) -> np.ndarray:
+def measure_channels(data_HWC: np.ndarray) -> np.ndarray:
     """Return mean, mean square, minimum and maximum of each channel of a float32 array, as float64 (4, C)."""
     height, width, channels = data_HWC.shape
     total, squares = np.zeros((2, channels))
@@ -74,43 +74,43 @@ def measure(data_HWC: np.ndarray) -> np.ndarray:
     return measures
 
 
-def _table(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
+def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
     """Return the measures of all snapshots, sorted by name, float64 (N, 4, C), on all ranks."""
     mine = names[dist.rank :: dist.world_size]
     with ThreadPoolExecutor(max(1, usable_cores() // dist.local_size)) as pool:
-        measured = pool.map(_measured, [train / name for name in mine])
+        measured = pool.map(_measure_file, [train / name for name in mine])
         quiet = None if dist.is_main else True
         results = list(tqdm(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
     parts = dist.gather_objects(results)
-    found = [parts[i % dist.world_size][i // dist.world_size] for i in range(len(names))]
-    if bad := [result for result in found if isinstance(result, str)]:
+    in_order = [parts[i % dist.world_size][i // dist.world_size] for i in range(len(names))]
+    if bad := [result for result in in_order if isinstance(result, str)]:
         more = [f"and {len(bad) - ERRORS_SHOWN:,} more"] if len(bad) > ERRORS_SHOWN else []
         raise BuildError("\n  ".join([f"{len(bad):,} snapshots cannot be used:", *bad[:ERRORS_SHOWN], *more]))
-    table: np.ndarray = np.stack(found)
+    table: np.ndarray = np.stack(in_order)
     return table
 
 
-def _measured(path: Path) -> np.ndarray | str:
+def _measure_file(path: Path) -> np.ndarray | str:
     """Return the measures of a snapshot, or an error message."""
     try:
-        with snapshot.opened(path) as file:
+        with snapshot.open_hdf5(path) as file:
             height, width = (*snapshot.hdf5_array(file, snapshot.DATA).shape, 0, 0)[:2]
         data_HWC = np.empty((height, width, len(CHANNELS)), np.float32)
-        snapshot.read(path, data_HWC, np.empty((height, width), np.uint8))
+        snapshot.read_snapshot(path, data_HWC, np.empty((height, width), np.uint8))
     except (SnapshotError, OSError) as error:
         return str(error)
-    measures = measure(data_HWC)
+    measures = measure_channels(data_HWC)
     if not np.isfinite(measures).all():
         return f"{path}: `{snapshot.DATA}` has values that are not finite; fetch it again"
     return measures
 
 
-def _settled(path: Path, result: Stats) -> str:
+def _write_or_compare(path: Path, result: Stats) -> str:
     """Write the statistics to the file; if it has others, return the first difference."""
     try:
-        there = stats.read(path)
+        there = stats.read_stats(path)
     except StatsError:
-        stats.write(path, result)
+        stats.write_stats(path, result)
         return ""
     if there.count != result.count:
         return f"{path} is from {there.count:,} snapshots, but {result.count:,} were found; {KEPT}"
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def run() -> int:
         with connect(DistConfig(device="cpu", timeout_s=WAIT_S)) as dist:
             try:
-                result = summarize(folder, dist)
+                result = summarize_folder(folder, dist)
             except BuildError as error:  # on all ranks; one of them reports it
                 if dist.is_main:
                     print(f"error: {error}", file=sys.stderr)

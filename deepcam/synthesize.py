@@ -18,9 +18,9 @@ from common.reference import MINI_2
 from deepcam.data import snapshot, stats
 from deepcam.reference import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather
-from deepcam.simulation.plot import draw
+from deepcam.simulation.plot import plot_samples
 from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
-from deepcam.summarize import summarize
+from deepcam.summarize import summarize_folder
 
 DESCRIPTION: Final = """\
 Generate weather from physics on an invented planet: waves, storms and plumes of vapour with winds, pressure,
@@ -50,11 +50,11 @@ class Generator:
     seed: int
 
     def __call__(self, item: Item, folder: Path) -> None:
-        fields, labels = self.recipe.simulate(self.seed, *item.source)
-        snapshot.write(folder / item.files[0], fields, labels)
+        fields, labels = self.recipe.simulate_snapshot(self.seed, *item.source)
+        snapshot.write_snapshot(folder / item.files[0], fields, labels)
 
 
-def synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
+def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
     """Return the plan of a synthetic dataset, one item per snapshot."""
     items = []
     for code, number in enumerate(recipe.samples.values()):
@@ -114,7 +114,7 @@ class Synthesize(Synthesis):
 
     def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of snapshots."""
-        return synthesis(recipe, args.seed)
+        return plan_synthesis(recipe, args.seed)
 
     def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the format and the shape of samples that a configuration reads."""
@@ -122,7 +122,7 @@ class Synthesize(Synthesis):
 
     def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw snapshots and their labels."""
-        draw(recipe, seed, path)
+        plot_samples(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: train."""
@@ -135,7 +135,7 @@ class Synthesize(Synthesis):
     def finish_dataset(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""
         if recipe.train:
-            summarize(folder, alone())
+            summarize_folder(folder, alone())
 
 
 SYNTHESIS: Final = Synthesize()

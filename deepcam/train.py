@@ -39,7 +39,7 @@ from deepcam.data import dataset, pipeline, stats
 from deepcam.data.augment import AUGMENTATIONS
 from deepcam.data.dataset import Dataset, Normalization, Shuffle
 from deepcam.losses import cross_entropy
-from deepcam.metrics import scored
+from deepcam.metrics import sum_scores
 from deepcam.predictor import Predictor
 from deepcam.reference import CHANNELS, MINIS, REFERENCE
 from deepcam.report import FIELD, Report
@@ -62,7 +62,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
-        network = model.build(config.model, len(config.data.channels), seed).to(dist.device)
+        network = model.build_model(config.model, len(config.data.channels), seed).to(dist.device)
         self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
         if config.compile:
@@ -74,12 +74,12 @@ class DeepCam(SampleProblem[TensorBatch]):
 
         NCCL wants all ranks of a message to record and replay it together.
         """
-        found = super().recorder
-        if found and self.communicates and not self.equal_batches:
+        recorder = super().recorder
+        if recorder and self.communicates and not self.equal_batches:
             parts = self.dist.world_size * self.config.train.accumulation
             say_why_not(self.dist, f"batchnorm_group_size is above 1, and not all batches have {parts} equal parts")
             return None
-        return found
+        return recorder
 
     @property
     def communicates(self) -> bool:
@@ -119,11 +119,11 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of snapshots, as in the files, and labels."""
-        return pipeline.batches(samples, indices, self.dist.device)
+        return pipeline.load_batches(samples, indices, self.dist.device)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
-        order: np.ndarray = self.drawn[self.shuffle.order(self.seed, epoch)]
+        order: np.ndarray = self.drawn[self.shuffle.draw_order(self.seed, epoch)]
         return order
 
     def names(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def judge(self, predictions: Tensor, batch: TensorBatch) -> Tensor:
         """Return the sum over the images of their IoU, mean of the three classes, and their number."""
-        return scored(predictions.argmax(dim=1), batch.y)
+        return sum_scores(predictions.argmax(dim=1), batch.y)
 
     def predicted(self, batch: TensorBatch) -> dict[str, Tensor]:
         """Return the most probable class of each pixel."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from common.training import baselines_command
 from common.training.baselines_command import Baseline, Baselines, Say
 from oc20.data.dataset import Dataset
-from oc20.graphs import Graph, collate
+from oc20.graphs import Graph, build_graph
 from oc20.reference import MINIS
 from oc20.settings import CUTOFF_ANGSTROM, DataConfig
 from oc20.train import make_mini
@@ -40,7 +40,7 @@ POWERS: Final = (0.5, 2.0)
 """Of the density, in the embedding energy."""
 LEAST_DENSITY: Final = 1e-3
 RIDGES: Final = (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""Penalties relative to a coefficient's own square sum, of which the best is chosen."""
+"""Penalties to choose the best from, relative to a coefficient's own square sum."""
 HELD_OUT: Final = 6
 """One training trajectory of N is left out to choose the penalty."""
 
@@ -70,7 +70,7 @@ class Features:
         """The number of columns."""
         return self.pairs * len(CENTRES_ANGSTROM) + len(self.elements) * len(RANGES_ANGSTROM) * len(POWERS)
 
-    def rows(self, graph: Graph) -> Rows:
+    def build_rows(self, graph: Graph) -> Rows:
         """Return the rows of the free atoms of these frames."""
         elements_A = self.number[graph.numbers]
         vectors_E3 = graph.vectors.double()
@@ -87,7 +87,7 @@ class Features:
     def _pair_columns(self, graph: Graph, elements_A: Tensor, lengths_E: Tensor, units_E3: Tensor) -> Tensor:
         """Return the force of each radial function of each pair of elements on each atom, (A, 3, P K)."""
         radial_EK = torch.exp(-(((lengths_E[:, None] - CENTRES_ANGSTROM) / WIDTH_ANGSTROM) ** 2) / 2)
-        radial_EK *= _fade(lengths_E)[:, None]
+        radial_EK *= _fade_factor(lengths_E)[:, None]
         pairs_E = self.pair[elements_A[graph.targets], elements_A[graph.sources]]
         forces_E3K = units_E3[:, :, None] * radial_EK[:, None, :]
         sums = forces_E3K.new_zeros(len(elements_A) * self.pairs, *forces_E3K.shape[1:])
@@ -100,8 +100,8 @@ class Features:
         """Yield the force of each embedding function of each element on each atom, (A, 3, Z) at a time."""
         count = len(self.elements)
         for reach in RANGES_ANGSTROM:
-            density_E = torch.exp(-lengths_E / reach) * _fade(lengths_E)
-            slope_E = torch.exp(-lengths_E / reach) * (_fade_slope(lengths_E) - _fade(lengths_E) / reach)
+            density_E = torch.exp(-lengths_E / reach) * _fade_factor(lengths_E)
+            slope_E = torch.exp(-lengths_E / reach) * (_fade_slope(lengths_E) - _fade_factor(lengths_E) / reach)
             density_A = density_E.new_zeros(len(elements_A)).index_add_(0, graph.targets, density_E)
             scale = torch.exp(torch.tensor(-2.5 / reach)) * 12  # of an atom with twelve neighbours at 2.5 angstrom
             density_A = (density_A / scale).clamp_min(LEAST_DENSITY)
@@ -114,13 +114,13 @@ class Features:
                 yield sums.unflatten(0, (-1, count)).transpose(1, 2)
 
 
-def _fade(lengths_E: Tensor) -> Tensor:
+def _fade_factor(lengths_E: Tensor) -> Tensor:
     """Return a factor that falls from 1 at distance 0 to 0 at the cutoff."""
     return (1 + torch.cos(torch.pi * (lengths_E / CUTOFF_ANGSTROM).clamp_max(1))) / 2
 
 
 def _fade_slope(lengths_E: Tensor) -> Tensor:
-    """Return the derivative of `_fade`."""
+    """Return the derivative of `_fade_factor`."""
     return -torch.sin(torch.pi * (lengths_E / CUTOFF_ANGSTROM).clamp_max(1)) * torch.pi / (2 * CUTOFF_ANGSTROM)
 
 
@@ -130,7 +130,7 @@ class Sums(NamedTuple):
     products: Tensor
     forces: Tensor
 
-    def solution(self, ridge: float) -> Tensor:
+    def solve_ridge(self, ridge: float) -> Tensor:
         """Return the coefficients (C,)."""
         own = self.products.diagonal()
         penalty = ridge * own + 1e-12 * own.mean()
@@ -138,7 +138,7 @@ class Sums(NamedTuple):
         return solved
 
 
-def fit(folder: Path, say: Say) -> Iterator[Baseline]:
+def fit_baselines(folder: Path, say: Say) -> Iterator[Baseline]:
     """Yield the baselines of the data in a folder."""
     train, validation = (Dataset(folder / split, DataConfig(data_dir=folder)) for split in ("train", "validation"))
     yield _zero_force(validation)
@@ -147,20 +147,21 @@ def fit(folder: Path, say: Say) -> Iterator[Baseline]:
 
 
 def _zero_force(validation: Dataset) -> Baseline:
-    errors = [graph.forces[graph.free].abs().flatten() for graph in _portions(validation)]
+    errors = [graph.forces[graph.free].abs().flatten() for graph in _read_portions(validation)]
     return Baseline("zero force", float(torch.cat(errors).double().mean()), "no atom feels a force")
 
 
 def _mean_force(train: Dataset, validation: Dataset) -> Baseline:
     """Return the error of the mean force on the free atoms of each element."""
     sums, counts = torch.zeros(256, 3, dtype=torch.float64), torch.zeros(256, dtype=torch.float64)
-    for graph in _portions(train):
+    for graph in _read_portions(train):
         numbers = graph.numbers[graph.free]
         sums.index_add_(0, numbers, graph.forces[graph.free].double())
         counts += torch.bincount(numbers, minlength=256)
     means = sums / counts.clamp_min(1)[:, None]
     errors = [
-        (graph.forces - means[graph.numbers])[graph.free].abs().flatten().double() for graph in _portions(validation)
+        (graph.forces - means[graph.numbers])[graph.free].abs().flatten().double()
+        for graph in _read_portions(validation)
     ]
     return Baseline("mean force", float(torch.cat(errors).mean()), "each element's mean force in training")
 
@@ -171,13 +172,13 @@ def _pair_model(train: Dataset, validation: Dataset, say: Say) -> Baseline:
     features = Features(sorted({int(number) for frame in frames for number in np.unique(frame.numbers)}))
     systems = np.array([frame.sid for frame in frames])
     held = np.isin(systems, np.unique(systems)[::HELD_OUT])
-    fitted, other = (_sums(features, train, np.flatnonzero(part), say) for part in (~held, held))
-    tried = torch.stack([fitted.solution(ridge) for ridge in RIDGES], dim=1)
-    errors = _errors(features, train, tried, np.flatnonzero(held))
+    fitted, other = (_sum_products(features, train, np.flatnonzero(part), say) for part in (~held, held))
+    tried = torch.stack([fitted.solve_ridge(ridge) for ridge in RIDGES], dim=1)
+    errors = _measure_errors(features, train, tried, np.flatnonzero(held))
     ridge = RIDGES[int(errors.argmin())]
     say(f"linear pair model: penalty {ridge:g}, error {errors.min():.4f} on held-out trajectories")
     both = Sums(fitted.products + other.products, fitted.forces + other.forces)
-    quality = _errors(features, validation, both.solution(ridge)[:, None])
+    quality = _measure_errors(features, validation, both.solve_ridge(ridge)[:, None])
     details = {
         "coefficients": features.coefficients,
         "ridge": ridge,
@@ -188,12 +189,12 @@ def _pair_model(train: Dataset, validation: Dataset, say: Say) -> Baseline:
     return Baseline("linear pair model", float(quality), note, details)
 
 
-def _sums(features: Features, frames: Dataset, chosen: np.ndarray, say: Say) -> Sums:
+def _sum_products(features: Features, frames: Dataset, chosen: np.ndarray, say: Say) -> Sums:
     """Return the sums of a regression on these frames."""
     size = features.coefficients
     products, forces = torch.zeros(size, size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64)
-    for number, graph in enumerate(_portions(frames, chosen), 1):
-        rows = features.rows(graph)
+    for number, graph in enumerate(_read_portions(frames, chosen), 1):
+        rows = features.build_rows(graph)
         products.addmm_(rows.columns.T, rows.columns)
         forces.addmv_(rows.columns.T, rows.forces)
         if number % 5 == 0:
@@ -201,24 +202,24 @@ def _sums(features: Features, frames: Dataset, chosen: np.ndarray, say: Say) -> 
     return Sums(products, forces)
 
 
-def _errors(features: Features, frames: Dataset, solutions: Tensor, chosen: np.ndarray | None = None) -> Tensor:
+def _measure_errors(features: Features, frames: Dataset, solutions: Tensor, chosen: np.ndarray | None = None) -> Tensor:
     """Return the mean absolute error of each solution, a column of (C, S), on frames."""
     total, count = torch.zeros(solutions.shape[1], dtype=torch.float64), 0
-    for graph in _portions(frames, chosen):
-        rows = features.rows(graph)
+    for graph in _read_portions(frames, chosen):
+        rows = features.build_rows(graph)
         total += (rows.columns @ solutions - rows.forces[:, None]).abs().sum(0)
         count += len(rows.forces)
     return total / count
 
 
-def _portions(frames: Dataset, chosen: np.ndarray | None = None) -> Iterator[Graph]:
+def _read_portions(frames: Dataset, chosen: np.ndarray | None = None) -> Iterator[Graph]:
     """Yield frames, by default all, a portion at a time."""
     numbers = (np.arange(len(frames)) if chosen is None else chosen).tolist()
     for start in range(0, len(numbers), FRAMES):
-        yield collate([frames.read(number) for number in numbers[start : start + FRAMES]])
+        yield build_graph([frames.read(number) for number in numbers[start : start + FRAMES]])
 
 
-BASELINES = Baselines("oc20", MINIS, fit, make_mini)
+BASELINES = Baselines("oc20", MINIS, fit_baselines, make_mini)
 main = partial(baselines_command.main, BASELINES)
 
 if __name__ == "__main__":

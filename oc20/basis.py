@@ -23,7 +23,7 @@ CHEBYSHEV_TERMS: Final = 32
 BISECTIONS: Final = 60
 
 
-def envelope(x: Tensor, exponent: int) -> Tensor:
+def smooth_envelope(x: Tensor, exponent: int) -> Tensor:
     """Return u(x), about 1/x near 0, which meets 0 at x = 1 with its first two derivatives; 0 beyond.
 
     With p = exponent + 1: 1/x - (p+1)(p+2)/2 x^(p-1) + p(p+2) x^p - p(p+1)/2 x^(p+1).
@@ -33,7 +33,7 @@ def envelope(x: Tensor, exponent: int) -> Tensor:
     return torch.where(x < 1, 1 / x + x ** (p - 1) * (a + x * (b + x * c)), 0)
 
 
-def bessel(order: int, t: np.ndarray) -> np.ndarray:
+def spherical_bessel(order: int, t: np.ndarray) -> np.ndarray:
     """Return the spherical Bessel function j_order of t >= 0, float64.
 
     Upward recursion j_(l+1) = (2l+1)/t j_l - j_(l-1), or the power series where t is small.
@@ -58,17 +58,17 @@ def bessel_roots(orders: int, count: int) -> np.ndarray:
     roots: list[np.ndarray] = [math.pi * np.arange(1.0, count + orders)]
     for order in range(1, orders):
         low, high = roots[-1][:-1], roots[-1][1:]
-        below = bessel(order, low)
+        below = spherical_bessel(order, low)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            same = bessel(order, middle) * below > 0
+            same = spherical_bessel(order, middle) * below > 0
             low, high = np.where(same, middle, low), np.where(same, high, middle)
         roots.append((low + high) / 2)
     table: np.ndarray = np.stack([root[:count] for root in roots])
     return table
 
 
-def harmonics(unit: Tensor, orders: int) -> list[Tensor]:
+def spherical_harmonics(unit: Tensor, orders: int) -> list[Tensor]:
     """Return the real spherical harmonics of unit vectors (E, 3) for l = 0 to orders - 1, each (E, 2l + 1).
 
     Scaled after Schmidt, so that those of two vectors multiplied and summed over m give the Legendre polynomial P_l of
@@ -112,7 +112,7 @@ class RadialBasis(nn.Module):
     def forward(self, x_E: Tensor) -> Tensor:
         """Return the values (E, N)."""
         x_E1 = x_E[:, None]
-        return envelope(x_E1, self.exponent) * torch.sin(self.frequencies * x_E1)
+        return smooth_envelope(x_E1, self.exponent) * torch.sin(self.frequencies * x_E1)
 
 
 class SphericalBasis(nn.Module):
@@ -151,8 +151,8 @@ class SphericalBasis(nn.Module):
         x = (1 + points[:, None]) / 2
         columns = []
         for order, roots in enumerate(bessel_roots(self.orders, self.count)):
-            scale = math.sqrt((2 * order + 1) / (2 * math.pi)) / np.abs(bessel(order + 1, roots))
-            columns.append(scale * bessel(order, roots * x))
+            scale = math.sqrt((2 * order + 1) / (2 * math.pi)) / np.abs(spherical_bessel(order + 1, roots))
+            columns.append(scale * spherical_bessel(order, roots * x))
         values: np.ndarray = np.concatenate(columns, axis=1)
         return values
 
@@ -169,4 +169,4 @@ class SphericalBasis(nn.Module):
             values_EF = (chebyshev_EK @ self.values_KF.double()).to(x_E.dtype)
             slopes_EF = (chebyshev_EK @ self.slopes_KF.double()).to(x_E.dtype)
         x_E1 = x_E[:, None]
-        return envelope(x_E1, self.exponent) * (values_EF + slopes_EF * (x_E1 - x_E1.detach()))
+        return smooth_envelope(x_E1, self.exponent) * (values_EF + slopes_EF * (x_E1 - x_E1.detach()))

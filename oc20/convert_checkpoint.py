@@ -54,20 +54,20 @@ SAME: Final = 1e-6
 """The relative difference of two normalisers that float32 leaves."""
 
 
-def read(path: Path, wanted: Mapping[str, Tensor]) -> Found:
+def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
     """Return the weights of a checkpoint of the reference, and the normalisation that it has."""
     content = read_torch(path, KEY)
     tensors = by_our_names(content[KEY], renamed(wanted, RULES))
-    return Found(tensors, epochs_of(content), _normalisation(path, content.get("normalizers")))
+    return Found(tensors, epochs_of(content), _read_normalisation(path, content.get("normalizers")))
 
 
-def _normalisation(path: Path, found: Any) -> tuple[str, ...]:
+def _read_normalisation(path: Path, normalisers: Any) -> tuple[str, ...]:
     """Return the overrides for the mean and deviation of the energies, none if the file has none."""
-    if not found:
+    if not normalisers:
         return ()
     try:
-        mean, std = (float(found["target"][name]) for name in ("mean", "std"))
-        force_mean, force_std = (float(found["grad_target"][name]) for name in ("mean", "std"))
+        mean, std = (float(normalisers["target"][name]) for name in ("mean", "std"))
+        force_mean, force_std = (float(normalisers["grad_target"][name]) for name in ("mean", "std"))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"{path}: its `normalizers` lack a number ({error}); expected `target` and `grad_target`, each with `mean` "
@@ -81,7 +81,7 @@ def _normalisation(path: Path, found: Any) -> tuple[str, ...]:
     return f"data.energy_mean={mean!r}", f"data.energy_std={std!r}"
 
 
-def write(path: Path, weights: Weights, config: Any) -> None:
+def write_reference(path: Path, weights: Weights, config: Any) -> None:
     """Write a checkpoint of the reference, with the names of a parallel training, which it reads in any."""
     names = renamed(weights.tensors, RULES)
     mean, std = torch.tensor(config.data.energy_mean), torch.tensor(config.data.energy_std)
@@ -103,8 +103,8 @@ FILES: Final = ReferenceFiles(
     note="""
 Mean and deviation of the energies are taken from the reference's file, if it has them.
 What is written for the reference has `state_dict`, `normalizers`, `epoch` and `step`, but no optimizer.""",
-    read=read,
-    write=write,
+    read=read_reference,
+    write=write_reference,
 )
 main = partial(convert_command.main, BENCHMARK, FILES)
 

@@ -15,16 +15,16 @@ ADDRESS: Final = "https://dl.fbaipublicfiles.com/opencatalystproject/data"
 PAIRS: Final = r"(?:^|/)(?P<folder>s2ef_\w+)/(?P<file>\d+\.(?:extxyz|txt)\.xz)$"
 
 
-def _pairs(name: str, split: str, sizes: tuple[float, float], md5: str) -> Archive:
+def _pair_archive(name: str, split: str, sizes: tuple[float, float], md5: str) -> Archive:
     """Return an archive of pairs of files. sizes: packed and unpacked, in the project's G, which may be 2^30 bytes."""
     packed, unpacked = sizes
     return Archive(f"{name}.tar", packed * GB, unpacked * GB, by_name(PAIRS, {name: split}), md5)
 
 
-VALIDATION: Final = _pairs("s2ef_val_id", "validation", (1.7, 8.3), "f57f7f5c1302637940f2cc858e789410")
+VALIDATION: Final = _pair_archive("s2ef_val_id", "validation", (1.7, 8.3), "f57f7f5c1302637940f2cc858e789410")
 
 
-def _next(folder: Path) -> str:
+def _next_command(folder: Path) -> str:
     return f"python -m oc20.prepare convert {shlex.quote(str(folder))} data/oc20 --format compact --verify"
 
 
@@ -38,7 +38,7 @@ FETCH: Final = FetchCommand(
             counts={"train": None, "validation": None},
             archives=(
                 # The project's first table had the sums of 2M and 20M swapped: facebookresearch/fairchem, issue 302.
-                _pairs("s2ef_train_2M", "train", (3.4, 17), "953474cb93f0b08cdc523399f03f7c36"),
+                _pair_archive("s2ef_train_2M", "train", (3.4, 17), "953474cb93f0b08cdc523399f03f7c36"),
                 VALIDATION,
             ),
         ),
@@ -48,13 +48,13 @@ FETCH: Final = FetchCommand(
             address=ADDRESS,
             counts={"train": None, "validation": None},
             archives=(
-                _pairs("s2ef_train_200K", "train", (0.344, 1.7), "f8d0909c2623a393148435dede7d3a46"),
+                _pair_archive("s2ef_train_200K", "train", (0.344, 1.7), "f8d0909c2623a393148435dede7d3a46"),
                 VALIDATION,
             ),
         ),
     ),
     licence="CC-BY-4.0, by the Open Catalyst Project",
-    next_step=_next,
+    next_step=_next_command,
     shares={},
 )
 main = FETCH.main

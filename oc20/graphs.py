@@ -61,7 +61,7 @@ class Frame:
 class Tensors:
     """The base of what consists of tensors on one device, and of such parts."""
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Return a copy with a function applied to each tensor."""
         changes: dict[str, Any] = {}
         for field in fields(self):
@@ -69,25 +69,25 @@ class Tensors:
             if isinstance(value, Tensor):
                 changes[field.name] = function(value)
             elif isinstance(value, Tensors):
-                changes[field.name] = value.mapped(function)
+                changes[field.name] = value.map_tensors(function)
         return replace(self, **changes)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
         """Return a copy on that device."""
-        return self.mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return self.map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
         """Return a copy in pinned memory, from which a GPU can copy asynchronously."""
-        return self.mapped(Tensor.pin_memory)
+        return self.map_tensors(Tensor.pin_memory)
 
     def record_stream(self, stream: torch.Stream) -> None:
         """Keep the memory from being reused before the stream's work so far is done."""
-        self.mapped(lambda tensor: (tensor, tensor.record_stream(stream))[0])
+        self.map_tensors(lambda tensor: (tensor, tensor.record_stream(stream))[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Joined(Tensors):
-    """Frames side by side: what travels to the device, where `linked` makes their graph.
+    """Frames side by side: what travels to the device, where `link_frames` makes their graph.
 
     numbers: atomic numbers, uint8 (A,).
     image: frame of each atom, int32 (A,).
@@ -154,7 +154,7 @@ class Graph(Tensors):
     images: int
 
 
-def neighbours(
+def find_neighbours(
     pos: np.ndarray, cell: np.ndarray, cutoff: float = CUTOFF_ANGSTROM, most: int = MOST_NEIGHBOURS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the edges int32 (E, 2), source and centre, and the sources' images int8 (E, 3).
@@ -174,14 +174,14 @@ def neighbours(
     image, centre, source = np.nonzero((squares <= cutoff**2) & (squares > SAME_PLACE_ANGSTROM**2))
     distance = np.round(np.sqrt(squares[image, centre, source]), TIE_DECIMALS)
     offset = images[image] + (cells[centre] - cells[source]).astype(np.int64)
-    order = nearest(centre, distance, source, offset, most)
+    order = select_nearest(centre, distance, source, offset, most)
     return np.stack([source[order], centre[order]], 1).astype(np.int32), offset[order].astype(np.int8)
 
 
 def images_within(pos: np.ndarray, cell: np.ndarray, cutoff: float) -> list[int]:
     """Return how many cells away, along each axis, an image of an atom in the cell can be nearer than the cutoff.
 
-    Raises ValueError as `neighbours` does.
+    Raises ValueError as `find_neighbours` does.
     """
     if not np.isfinite(pos).all():
         raise ValueError("a position is not finite; expected three numbers in angstrom for each atom")
@@ -200,7 +200,9 @@ def images_within(pos: np.ndarray, cell: np.ndarray, cutoff: float) -> list[int]
     return reach
 
 
-def nearest(centre: np.ndarray, distance: np.ndarray, source: np.ndarray, offset: np.ndarray, most: int) -> np.ndarray:
+def select_nearest(
+    centre: np.ndarray, distance: np.ndarray, source: np.ndarray, offset: np.ndarray, most: int
+) -> np.ndarray:
     """Return which of these edges remain if each centre keeps its `most` nearest, sorted by centre and distance.
 
     Equally near ones come by source and its image.
@@ -216,21 +218,21 @@ def count_triplets(edges: np.ndarray, offsets: np.ndarray, atoms: int) -> int:
     """Return the number of pairs of edges k -> j -> i in a frame of `atoms` atoms, without those straight back."""
     source, centre = edges.astype(np.int64).T
     shift: np.ndarray = offsets.astype(np.int64)
-    back = _keys(centre, source, -shift, atoms)
-    there: np.ndarray = np.append(np.sort(_keys(source, centre, shift, atoms)), -1)
+    back = _edge_keys(centre, source, -shift, atoms)
+    there: np.ndarray = np.append(np.sort(_edge_keys(source, centre, shift, atoms)), -1)
     straight_back = (there[np.searchsorted(there[:-1], back)] == back) & ((source != centre) | shift.any(1))
     return int(np.bincount(centre, minlength=atoms)[source].sum() - straight_back.sum())
 
 
-def collate(frames: Sequence[Frame]) -> Graph:
+def build_graph(frames: Sequence[Frame]) -> Graph:
     """Return the graph of these frames, possibly none."""
-    return linked(join(frames))
+    return link_frames(join_frames(frames))
 
 
-def join(frames: Sequence[Frame], images: int = 0) -> Joined:
+def join_frames(frames: Sequence[Frame], images: int = 0) -> Joined:
     """Return the frames side by side; more follow, without atoms, if there are fewer than `images`."""
     counts = [len(frame.numbers) for frame in frames]
-    edges_E2 = _concatenated([frame.edges for frame in frames], np.int32, 2)
+    edges_E2 = _concatenate_parts([frame.edges for frame in frames], np.int32, 2)
     starts = np.cumsum([0, *counts], dtype=np.int32)
     starts_E: np.ndarray = np.repeat(starts[:-1], [len(frame.edges) for frame in frames])
     sources_E, targets_E = edges_E2[:, 0] + starts_E, edges_E2[:, 1] + starts_E
@@ -241,21 +243,21 @@ def join(frames: Sequence[Frame], images: int = 0) -> Joined:
     for number, frame in enumerate(frames):
         cells_G33[number], energies_G[number] = frame.cell, frame.energy
     return Joined(
-        numbers=torch.from_numpy(_concatenated([frame.numbers for frame in frames], np.uint8)),
+        numbers=torch.from_numpy(_concatenate_parts([frame.numbers for frame in frames], np.uint8)),
         image=torch.from_numpy(np.repeat(np.arange(len(frames), dtype=np.int32), counts)),
-        pos=torch.from_numpy(_concatenated([frame.pos for frame in frames], np.float32, 3)),
+        pos=torch.from_numpy(_concatenate_parts([frame.pos for frame in frames], np.float32, 3)),
         cells=torch.from_numpy(cells_G33),
         sources=torch.from_numpy(sources_E),
         targets=torch.from_numpy(targets_E),
-        offsets=torch.from_numpy(_concatenated([frame.offsets for frame in frames], np.int8, 3)),
-        free=torch.from_numpy(~_concatenated([frame.fixed for frame in frames], np.bool_)),
-        forces=torch.from_numpy(_concatenated([frame.force for frame in frames], np.float32, 3)),
+        offsets=torch.from_numpy(_concatenate_parts([frame.offsets for frame in frames], np.int8, 3)),
+        free=torch.from_numpy(~_concatenate_parts([frame.fixed for frame in frames], np.bool_)),
+        forces=torch.from_numpy(_concatenate_parts([frame.force for frame in frames], np.float32, 3)),
         energies=torch.from_numpy(energies_G),
         widths=(int(np.bincount(targets_E).max(initial=0)), int(np.bincount(sources_E).max(initial=0))),
     )
 
 
-def linked(frames: Joined | Graph) -> Graph:
+def link_frames(frames: Joined | Graph) -> Graph:
     """Return the graph of joined frames; a graph is returned as it is.
 
     It is made on their device, by operations whose results have sizes that do not depend on data: nothing waits.
@@ -269,10 +271,10 @@ def linked(frames: Joined | Graph) -> Graph:
         image=frames.image.long(),
         sources=sources_E,
         targets=targets_E,
-        vectors=_vectors(frames),
-        reverse=_reverse(sources_E, targets_E, frames.offsets.long(), atoms),
-        incoming=_table(targets_E, _numbered(targets_E), atoms, frames.widths[0]),
-        outgoing=_table(by_source_E, order_E, atoms, frames.widths[1]),
+        vectors=_edge_vectors(frames),
+        reverse=_reverse_edges(sources_E, targets_E, frames.offsets.long(), atoms),
+        incoming=_build_table(targets_E, _number_rows(targets_E), atoms, frames.widths[0]),
+        outgoing=_build_table(by_source_E, order_E, atoms, frames.widths[1]),
         free=frames.free,
         forces=frames.forces,
         energies=frames.energies,
@@ -280,7 +282,7 @@ def linked(frames: Joined | Graph) -> Graph:
     )
 
 
-def _vectors(frames: Joined) -> Tensor:
+def _edge_vectors(frames: Joined) -> Tensor:
     """Return the vectors of the edges, float32 (E, 3); a long one for atoms at the same place, which have none."""
     pos_A3, cells_A33 = frames.pos.double(), frames.cells.double().index_select(0, frames.image)
     offsets_E3, cells_E33 = frames.offsets.double(), cells_A33.index_select(0, frames.targets)
@@ -292,29 +294,29 @@ def _vectors(frames: Joined) -> Tensor:
     return torch.where(apart_E1, vectors_E3, FAR_ANGSTROM).float()
 
 
-def _reverse(sources_E: Tensor, targets_E: Tensor, offsets_E3: Tensor, atoms: int) -> Tensor:
+def _reverse_edges(sources_E: Tensor, targets_E: Tensor, offsets_E3: Tensor, atoms: int) -> Tensor:
     """Return for each edge the one from its target to its source in the opposite image, or itself if there is none."""
-    back_E = _keys(targets_E, sources_E, -offsets_E3, atoms)
-    ascending_E, order_E = torch.sort(_keys(sources_E, targets_E, offsets_E3, atoms))
+    back_E = _edge_keys(targets_E, sources_E, -offsets_E3, atoms)
+    ascending_E, order_E = torch.sort(_edge_keys(sources_E, targets_E, offsets_E3, atoms))
     found_E = torch.searchsorted(ascending_E, back_E).clamp_max(len(order_E) - 1)
     exists_E = ascending_E.index_select(0, found_E) == back_E
-    return torch.where(exists_E, order_E.index_select(0, found_E), _numbered(order_E))
+    return torch.where(exists_E, order_E.index_select(0, found_E), _number_rows(order_E))
 
 
-def _table(owners_E: Tensor, edges_E: Tensor, atoms: int, width: int) -> EdgeTable:
+def _build_table(owners_E: Tensor, edges_E: Tensor, atoms: int, width: int) -> EdgeTable:
     """Return the table of these edges, given the atoms to which they belong, ascending."""
     first_A = torch.searchsorted(owners_E, torch.arange(atoms, device=owners_E.device))
-    slots_E = owners_E * width + _numbered(owners_E) - first_A.index_select(0, owners_E)
+    slots_E = owners_E * width + _number_rows(owners_E) - first_A.index_select(0, owners_E)
     members = owners_E.new_zeros(atoms * width).index_copy(0, slots_E, edges_E)
     return EdgeTable(members.unflatten(0, (atoms, width)), torch.empty_like(slots_E).index_copy(0, edges_E, slots_E))
 
 
-def _numbered(x_E: Tensor) -> Tensor:
+def _number_rows(x_E: Tensor) -> Tensor:
     """Return the numbers of the rows, int64 (E,)."""
     return torch.arange(len(x_E), device=x_E.device)
 
 
-def _keys(source: Numbers, centre: Numbers, offset: Numbers, atoms: int) -> Numbers:
+def _edge_keys(source: Numbers, centre: Numbers, offset: Numbers, atoms: int) -> Numbers:
     """Return a unique number for each edge, given arrays or tensors of int64."""
     key: Numbers = source * atoms + centre
     for axis in range(3):
@@ -322,7 +324,7 @@ def _keys(source: Numbers, centre: Numbers, offset: Numbers, atoms: int) -> Numb
     return key
 
 
-def _concatenated(parts: list[np.ndarray], dtype: type[np.generic], columns: int | None = None) -> np.ndarray:
+def _concatenate_parts(parts: list[np.ndarray], dtype: type[np.generic], columns: int | None = None) -> np.ndarray:
     """Return the concatenated parts, an empty array if there are none."""
     none = np.empty((0,) if columns is None else (0, columns), dtype)
     joined: np.ndarray = np.concatenate([none, *parts], dtype=dtype)

@@ -11,7 +11,7 @@ gradient by b (the messages), one for those by R and Y (the bases) and one for t
 atom at a time and consists of small matrix products, so that it needs few registers. Training differentiates the
 gradients again: along tangents (vb, vY, vR), each product becomes the sum of those with one factor replaced by its
 tangent, and that is all the kernels do differently then. Each program writes rows of its own, but for the gradient by
-W, of which each makes a share and torch adds them: no atomics, equal results in each run.
+W: there each program writes a share, and torch adds the shares. No atomics, equal results in each run.
 
 Sums are float32, or float64 if all the rest is. On NVIDIA's GPUs a product of float32 matrices is three of TF32, which
 keep about 21 of its 24 bits; a single one would keep 11. On AMD's it is one of float32.
@@ -69,7 +69,7 @@ class Rows(NamedTuple):
     longest: int
 
     @classmethod
-    def of(cls, graph: Graph) -> Rows:
+    def from_graph(cls, graph: Graph) -> Rows:
         """Return the rows of the incoming edges, which are in the order of their atoms."""
         atoms, width = graph.incoming.members.shape
         ends = torch.arange(atoms + 1, dtype=graph.targets.dtype, device=graph.targets.device)
@@ -88,12 +88,12 @@ class Fused:
     radial_ELN: Tensor
 
     @classmethod
-    def of(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor) -> Fused:
+    def from_graph(cls, graph: Graph, radial_ELN: Tensor, harmonics_EM: Tensor) -> Fused:
         """Return the input of the kernels for a graph whose edges have these values."""
-        return cls(Rows.of(graph), harmonics_EM.contiguous(), radial_ELN.contiguous())
+        return cls(Rows.from_graph(graph), harmonics_EM.contiguous(), radial_ELN.contiguous())
 
-    def moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
-        """Return the moments (A, M, C), in b's type. See `oc20.triplets.Surroundings.sums`."""
+    def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
+        """Return the moments (A, M, C), in b's type. See `oc20.triplets.Surroundings.sum_triplets`."""
         factors = (b_EC.contiguous(), self.harmonics_EM, self.radial_ELN, weight_LNC.contiguous())
         moments_AMC: Tensor = _Moments.apply(self.rows, *factors)
         return moments_AMC
@@ -106,7 +106,7 @@ class _Moments(torch.autograd.Function):
     def forward(ctx: Any, rows: Rows, *factors: Tensor) -> Tensor:
         ctx.rows = rows
         ctx.save_for_backward(*factors)
-        return _moments(rows, factors)
+        return _compute_moments(rows, factors)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -114,7 +114,7 @@ class _Moments(torch.autograd.Function):
         factors = (gradient.contiguous(), *ctx.saved_tensors)
         if torch.is_grad_enabled():
             return None, *_Slopes.apply(ctx.rows, by_harmonics, *factors), None
-        return None, *_slopes(ctx.rows, factors, by_harmonics), _by_weight(ctx.rows, factors)
+        return None, *_compute_slopes(ctx.rows, factors, by_harmonics), _by_weight(ctx.rows, factors)
 
 
 class _Slopes(torch.autograd.Function):
@@ -124,15 +124,15 @@ class _Slopes(torch.autograd.Function):
     def forward(ctx: Any, rows: Rows, by_harmonics: bool, *factors: Tensor) -> tuple[Tensor | None, ...]:
         ctx.rows = rows
         ctx.save_for_backward(*factors)
-        return _slopes(rows, factors, by_harmonics)
+        return _compute_slopes(rows, factors, by_harmonics)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]  # torch's
     def backward(ctx: Any, *second: Tensor | None) -> tuple[Tensor | None, ...]:
         rows, factors = ctx.rows, ctx.saved_tensors
         tangents = tuple(v if v is None else v.contiguous() for v in second)
-        by_gradient = _moments(rows, factors[1:], tangents)
-        by_factors = _slopes(rows, factors, ctx.needs_input_grad[4], tangents)
+        by_gradient = _compute_moments(rows, factors[1:], tangents)
+        by_factors = _compute_slopes(rows, factors, ctx.needs_input_grad[4], tangents)
         return None, None, by_gradient, *by_factors, _by_weight(rows, factors, tangents)
 
 
@@ -140,16 +140,18 @@ NO_TANGENTS: Final = (None, None, None)
 """Of b, Y and R: not a derivative."""
 
 
-def _moments(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
+def _compute_moments(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
     """Return the moments (A, M, C) of the factors b, Y, R and W, or their derivative along tangents of b, Y and R."""
     b, harmonics, _, weight = factors
     moments = b.new_empty(len(rows.first) - 1, harmonics.shape[1], b.shape[1])
     arguments = (*factors, *tangents, moments)
-    _launch(moments_kernel, len(moments) * len(weight), rows, arguments, _sizes(b, weight))
+    _launch_kernel(moments_kernel, len(moments) * len(weight), rows, arguments, _choose_sizes(b, weight))
     return moments
 
 
-def _slopes(rows: Rows, factors: Any, by_harmonics: bool, tangents: Any = NO_TANGENTS) -> tuple[Tensor | None, ...]:
+def _compute_slopes(
+    rows: Rows, factors: Any, by_harmonics: bool, tangents: Any = NO_TANGENTS
+) -> tuple[Tensor | None, ...]:
     """Return the gradients by b, Y (None if not needed) and R of the moments times G, or of that along tangents.
 
     factors: G, b, Y, R and W.
@@ -157,25 +159,25 @@ def _slopes(rows: Rows, factors: Any, by_harmonics: bool, tangents: Any = NO_TAN
     gradient, b, harmonics, radial, weight = factors
     by_b, by_radial = torch.empty_like(b), torch.empty_like(radial)
     by_y = torch.empty_like(harmonics) if by_harmonics else None
-    atoms, sizes = len(gradient), _sizes(b, weight)
-    _launch(messages_kernel, atoms, rows, (gradient, *factors[2:], *tangents[1:], by_b), sizes)
+    atoms, sizes = len(gradient), _choose_sizes(b, weight)
+    _launch_kernel(messages_kernel, atoms, rows, (gradient, *factors[2:], *tangents[1:], by_b), sizes)
     sizes |= {"TILE_C": LEAST}  # it sums over the channels
-    _launch(bases_kernel, atoms * len(weight), rows, (*factors, *tangents, by_y, by_radial), sizes)
+    _launch_kernel(bases_kernel, atoms * len(weight), rows, (*factors, *tangents, by_y, by_radial), sizes)
     return by_b, by_y, by_radial
 
 
 def _by_weight(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
-    """Return the gradient by W, from what `_slopes` takes."""
+    """Return the gradient by W, from what `_compute_slopes` takes."""
     *values, weight = factors
     atoms = len(values[0])
     parts = triton.cdiv(atoms, ATOMS)
-    shares = torch.empty(parts, *weight.shape, dtype=_wide(values[1]), device=weight.device)
-    sizes = _sizes(values[1], weight) | {"ATOMS": ATOMS}
-    _launch(weights_kernel, parts * len(weight), rows, (*values, *tangents, shares, atoms), sizes)
+    shares = torch.empty(parts, *weight.shape, dtype=_sum_dtype(values[1]), device=weight.device)
+    sizes = _choose_sizes(values[1], weight) | {"ATOMS": ATOMS}
+    _launch_kernel(weights_kernel, parts * len(weight), rows, (*values, *tangents, shares, atoms), sizes)
     return shares.sum(0).to(weight.dtype)
 
 
-def _launch(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], sizes: dict[str, Any]) -> None:
+def _launch_kernel(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], sizes: dict[str, Any]) -> None:
     edges, warps, stages = TILES[kernel.__name__]
     if sizes["WIDE"] == tl.float64:
         edges = max(LEAST, edges // 2)
@@ -184,11 +186,11 @@ def _launch(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any, ...], 
         kernel[programs,](rows.first, *arguments, **sizes, **tiles, num_warps=warps, num_stages=stages)
 
 
-def _wide(b: Tensor) -> torch.dtype:
+def _sum_dtype(b: Tensor) -> torch.dtype:
     return torch.float64 if b.dtype == torch.float64 else torch.float32
 
 
-def _sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
+def _choose_sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
     """Return the sizes for which a kernel is compiled."""
     orders, roots, channels = weight.shape
     tiles = {"M": 2 * orders - 1, "N": roots, "C": channels}
@@ -197,7 +199,7 @@ def _sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
         "N": roots,
         "C": channels,
         **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
-        "WIDE": tl.float64 if _wide(b) == torch.float64 else tl.float32,
+        "WIDE": tl.float64 if _sum_dtype(b) == torch.float64 else tl.float32,
         "PRECISION": dot_precision(torch.version.hip is not None),
     }
 
@@ -216,7 +218,7 @@ def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tup
     by_z, product = torch.empty_like(z), torch.empty_like(z)
     if size := z.numel():
         arguments = (by_gradient, gradient, z, by_z, product, size)
-        wide = tl.float64 if _wide(z) == torch.float64 else tl.float32
+        wide = tl.float64 if _sum_dtype(z) == torch.float64 else tl.float32
         silu_double_backward_kernel[triton.cdiv(size, BLOCK),](*arguments, BLOCK=BLOCK, WIDE=wide, num_warps=4)
     return by_gradient, by_z, product
 
@@ -227,19 +229,19 @@ def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tup
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _read(start, rows, rows_ok, columns, columns_ok, WIDTH: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # types come with the arguments
+def _load_tile(start, rows, rows_ok, columns, columns_ok, WIDTH: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # types come with the arguments
     ok = rows_ok[:, None] & columns_ok[None, :]
     return tl.load(start + rows[:, None] * WIDTH + columns[None, :], mask=ok, other=0).to(WIDE)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _write(start, rows, rows_ok, columns, columns_ok, WIDTH: tl.constexpr, values):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
+def _store_tile(start, rows, rows_ok, columns, columns_ok, WIDTH: tl.constexpr, values):  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
     ok = rows_ok[:, None] & columns_ok[None, :]
     tl.store(start + rows[:, None] * WIDTH + columns[None, :], values.to(start.dtype.element_ty), mask=ok)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
-def _product(x, y, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # as above
+def _multiply_tiles(x, y, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]  # as above
     return tl.dot(x, y, input_precision=PRECISION, out_dtype=x.dtype)
 
 
@@ -255,22 +257,24 @@ def moments_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
     m, n, c = tl.arange(0, TILE_M), tl.arange(0, TILE_N), tl.arange(0, TILE_C)
     m_ok, n_ok, c_ok = m < 2 * order + 1, n < N, c < C
     m, n = order * order + m, order * N + n
-    w_NC = _read(weight, n, n_ok, c, c_ok, C, WIDE)
+    w_NC = _load_tile(weight, n, n_ok, c, c_ok, C, WIDE)
     sums_MC = tl.zeros([TILE_M, TILE_C], WIDE)
     start, end = tl.load(first + atom), tl.load(first + atom + 1)
     for tile in range(ROW_TILES):
         e = start + tile * TILE_K + tl.arange(0, TILE_K)
         ok = e < end
-        b_KC = _read(b, e, ok, c, c_ok, C, WIDE)
-        s_KC = _product(_read(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+        b_KC = _load_tile(b, e, ok, c, c_ok, C, WIDE)
+        s_KC = _multiply_tiles(_load_tile(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
         sent_KC = b_KC * s_KC
         if b_tangent is not None:
             if harmonics_tangent is not None:
-                sums_MC += _product(tl.trans(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE)), sent_KC, PRECISION)
-            s_tangent_KC = _product(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
-            sent_KC = _read(b_tangent, e, ok, c, c_ok, C, WIDE) * s_KC + b_KC * s_tangent_KC
-        sums_MC += _product(tl.trans(_read(harmonics, e, ok, m, m_ok, L * L, WIDE)), sent_KC, PRECISION)
-    _write(moments + atom * (L * L * C), m, m_ok, c, c_ok, C, sums_MC)
+                sums_MC += _multiply_tiles(
+                    tl.trans(_load_tile(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE)), sent_KC, PRECISION
+                )
+            s_tangent_KC = _multiply_tiles(_load_tile(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+            sent_KC = _load_tile(b_tangent, e, ok, c, c_ok, C, WIDE) * s_KC + b_KC * s_tangent_KC
+        sums_MC += _multiply_tiles(tl.trans(_load_tile(harmonics, e, ok, m, m_ok, L * L, WIDE)), sent_KC, PRECISION)
+    _store_tile(moments + atom * (L * L * C), m, m_ok, c, c_ok, C, sums_MC)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
@@ -293,17 +297,21 @@ def messages_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as abov
             m, n = tl.arange(0, TILE_M), tl.arange(0, TILE_N)
             m_ok, n_ok = m < 2 * order + 1, n < N
             m, n = order * order + m, order * N + n
-            w_NC = _read(weight, n, n_ok, c, c_ok, C, WIDE)
-            g_MC = _read(gradient + atom * (L * L * C), m, m_ok, c, c_ok, C, WIDE)
-            s_KC = _product(_read(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
-            t_KC = _product(_read(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            w_NC = _load_tile(weight, n, n_ok, c, c_ok, C, WIDE)
+            g_MC = _load_tile(gradient + atom * (L * L * C), m, m_ok, c, c_ok, C, WIDE)
+            s_KC = _multiply_tiles(_load_tile(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+            t_KC = _multiply_tiles(_load_tile(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
             if radial_tangent is None:
                 by_b_KC += s_KC * t_KC
             else:
                 if harmonics_tangent is not None:
-                    by_b_KC += s_KC * _product(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
-                by_b_KC += _product(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION) * t_KC
-        _write(by_b, e, ok, c, c_ok, C, by_b_KC)
+                    by_b_KC += s_KC * _multiply_tiles(
+                        _load_tile(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION
+                    )
+                by_b_KC += (
+                    _multiply_tiles(_load_tile(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION) * t_KC
+                )
+        _store_tile(by_b, e, ok, c, c_ok, C, by_b_KC)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's
@@ -328,28 +336,32 @@ def bases_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above; 
         for channel in range(0, C, TILE_C):
             c = channel + tl.arange(0, TILE_C)
             c_ok = c < C
-            w_NC = _read(weight, n, n_ok, c, c_ok, C, WIDE)
-            g_MC = _read(gradient + atom * (L * L * C), m, m_ok, c, c_ok, C, WIDE)
-            b_KC = _read(b, e, ok, c, c_ok, C, WIDE)
-            t_KC = _product(_read(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            w_NC = _load_tile(weight, n, n_ok, c, c_ok, C, WIDE)
+            g_MC = _load_tile(gradient + atom * (L * L * C), m, m_ok, c, c_ok, C, WIDE)
+            b_KC = _load_tile(b, e, ok, c, c_ok, C, WIDE)
+            t_KC = _multiply_tiles(_load_tile(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
             if b_tangent is None:
                 bt_KC = b_KC * t_KC
             else:
-                b_tangent_KC = _read(b_tangent, e, ok, c, c_ok, C, WIDE)
+                b_tangent_KC = _load_tile(b_tangent, e, ok, c, c_ok, C, WIDE)
                 bt_KC = b_tangent_KC * t_KC
                 if harmonics_tangent is not None:
-                    bt_KC += b_KC * _product(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
-            by_radial_KN += _product(bt_KC, tl.trans(w_NC), PRECISION)
+                    bt_KC += b_KC * _multiply_tiles(
+                        _load_tile(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION
+                    )
+            by_radial_KN += _multiply_tiles(bt_KC, tl.trans(w_NC), PRECISION)
             if by_harmonics is not None:
-                s_KC = _product(_read(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+                s_KC = _multiply_tiles(_load_tile(radial, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
                 bs_KC = b_KC * s_KC
                 if b_tangent is not None:
-                    s_tangent_KC = _product(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION)
+                    s_tangent_KC = _multiply_tiles(
+                        _load_tile(radial_tangent, e, ok, n, n_ok, L * N, WIDE), w_NC, PRECISION
+                    )
                     bs_KC = b_tangent_KC * s_KC + b_KC * s_tangent_KC
-                by_harmonics_KM += _product(bs_KC, tl.trans(g_MC), PRECISION)
-        _write(by_radial, e, ok, n, n_ok, L * N, by_radial_KN)
+                by_harmonics_KM += _multiply_tiles(bs_KC, tl.trans(g_MC), PRECISION)
+        _store_tile(by_radial, e, ok, n, n_ok, L * N, by_radial_KN)
         if by_harmonics is not None:
-            _write(by_harmonics, e, ok, m, m_ok, L * L, by_harmonics_KM)
+            _store_tile(by_harmonics, e, ok, m, m_ok, L * L, by_harmonics_KM)
 
 
 @triton.jit(do_not_specialize=["atoms"])  # type: ignore[untyped-decorator]  # triton's
@@ -369,20 +381,24 @@ def weights_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913  # as above
         atom = part * ATOMS + i
         there = atom < atoms
         start, end = tl.load(first + atom, mask=there, other=0), tl.load(first + atom + 1, mask=there, other=0)
-        g_MC = _read(gradient + atom * (L * L * C), m, m_ok & there, c, c_ok, C, WIDE)
+        g_MC = _load_tile(gradient + atom * (L * L * C), m, m_ok & there, c, c_ok, C, WIDE)
         for tile in range(ROW_TILES):
             e = start + tile * TILE_K + tl.arange(0, TILE_K)
             ok = e < end
-            b_KC = _read(b, e, ok, c, c_ok, C, WIDE)
-            t_KC = _product(_read(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
+            b_KC = _load_tile(b, e, ok, c, c_ok, C, WIDE)
+            t_KC = _multiply_tiles(_load_tile(harmonics, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
             bt_KC = b_KC * t_KC
             if b_tangent is not None:
-                sums_NC += _product(tl.trans(_read(radial_tangent, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION)
-                bt_KC = _read(b_tangent, e, ok, c, c_ok, C, WIDE) * t_KC
+                sums_NC += _multiply_tiles(
+                    tl.trans(_load_tile(radial_tangent, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION
+                )
+                bt_KC = _load_tile(b_tangent, e, ok, c, c_ok, C, WIDE) * t_KC
                 if harmonics_tangent is not None:
-                    bt_KC += b_KC * _product(_read(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION)
-            sums_NC += _product(tl.trans(_read(radial, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION)
-    _write(shares + part * (L * N * C), n, n_ok, c, c_ok, C, sums_NC)
+                    bt_KC += b_KC * _multiply_tiles(
+                        _load_tile(harmonics_tangent, e, ok, m, m_ok, L * L, WIDE), g_MC, PRECISION
+                    )
+            sums_NC += _multiply_tiles(tl.trans(_load_tile(radial, e, ok, n, n_ok, L * N, WIDE)), bt_KC, PRECISION)
+    _store_tile(shares + part * (L * N * C), n, n_ok, c, c_ok, C, sums_NC)
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton's

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from common.training import measure_command
 from common.training.flops import StepFlops, table3_forward
 from common.training.measure_command import Measurable
-from oc20.graphs import Graph, collate
-from oc20.model import DimeNet, build
+from oc20.graphs import Graph, build_graph
+from oc20.model import DimeNet, build_model
 from oc20.settings import ModelConfig
 from oc20.train import BENCHMARK, Oc20
 
@@ -24,23 +24,25 @@ COUNTED = 32
 """The most frames whose operations are counted; of more, evenly chosen ones."""
 
 
-def provide(folder: Path, variant: str) -> None:
+def make_frames(folder: Path, variant: str) -> None:
     """Generate a few frames in a folder."""
     from oc20 import synthesize  # needs ase, which measuring on given data does not
 
     synthesize.SYNTHESIS.provide_few(folder, variant)
 
 
-def flops(problem: Oc20) -> StepFlops:
+def count_flops(problem: Oc20) -> StepFlops:
     """Return the operations of a training step for a frame, on average."""
     frames = problem.sets["train"]
     chosen = range(0, len(frames), -(-len(frames) // COUNTED))
-    graph = collate([frames.read(i) for i in chosen])
+    graph = build_graph([frames.read(i) for i in chosen])
     config = problem.config.model
-    return StepFlops(counted(config, graph).training / len(chosen), table3(config, graph).training / len(chosen))
+    return StepFlops(
+        count_own(config, graph).training / len(chosen), count_table3(config, graph).training / len(chosen)
+    )
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, provide, flops))
+main = partial(measure_command.main, Measurable(BENCHMARK, make_frames, count_flops))
 
 
 # -- operations of a step --------------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ class Operations(NamedTuple):
     training: int
 
 
-def published(config: ModelConfig, atoms: int, edges: int, triplets: int) -> Operations:
+def count_published(config: ModelConfig, atoms: int, edges: int, triplets: int) -> Operations:
     """Return the operations of the published layers for these numbers of atoms, edges and triplets.
 
     The forces' gradient takes as many products as the energy, one for each. The training step differentiates both
@@ -74,35 +76,35 @@ def published(config: ModelConfig, atoms: int, edges: int, triplets: int) -> Ope
     return Operations(energy, 2 * energy, 6 * energy)
 
 
-def counted(config: ModelConfig, graph: Graph) -> Operations:
+def count_own(config: ModelConfig, graph: Graph) -> Operations:
     """Return the operations of the network here on a graph, with torch's own operations, from its shapes."""
-    with _shapes(config, graph) as (network, graph):
+    with _trace_shapes(config, graph) as (network, graph):
         with torch.no_grad():
-            energy = _products(lambda: network.energy(graph, graph.vectors))
-            forces = _products(lambda: network(graph))
-        return Operations(energy, forces, _products(lambda: network(graph)[1].sum().backward()))
+            energy = _count_products(lambda: network.compute_energies(graph, graph.vectors))
+            forces = _count_products(lambda: network(graph))
+        return Operations(energy, forces, _count_products(lambda: network(graph)[1].sum().backward()))
 
 
-def table3(config: ModelConfig, graph: Graph) -> Operations:
+def count_table3(config: ModelConfig, graph: Graph) -> Operations:
     """Return the operations of the network here on a graph as `common.training.flops.table3` counts them.
 
     The forces, a gradient, are part of the forward pass; a training step is three times that pass.
     """
-    with _shapes(config, graph) as (network, graph), torch.no_grad():
-        energy = table3_forward(lambda: network.energy(graph, graph.vectors))
+    with _trace_shapes(config, graph) as (network, graph), torch.no_grad():
+        energy = table3_forward(lambda: network.compute_energies(graph, graph.vectors))
         forces = table3_forward(lambda: network(graph))
     return Operations(energy, forces, 3 * forces)
 
 
 @contextmanager
-def _shapes(config: ModelConfig, graph: Graph) -> Iterator[tuple[DimeNet, Graph]]:
+def _trace_shapes(config: ModelConfig, graph: Graph) -> Iterator[tuple[DimeNet, Graph]]:
     """Yield the network with torch's own operations, and the graph, inside a mode where only shapes are computed."""
-    network = build(replace(config, kernels="torch"), seed=0)
+    network = build_model(replace(config, kernels="torch"), seed=0)
     with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-        yield network, graph.to("cpu").mapped(shapes.from_tensor)
+        yield network, graph.to("cpu").map_tensors(shapes.from_tensor)
 
 
-def _products(work: Callable[[], object]) -> int:
+def _count_products(work: Callable[[], object]) -> int:
     with FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())

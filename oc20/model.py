@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from oc20.basis import RadialBasis, SphericalBasis
 from oc20.graphs import Graph
-from oc20.operations import dense, gated, handed_out, summed
+from oc20.operations import dense_silu, gate_rows, hand_out_rows, sum_edges
 from oc20.settings import Kernels, ModelConfig
 from oc20.triplets import Surroundings
 
@@ -28,7 +28,7 @@ ELEMENTS: Final = 95
 
 
 class DimeNet(nn.Module):
-    """The network, with torch's own initial weights but for the elements; `build` makes one with the reference's."""
+    """The network, with initial weights of torch but for the elements; `build_model` makes one with the reference's."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -52,14 +52,16 @@ class DimeNet(nn.Module):
         device = graph.vectors.device.type
         with torch.enable_grad():
             vectors_E3 = graph.vectors.detach().requires_grad_()
-            energy_G = self.energy(graph, vectors_E3)
+            energy_G = self.compute_energies(graph, vectors_E3)
             with torch.autocast(device, enabled=False):
                 (slope_E3,) = torch.autograd.grad(energy_G.sum(), vectors_E3, create_graph=recording)
         # A vector leads from the target to the source.
-        forces_A3 = summed(slope_E3, graph.incoming, graph.targets) - summed(slope_E3, graph.outgoing, graph.sources)
+        forces_A3 = sum_edges(slope_E3, graph.incoming, graph.targets) - sum_edges(
+            slope_E3, graph.outgoing, graph.sources
+        )
         return energy_G if recording else energy_G.detach(), forces_A3
 
-    def energy(self, graph: Graph, vectors_E3: Tensor) -> Tensor:
+    def compute_energies(self, graph: Graph, vectors_E3: Tensor) -> Tensor:
         """Return the energy of each frame (G,), given the vectors from the edges' targets to their sources."""
         config = self.config
         with torch.autocast(vectors_E3.device.type, enabled=False):  # basis functions need full precision
@@ -69,7 +71,7 @@ class DimeNet(nn.Module):
             radial_ER = self.radial(x_E)
             radial_ELN = self.spherical(x_E).unflatten(1, (config.spherical, config.radial))
             turning_E3 = unit_E3.detach() if config.detach_angles else unit_E3
-            surroundings = Surroundings.of(graph, radial_ELN, turning_E3, config.kernels)
+            surroundings = Surroundings.from_graph(graph, radial_ELN, turning_E3, config.kernels)
         m_EH = self.embedding(graph, radial_ER)
         energy_A = self.outputs[0](graph, m_EH, radial_ER)
         for interaction, output in zip(self.interactions, self.outputs[1:], strict=True):
@@ -84,7 +86,7 @@ class Dense(nn.Linear):
     kernels: Kernels = "torch"
 
     def forward(self, x: Tensor) -> Tensor:
-        return dense(x, self.weight, self.bias, self.kernels)
+        return dense_silu(x, self.weight, self.bias, self.kernels)
 
 
 class Embedding(nn.Module):
@@ -92,7 +94,7 @@ class Embedding(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        # Not drawn by torch, which on the meta device would import its compiler for that: `initialise` draws them.
+        # Not drawn by torch, which would import its compiler on the meta device: `initialise_weights` draws them.
         self.elements = nn.Embedding(ELEMENTS, config.hidden, _weight=torch.zeros(ELEMENTS, config.hidden))
         self.radial = Dense(config.radial, config.hidden)
         self.join = nn.Linear(3 * config.hidden, config.hidden)
@@ -101,10 +103,10 @@ class Embedding(nn.Module):
         """Return the messages (E, H): a linear map of target, source and distance, here of each for itself."""
         target_HH, source_HH, radial_HH = self.join.weight.chunk(3, dim=1)
         atoms_AH = self.elements(graph.numbers)
-        targets_EH = handed_out(F.linear(atoms_AH, target_HH), graph.incoming, graph.targets)
-        sources_EH = handed_out(F.linear(atoms_AH, source_HH), graph.outgoing, graph.sources)
+        targets_EH = hand_out_rows(F.linear(atoms_AH, target_HH), graph.incoming, graph.targets)
+        sources_EH = hand_out_rows(F.linear(atoms_AH, source_HH), graph.outgoing, graph.sources)
         shift_EH = targets_EH + sources_EH + self.join.bias
-        return dense(self.radial(radial_ER), radial_HH, shift_EH, self.radial.kernels)
+        return dense_silu(self.radial(radial_ER), radial_HH, shift_EH, self.radial.kernels)
 
 
 class Interaction(nn.Module):
@@ -131,12 +133,12 @@ class Interaction(nn.Module):
         """Return the messages (E, H)."""
         # There is no activation between either pair of maps: one map of both is equal, and narrower.
         radial_HR = self.radial[1].weight @ self.radial[0].weight
-        arriving_EH = gated(self.arriving(m_EH), radial_ER, radial_HR.T)
+        arriving_EH = gate_rows(self.arriving(m_EH), radial_ER, radial_HR.T)
         arriving_EC = self.down(arriving_EH)
         with torch.autocast(m_EH.device.type, enabled=False):  # sums of many terms, from which one is subtracted again
             spherical_CF = self.spherical[1].weight @ self.spherical[0].weight
             weight_LNC = spherical_CF.T.unflatten(0, surroundings.radial_ELN.shape[1:])
-            sums_EC = surroundings.sums(arriving_EC.to(weight_LNC.dtype), weight_LNC)
+            sums_EC = surroundings.sum_triplets(arriving_EC.to(weight_LNC.dtype), weight_LNC)
         h_EH = self.own(m_EH) + self.up(sums_EC)
         h_EH = self.skip(self.before_skip(h_EH)) + m_EH
         y_EH: Tensor = self.after_skip(h_EH)
@@ -166,8 +168,8 @@ class Output(nn.Module):
 
     def forward(self, graph: Graph, m_EH: Tensor, radial_ER: Tensor) -> Tensor:
         """Return the energies (A,), in the type of the weights."""
-        arriving_EH = gated(m_EH, radial_ER, self.radial.weight.T).to(radial_ER.dtype)
-        x_AH = self.up(summed(arriving_EH, graph.incoming, graph.targets))
+        arriving_EH = gate_rows(m_EH, radial_ER, self.radial.weight.T).to(radial_ER.dtype)
+        x_AH = self.up(sum_edges(arriving_EH, graph.incoming, graph.targets))
         for layer in self.layers:
             x_AH = layer(x_AH)
         with torch.autocast(m_EH.device.type, enabled=False):
@@ -175,7 +177,7 @@ class Output(nn.Module):
         return energy_A1[:, 0]
 
 
-def initialise(model: DimeNet, generator: torch.Generator) -> None:
+def initialise_weights(model: DimeNet, generator: torch.Generator) -> None:
     """Set the initial weights of the reference.
 
     Kernels of interaction and output blocks are orthogonal with variance 2 / (inputs + outputs), their biases 0, the
@@ -202,10 +204,10 @@ def initialise(model: DimeNet, generator: torch.Generator) -> None:
             nn.init.zeros_(output.energy.weight)
 
 
-def build(config: ModelConfig, seed: int) -> DimeNet:
+def build_model(config: ModelConfig, seed: int) -> DimeNet:
     """Return the network on the CPU with initial weights drawn from `seed`, not from torch's own generator."""
     with torch.device("meta"):
         model = DimeNet(config)
     model.to_empty(device="cpu")
-    initialise(model, torch.Generator().manual_seed(seed))
+    initialise_weights(model, torch.Generator().manual_seed(seed))
     return model

@@ -18,7 +18,7 @@ from oc20.graphs import EdgeTable
 from oc20.settings import Kernels
 
 
-def dense(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "torch") -> Tensor:
+def dense_silu(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "torch") -> Tensor:
     """Return the SiLU of x @ weight.T + shift; the shift may differ from row to row.
 
     The result has autocast's type under autocast. kernels: of the second derivative; the others are a single operation
@@ -31,7 +31,7 @@ def dense(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels = "t
     return y
 
 
-def gated(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
+def gate_rows(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
     """Return m (basis @ weight), in m's type: each channel of m times a weighted sum of the basis.
 
     m: (E, C). basis: (..., E, N), weight: (..., N, C).
@@ -40,7 +40,7 @@ def gated(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
-def moved(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+def move_rows(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
     """Return the rows `there` of x; `back` gives the row of the result that each row of x became.
 
     Rows of x that `there` does not name must be of no use, and rows of the result that `back` does not name must be
@@ -50,7 +50,7 @@ def moved(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
     return y
 
 
-def summed(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
+def sum_edges(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
     """Return for each atom the sum of the rows (E, ...) of its edges, added in the same order in each run.
 
     edges: by atom; atoms_E: the atom of each edge.
@@ -61,8 +61,8 @@ def summed(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
     return y
 
 
-def handed_out(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
-    """Return for each edge the row (A, ...) of its atom: the counterpart of `summed`."""
+def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
+    """Return for each edge the row (A, ...) of its atom: the counterpart of `sum_edges`."""
     if x_A.is_cpu:
         return x_A.index_select(0, atoms_E)
     y: Tensor = _HandedOut.apply(x_A, edges, atoms_E)
@@ -171,7 +171,7 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         there, back = ctx.saved_tensors
-        return moved(gradient, back, there), None, None
+        return move_rows(gradient, back, there), None, None
 
 
 class _Summed(torch.autograd.Function):

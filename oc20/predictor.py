@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from common.training import benchmark
-from oc20.graphs import MOST_NEIGHBOURS, Frame, join, linked, neighbours
+from oc20.graphs import MOST_NEIGHBOURS, Frame, find_neighbours, join_frames, link_frames
 from oc20.model import ELEMENTS, DimeNet
 from oc20.settings import CUTOFF_ANGSTROM
 
@@ -26,7 +26,7 @@ class Predictor(benchmark.Predictor):
 
     @staticmethod
     def describe(config: Any) -> dict[str, Any]:
-        """Return what is around the network."""
+        """Return the steps around the network."""
         return {
             "input": {
                 "numbers": {"shape": ["atoms"], "unit": f"atomic number, at most {ELEMENTS - 1}"},
@@ -55,7 +55,7 @@ class Predictor(benchmark.Predictor):
         recorded = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         facts = self.interface["preprocessing"]
         with torch.inference_mode(False), torch.set_grad_enabled(recorded):  # forces are gradients
-            energy_G, forces_A3 = self.model(linked(join(frames).to(self.device)))
+            energy_G, forces_A3 = self.model(link_frames(join_frames(frames).to(self.device)))
             return energy_G * facts["energy_std"] + facts["energy_mean"], forces_A3 * facts["energy_std"]
 
 
@@ -63,8 +63,8 @@ def frame(numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray) -> Frame
     """Return the frame of atoms with its edges, such as of ase's `atoms.numbers, atoms.positions, atoms.cell.array`.
 
     numbers: atomic numbers (N,). positions (N, 3), cell (3, 3): in angstrom. Raises ValueError for a cell or positions
-    of which no graph can be made, other shapes, and atomic numbers that the network does not have. What training knows
-    besides is 0: energy, forces, tags.
+    that make no graph, other shapes, and atomic numbers that the network does not have. Energy, forces and tags, which
+    only training needs, are 0.
     """
     atoms = len(numbers)
     if (np.shape(positions), np.shape(cell)) != ((atoms, 3), (3, 3)):
@@ -74,7 +74,7 @@ def frame(numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray) -> Frame
         )
     if atoms and not 1 <= np.min(numbers) <= np.max(numbers) < ELEMENTS:
         raise ValueError(f"atomic numbers from {np.min(numbers)} to {np.max(numbers)}; expected 1 to {ELEMENTS - 1}")
-    edges, offsets = neighbours(positions, cell)
+    edges, offsets = find_neighbours(positions, cell)
     return Frame(
         numbers=np.asarray(numbers, np.uint8),
         pos=np.asarray(positions, np.float32),

@@ -32,8 +32,8 @@ from oc20.data.conversion import (
     Converted,
     FrameSource,
     Published,
-    closing,
-    compare,
+    add_metadata_items,
+    compare_frames,
     find_splits,
     make_shard,
     names_of,
@@ -90,10 +90,10 @@ class Converter:
     format: str
 
     def __call__(self, item: Item, folder: Path) -> None:
-        make_shard(item.source.frames(), FORMATS[self.format], folder, item.files)
+        make_shard(item.source.read_frames(), FORMATS[self.format], folder, item.files)
 
 
-def conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan:
+def plan_conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan:
     """Return the plan of `convert`, an item per pair of published files or per shard; BuildError for missing input."""
     splits = find_splits(source, edges)
     variant, source_digest = variant_and_digest(source)
@@ -106,19 +106,19 @@ def conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan
         for entry in sources
     ]
     size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
-    return closing(DatasetPlan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
+    return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
 
 
-def convert(args: argparse.Namespace) -> int:
+def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
-    plan = conversion(args.input_dir, args.format, args.edges)
+    plan = plan_conversion(args.input_dir, args.format, args.edges)
     code = build_and_report(plan, args)
-    comparing = partial(_differences, args.output_dir, FORMATS[args.format].read_as)
+    comparing = partial(_find_differences, args.output_dir, FORMATS[args.format].read_as)
     return code or (compare_items(comparing, plan, args) if args.verify else 0)
 
 
-def _differences(folder: Path, format: str, item: Item) -> list[str]:
-    return compare(item.source, Converted(folder / item.files[0], item.source.number, format))
+def _find_differences(folder: Path, format: str, item: Item) -> list[str]:
+    return compare_frames(item.source, Converted(folder / item.files[0], item.source.number, format))
 
 
 def complete_metadata(args: argparse.Namespace) -> int:
@@ -128,43 +128,43 @@ def complete_metadata(args: argparse.Namespace) -> int:
         if isinstance(sources[0], Published):
             raise BuildError(f"{folder} has frames without edges; add them by: python -m oc20.prepare convert")
         bar = tqdm(
-            in_processes(_sizes, sources, args.workers or usable_cores()),
+            in_processes(_count_parts, sources, args.workers or usable_cores()),
             total=len(sources),
             unit=" files",
             desc=str(folder),
             disable=None,
         )
         try:
-            found = {source.path.name: sizes for source, sizes in bar}
+            sizes_by_file = {source.path.name: sizes for source, sizes in bar}
         except BadItemError as error:
             raise BuildError(str(error)) from error
-        sizes = [size for name in sorted(found) for size in found[name]]
-        metadata.write(folder / metadata.NAME, Metadata.of(sizes))
+        sizes = [size for name in sorted(sizes_by_file) for size in sizes_by_file[name]]
+        metadata.write_metadata(folder / metadata.NAME, Metadata.from_sizes(sizes))
         print(f"{folder / metadata.NAME}: sizes of {len(sizes):,} frames")
     return 0
 
 
-def _sizes(source: FrameSource) -> list[tuple[int, ...]]:
-    return [metadata.size(frame) for frame in source.frames()]
+def _count_parts(source: FrameSource) -> list[tuple[int, ...]]:
+    return [metadata.count_parts(frame) for frame in source.read_frames()]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m oc20.prepare")
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     commands = parser.add_subparsers(dest="command", required=True)
-    made = commands.add_parser("convert", help="published frames to other formats")
-    made.description = CONVERT_HELP
-    made.set_defaults(run=convert)
-    made.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train and validation")
-    add_output(made)
-    made.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
-    made.add_argument(
+    convert = commands.add_parser("convert", help="published frames to other formats")
+    convert.description = CONVERT_HELP
+    convert.set_defaults(run=convert_items)
+    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train and validation")
+    add_output(convert)
+    convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
+    convert.add_argument(
         "--edges", choices=EDGES, default="nearest", help="how the edges of published frames are counted (%(default)s)"
     )
-    made.add_argument(
+    convert.add_argument(
         "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
     )
-    add_worker_options(made)
+    add_worker_options(convert)
     sized = commands.add_parser("metadata", help="write the sizes of existing frames")
     sized.description = METADATA_HELP
     sized.set_defaults(run=complete_metadata)
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    args = _parser().parse_args(argv)
+    args = _build_parser().parse_args(argv)
     return run_command(lambda: args.run(args), DATASET_ERRORS)
 
 

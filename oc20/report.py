@@ -51,8 +51,8 @@ class Report(PredictionReport):
         free = rows["free"]
         numbers, true_A3 = rows["numbers"][free], rows["force_targets"][free].astype(np.float64)
         wrong_A = np.abs(rows["forces"][free] - true_A3).mean(axis=1)
-        for place, weights in enumerate((None, wrong_A, np.abs(true_A3).mean(axis=1))):
-            self._forces[:, place] += np.bincount(numbers, weights, minlength=len(SYMBOLS))
+        for column, weights in enumerate((None, wrong_A, np.abs(true_A3).mean(axis=1))):
+            self._forces[:, column] += np.bincount(numbers, weights, minlength=len(SYMBOLS))
 
     def keep(self, rows: Rows) -> None:
         free = rows["free"]
@@ -84,9 +84,9 @@ class Report(PredictionReport):
             "about it (the reference's loss has forces alone, so the energies of each system are free by a constant)"
         )
         yield f"  {'element':<9}{'free atoms':>12}{'mean |force error|':>21}{'mean |force|':>15}  eV/Å, by component"
-        for symbol, of in facts["elements"].items():
-            wrong, true = of["mean_absolute_force_error_ev_a"], of["mean_absolute_force_ev_a"]
-            yield f"  {symbol:<9}{of['free_atoms']:>12,}{wrong:>21.5f}{true:>15.5f}"
+        for symbol, errors in facts["elements"].items():
+            wrong, true = errors["mean_absolute_force_error_ev_a"], errors["mean_absolute_force_ev_a"]
+            yield f"  {symbol:<9}{errors['free_atoms']:>12,}{wrong:>21.5f}{true:>15.5f}"
 
     def draw(self, figure: Any) -> None:
         """Draw the components of forces, predicted over true, coloured by element, and the energies."""
@@ -105,10 +105,10 @@ class Report(PredictionReport):
         left.legend(ncols=1 + len(elements) // 16, markerscale=4, fontsize=8)
         energies = self._energy_points.rows
         right.plot(energies[:, 0], energies[:, 1], **dots)
-        for axes, values, what in ((left, points[:, :6], "force in eV/Å"), (right, energies, "energy in eV")):
+        for axes, values, quantity in ((left, points[:, :6], "force in eV/Å"), (right, energies, "energy in eV")):
             ends = float(values.min()), float(values.max())
             axes.plot(ends, ends, color="black", linewidth=0.8, zorder=0)
-            axes.set_xlabel(f"true {what}")
-            axes.set_ylabel(f"predicted {what}")
+            axes.set_xlabel(f"true {quantity}")
+            axes.set_ylabel(f"predicted {quantity}")
         left.set_title("forces on free atoms, each component")
         right.set_title("energies: those of each system are free by a constant")

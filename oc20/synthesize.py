@@ -18,9 +18,9 @@ from common.datasets.build import DatasetPlan, Item
 from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import FULL, MINI
 from oc20.data import extxyz
-from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, closing, make_shard, names_of
+from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, add_metadata_items, make_shard, names_of
 from oc20.simulation import surface
-from oc20.simulation.plot import draw
+from oc20.simulation.plot import plot_samples
 from oc20.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
@@ -60,16 +60,16 @@ class Generator:
     def __call__(self, item: Item, folder: Path) -> None:
         split, number, stop = item.source
         trajectories = range(number * PER_PAIR, stop)
-        records = (record for i in trajectories for record in self.recipe.simulate(self.seed, split, i))
+        records = (record for i in trajectories for record in self.recipe.simulate_trajectory(self.seed, split, i))
         if self.format == RAW:
-            extxyz.write(folder / SPLITS[split], number, records)
+            extxyz.write_pair(folder / SPLITS[split], number, records)
             return
-        with TemporaryDirectory() as place:
-            pair = extxyz.write(Path(place), number, records)
-            make_shard(Published(pair).frames(), FORMATS[self.format], folder, item.files)
+        with TemporaryDirectory() as scratch:
+            pair = extxyz.write_pair(Path(scratch), number, records)
+            make_shard(Published(pair).read_frames(), FORMATS[self.format], folder, item.files)
 
 
-def synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
+def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
     """Return the plan of a synthetic dataset, one item per pair of files."""
     items = []
     for code, (split, trajectories) in enumerate(recipe.trajectories.items()):
@@ -84,7 +84,7 @@ def synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
     size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
     generator = Generator(recipe, seed, format)
     plan = DatasetPlan("oc20", variant, facts_of(recipe, seed, format), tuple(items), generator, size, "pairs of files")
-    return plan if format == RAW else closing(plan)
+    return plan if format == RAW else add_metadata_items(plan)
 
 
 def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Synthesize(Synthesis):
 
     def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of trajectories."""
-        return synthesis(recipe, args.seed, args.format)
+        return plan_synthesis(recipe, args.seed, args.format)
 
     def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the format that a configuration reads."""
@@ -143,7 +143,7 @@ class Synthesize(Synthesis):
 
     def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw surfaces and forces."""
-        draw(recipe, seed, path)
+        plot_samples(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: convert raw trajectories, or train."""

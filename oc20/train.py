@@ -33,9 +33,9 @@ from common.training.kernels import check_kernels
 from common.training.trainer import Trainer
 from oc20 import model
 from oc20.data import dataset
-from oc20.data.buckets import Bucket, buckets, padded
-from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, partition
-from oc20.graphs import MOST_NEIGHBOURS, linked
+from oc20.data.buckets import Bucket, choose_buckets, pad_frames
+from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
+from oc20.graphs import MOST_NEIGHBOURS, link_frames
 from oc20.metrics import absolute_errors, force_errors
 from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
@@ -67,7 +67,7 @@ class Oc20(SampleProblem[GraphBatch]):
         if dist.is_main:
             train_set.read(0)  # so that a wrong format is found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
-        self.model = model.build(config.model, seed).to(dist.device)
+        self.model = model.build_model(config.model, seed).to(dist.device)
 
     @property
     def sample_means(self) -> dict[str, float]:
@@ -101,15 +101,15 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[GraphBatch]:
         """Yield batches of frames."""
-        return dataset.batches(samples, indices, self.dist.device, self.buckets(samples))
+        return dataset.load_batches(samples, indices, self.dist.device, self.choose_buckets(samples))
 
-    def buckets(self, samples: Dataset) -> tuple[Bucket, ...]:
+    def choose_buckets(self, samples: Dataset) -> tuple[Bucket, ...]:
         """Return the sizes to which batches of these samples are padded; none if they are not."""
         how = self.config.data.buckets
         if how == "off" or (how == "auto" and self.recorder is None):
             return ()
         frames = self.eval_size if samples is self.sets["validation"] else self.part_size
-        return buckets(samples.sizes, frames)
+        return choose_buckets(samples.sizes, frames)
 
     def synthetic_steps(self) -> Iterator[list[GraphBatch]]:
         """Yield a step for each bucket, whose parts are padding only, or one step of average size."""
@@ -121,20 +121,20 @@ class Oc20(SampleProblem[GraphBatch]):
         return self._synthetic_batches(self.sets["validation"], self.eval_size)
 
     def _synthetic_batches(self, samples: Dataset, frames: int) -> Iterator[GraphBatch]:
-        sizes, found = samples.sizes, self.buckets(samples)
-        if not found:
+        sizes, buckets = samples.sizes, self.choose_buckets(samples)
+        if not buckets:
             atoms = math.ceil(frames * sizes.natoms.mean())
             edges = min(round(frames * sizes.neighbors.mean()), atoms * MOST_NEIGHBOURS)
-            found = (Bucket(edges, atoms, frames),)
+            buckets = (Bucket(edges, atoms, frames),)
         usual = frames * float(sizes.neighbors.mean())
-        for bucket in sorted(found, key=lambda bucket: abs(bucket.edges - usual)):  # the most usual have recordings
-            joined = padded([], (bucket,))
-            graph = joined.to(self.dist.device) if self.dist.device.type != "cpu" else linked(joined)
+        for bucket in sorted(buckets, key=lambda bucket: abs(bucket.edges - usual)):  # the most usual have recordings
+            joined = pad_frames([], (bucket,))
+            graph = joined.to(self.dist.device) if self.dist.device.type != "cpu" else link_frames(joined)
             yield GraphBatch(graph, np.arange(frames), 0.0, [])
 
     def prepared(self, batch: GraphBatch) -> GraphBatch:
         """Return a batch with its graph, which is made on the device."""
-        return replace(batch, graph=linked(batch.graph))
+        return replace(batch, graph=link_frames(batch.graph))
 
     def step_weight(self, epoch: int, step: int) -> float:
         """Return the free atoms of a global batch, over all ranks, so that each has equal weight."""
@@ -149,7 +149,7 @@ class Oc20(SampleProblem[GraphBatch]):
         """Return this rank's validation frames, balanced by triplets."""
         if self.config.data.balance == "none":
             return super().eval_share()
-        return partition(self.sets["validation"].sizes.triplets, self.dist.world_size)[self.dist.rank]
+        return balance_parts(self.sets["validation"].sizes.triplets, self.dist.world_size)[self.dist.rank]
 
     def predictions(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the normalised forces on the atoms, (A, 3)."""
@@ -158,7 +158,7 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def loss(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the sum over the free atoms of the absolute errors of their force's components."""
-        return FORCE_COEFFICIENT * self._wrong(self.predictions(model, batch), batch).abs().sum()
+        return FORCE_COEFFICIENT * self._force_errors(self.predictions(model, batch), batch).abs().sum()
 
     def errors(self, votes: Tensor, batch: GraphBatch) -> Tensor:
         """Return the errors of the forces in eV/angstrom, (A, 3); 0 on atoms that are not free."""
@@ -171,7 +171,7 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def predicted(self, batch: GraphBatch) -> dict[str, Tensor]:
         """Return the energies of the frames in eV, and the forces on their atoms in eV/angstrom."""
-        data, frames, graph = self.config.data, len(batch.indices), linked(batch.graph)
+        data, frames, graph = self.config.data, len(batch.indices), link_frames(batch.graph)
         energies_G, forces_A3 = self.model(graph)
         return {
             "energies": (energies_G * data.energy_std + data.energy_mean)[:frames],
@@ -200,7 +200,7 @@ class Oc20(SampleProblem[GraphBatch]):
         with torch.inference_mode(False), torch.no_grad():
             yield
 
-    def _wrong(self, forces_A3: Tensor, batch: GraphBatch) -> Tensor:
+    def _force_errors(self, forces_A3: Tensor, batch: GraphBatch) -> Tensor:
         """Return the errors of normalised forces on the atoms; 0 on those that are not free."""
         graph = batch.graph
         return (forces_A3 - graph.forces / self.config.data.energy_std) * graph.free[:, None]

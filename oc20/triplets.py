@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oc20.basis import harmonics
+from oc20.basis import spherical_harmonics
 from oc20.graphs import EdgeTable, Graph
-from oc20.operations import gated, moved
+from oc20.operations import gate_rows, move_rows
 from oc20.settings import Kernels
 
 if TYPE_CHECKING:
@@ -49,35 +49,35 @@ class Surroundings:
     outgoing_ADM: Tensor
 
     @classmethod
-    def of(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor, kernels: Kernels = "torch") -> Surroundings:
+    def from_graph(cls, graph: Graph, radial_ELN: Tensor, unit_E3: Tensor, kernels: Kernels = "torch") -> Surroundings:
         """Return the surroundings in a graph, given these values and directions (centre to source) of its edges."""
-        harmonics_LEM = harmonics(unit_E3, radial_ELN.shape[1])
+        harmonics_LEM = spherical_harmonics(unit_E3, radial_ELN.shape[1])
         harmonics_EM = torch.cat(harmonics_LEM, 1)
         incoming: Tabled | Fused
         if kernels == "triton":
             from oc20.kernels import Fused  # an optional package, slow to import
 
-            incoming = Fused.of(graph, radial_ELN, harmonics_EM)
+            incoming = Fused.from_graph(graph, radial_ELN, harmonics_EM)
         else:
-            incoming = Tabled.of(graph, radial_ELN, harmonics_LEM)
-        return cls(graph, radial_ELN, incoming, _filled(harmonics_EM, graph.outgoing))
+            incoming = Tabled.from_graph(graph, radial_ELN, harmonics_LEM)
+        return cls(graph, radial_ELN, incoming, _fill_table(harmonics_EM, graph.outgoing))
 
-    def sums(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
+    def sum_triplets(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return the sum for each edge ji (E, C).
 
         b_EC: what the edges k -> j send.
         weight_LNC: gives S_l from the basis.
         """
-        sums_ADC = self.outgoing_ADM @ self.incoming.moments(b_EC, weight_LNC)
-        return _gathered(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
+        sums_ADC = self.outgoing_ADM @ self.incoming.sum_moments(b_EC, weight_LNC)
+        return _gather_rows(sums_ADC, self.graph.outgoing) - self._straight_back(b_EC, weight_LNC)
 
     def _straight_back(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
         """Return what the edge from i to j contributes to the sum of the edge from j to i, where both exist."""
         reverse_E = self.graph.reverse
         signs_L11 = (1 - 2 * (torch.arange(len(weight_LNC), device=b_EC.device) % 2))[:, None, None]
-        sent_EC = gated(b_EC, self.radial_ELN.flatten(1), (signs_L11 * weight_LNC).flatten(0, 1))
+        sent_EC = gate_rows(b_EC, self.radial_ELN.flatten(1), (signs_L11 * weight_LNC).flatten(0, 1))
         both_E1 = (reverse_E != torch.arange(len(reverse_E), device=b_EC.device))[:, None]
-        return moved(sent_EC, reverse_E, reverse_E) * both_E1
+        return move_rows(sent_EC, reverse_E, reverse_E) * both_E1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +93,34 @@ class Tabled:
     harmonics_LAMK: list[Tensor]
 
     @classmethod
-    def of(cls, graph: Graph, radial_ELN: Tensor, harmonics_LEM: list[Tensor]) -> Tabled:
+    def from_graph(cls, graph: Graph, radial_ELN: Tensor, harmonics_LEM: list[Tensor]) -> Tabled:
         """Return the tables of a graph whose edges have these values."""
         table = graph.incoming
         return cls(
             table,
-            _spread(radial_ELN, table).transpose(0, 1),
-            [_filled(y_EM, table).mT for y_EM in harmonics_LEM],
+            _spread_rows(radial_ELN, table).transpose(0, 1),
+            [_fill_table(y_EM, table).mT for y_EM in harmonics_LEM],
         )
 
-    def moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
-        """Return the moments (A, M, C). See `Surroundings.sums`."""
-        sent_LPC = gated(_spread(b_EC, self.table), self.radial_LPN, weight_LNC)
+    def sum_moments(self, b_EC: Tensor, weight_LNC: Tensor) -> Tensor:
+        """Return the moments (A, M, C). See `Surroundings.sum_triplets`."""
+        sent_LPC = gate_rows(_spread_rows(b_EC, self.table), self.radial_LPN, weight_LNC)
         sent_LAKC = sent_LPC.unflatten(1, self.table.members.shape)
         moments_LAMC = [y_AMK @ sent_AKC for y_AMK, sent_AKC in zip(self.harmonics_LAMK, sent_LAKC, strict=True)]
         return torch.cat(moments_LAMC, 1)
 
 
-def _spread(x_E: Tensor, table: EdgeTable) -> Tensor:
+def _spread_rows(x_E: Tensor, table: EdgeTable) -> Tensor:
     """Return rows (E, ...) at their places in the flattened table, and finite ones at its empty places."""
-    return moved(x_E, table.members.flatten(), table.slots)
+    return move_rows(x_E, table.members.flatten(), table.slots)
 
 
-def _gathered(x_AK: Tensor, table: EdgeTable) -> Tensor:
+def _gather_rows(x_AK: Tensor, table: EdgeTable) -> Tensor:
     """Return the rows (E, ...) of the edges, given the rows of a table (A, K, ...)."""
-    return moved(x_AK.flatten(0, 1), table.slots, table.members.flatten())
+    return move_rows(x_AK.flatten(0, 1), table.slots, table.members.flatten())
 
 
-def _filled(x_EM: Tensor, table: EdgeTable) -> Tensor:
+def _fill_table(x_EM: Tensor, table: EdgeTable) -> Tensor:
     """Return rows at their places in the table, and 0 at its empty places: (A, K, M)."""
     empty = x_EM.new_zeros(table.members.numel(), x_EM.shape[1])
     return empty.index_copy(0, table.slots, x_EM).unflatten(0, table.members.shape)

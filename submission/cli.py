@@ -91,104 +91,108 @@ class UnknownNameError(ValueError):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     with checked_output():
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        return _run_words(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def _main(words: list[str]) -> int:
+def _run_words(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        return _show(usage()) if words else _wrong(usage())
+        return _print_text(render_usage()) if words else _print_error(render_usage())
     if words[0] == "--version":
-        return _show(f"mlperf-hpc-suite {__version__}")
-    if words[1:] in (["-h"], ["--help"]) and (text := benchmark_usage(words[0])):
-        return _show(text)
+        return _print_text(f"mlperf-hpc-suite {__version__}")
+    if words[1:] in (["-h"], ["--help"]) and (text := render_benchmark_usage(words[0])):
+        return _print_text(text)
     try:
-        module, rest = resolve(words)
+        module, rest = resolve_command(words)
     except UnknownNameError as error:
-        return _wrong(f"error: {error}")
-    return _run(module, rest)
+        return _print_error(f"error: {error}")
+    return _run_module(module, rest)
 
 
-def usage() -> str:
+def render_usage() -> str:
     """Return the text of `mlperf-hpc --help`."""
     lines = [HEAD]
     for group, commands in COMMANDS.items():
         lines.append(f"{group}:")
         for name, (module, summary) in commands.items():
-            shown = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
-            lines += [f"  {shown:<30}{summary}"] if _benchmarks_with(module) or shown == name else []
+            command = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
+            lines += [f"  {command:<30}{summary}"] if _benchmarks_with(module) or command == name else []
         lines.append("")
     return "\n".join([*lines, f"{BENCHMARK}: {', '.join(PACKAGES)}", EXAMPLES])
 
 
-def benchmark_usage(name: str) -> str:
-    """Return the text of `mlperf-hpc COMMAND --help` for a command that wants a benchmark, "" for any other."""
-    module, summary = _commands().get(name, ("", ""))
-    known = _benchmarks_with(module)
-    if not known:
+def render_benchmark_usage(name: str) -> str:
+    """Return the text of `mlperf-hpc COMMAND --help` for a command of a benchmark, "" for any other."""
+    module, summary = _all_commands().get(name, ("", ""))
+    benchmarks = _benchmarks_with(module)
+    if not benchmarks:
         return ""
-    shown = f"{PROGRAM} {name} {known[0]} --help"
+    example = f"{PROGRAM} {name} {benchmarks[0]} --help"
     others = "".join(f"\n  {PROGRAM} {name} {word:<12}{text}" for word, text in _second_words(name).items())
     also = f"also:{others}\n\n" if others else ""
-    return f"usage: {PROGRAM} {name} {{{','.join(known)}}} ...\n\n{summary}\n\n{also}`{shown}` shows the options."
+    return (
+        f"usage: {PROGRAM} {name} {{{','.join(benchmarks)}}} ...\n\n{summary}\n\n{also}`{example}` shows the options."
+    )
 
 
-def resolve(words: Sequence[str]) -> tuple[str, list[str]]:
+def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the module that a command line names, and its arguments.
 
     Raises UnknownNameError for a command or a benchmark that does not exist.
     """
     name, *rest = words
-    if " ".join(words[:2]) in _commands() and rest:
-        return _commands()[" ".join(words[:2])][0], rest
-    module, _ = _commands().get(name, ("", ""))
+    if " ".join(words[:2]) in _all_commands() and rest:
+        return _all_commands()[" ".join(words[:2])][0], rest
+    module, _ = _all_commands().get(name, ("", ""))
     if module and not module.startswith(BENCHMARK):
         return module, rest
-    known = _benchmarks_with(module)
-    if not known:
+    benchmarks = _benchmarks_with(module)
+    if not benchmarks:
         raise UnknownNameError(
-            f"unknown command {name!r}{_hint(name, _commands())}; {PROGRAM} --help lists the commands"
+            f"unknown command {name!r}{_suggest_name(name, _all_commands())}; {PROGRAM} --help lists the commands"
         )
-    if not rest or rest[0] not in known:
+    if not rest or rest[0] not in benchmarks:
         others = list(_second_words(name))
-        expected, choices = f"a benchmark{' or a command' * bool(others)}", [*known, *others]
-        what = f"{rest[0]!r} is not {expected}{_hint(rest[0], choices)}" if rest else f"{expected} is missing"
-        raise UnknownNameError(f"{what}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
+        expected, choices = f"a benchmark{' or a command' * bool(others)}", [*benchmarks, *others]
+        problem = (
+            f"{rest[0]!r} is not {expected}{_suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
+        )
+        raise UnknownNameError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 
-def _commands() -> dict[str, tuple[str, str]]:
+def _all_commands() -> dict[str, tuple[str, str]]:
     return {name: command for commands in COMMANDS.values() for name, command in commands.items()}
 
 
 def _second_words(name: str) -> dict[str, str]:
     """Return the second word and the summary of each command in two words that begins with a name."""
-    words = ((command.partition(" "), summary) for command, (_, summary) in _commands().items())
+    words = ((command.partition(" "), summary) for command, (_, summary) in _all_commands().items())
     return {second: summary for (first, _, second), summary in words if first == name and second}
 
 
 def _benchmarks_with(module: str) -> list[str]:
-    """Return the benchmarks that have the module of a command, [] for a command that wants none."""
-    wants_one = module.startswith(BENCHMARK)
-    return [package for package in PACKAGES if wants_one and find_spec(module.replace(BENCHMARK, package))]
+    """Return the benchmarks that have the module of a command, [] for a command without a benchmark."""
+    has_benchmark = module.startswith(BENCHMARK)
+    return [package for package in PACKAGES if has_benchmark and find_spec(module.replace(BENCHMARK, package))]
 
 
-def _hint(word: str, known: Collection[str]) -> str:
+def _suggest_name(word: str, names: Collection[str]) -> str:
     """Return a suggestion of the nearest known name, as the end of a sentence."""
-    near = difflib.get_close_matches(word, known, 1)
+    near = difflib.get_close_matches(word, names, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _show(text: str) -> int:
+def _print_text(text: str) -> int:
     print(text)
     return 0
 
 
-def _wrong(text: str) -> int:
+def _print_error(text: str) -> int:
     print(text, file=sys.stderr)
     return 2
 
 
-def _run(module: str, arguments: Sequence[str]) -> int:
+def _run_module(module: str, arguments: Sequence[str]) -> int:
     package, _, command = module.partition(".")
     if command == "train":  # what needs no network is answered without torch
         from common.training.train_command import answer_at_once

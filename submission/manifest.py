@@ -23,7 +23,7 @@ exit status: 0 all files match, 1 some differ, or {NAME} is missing, 2 wrong use
 """
 
 
-def verify(root: Path) -> list[str]:
+def verify_package(root: Path) -> list[str]:
     """Return one line for each file that differs from provenance.json: changed, missing or added.
 
     Raises ManifestError if provenance.json is missing or unreadable.
@@ -49,15 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog=EXAMPLES,
     )
     parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {NAME}")
-    given = parser.parse_args(arguments)
-    return run_command(lambda: sum(map(_show, given.packages)) and 1, (ManifestError, OSError))
+    args = parser.parse_args(arguments)
+    return run_command(lambda: sum(map(_print_differences, args.packages)) and 1, (ManifestError, OSError))
 
 
-def _show(root: Path) -> int:
+def _print_differences(root: Path) -> int:
     """Print the differences of a package; return their number."""
     if not root.is_dir():
         raise UsageError(f"no such folder: {root}")
-    problems = verify(root)
+    problems = verify_package(root)
     for line in problems:
         print(clean(f"{root}/{line}"))
     if not problems:

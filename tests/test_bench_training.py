@@ -13,7 +13,7 @@ import torch
 from common.training.flops import count
 from deepcam.model import DeepLab, ModelConfig
 from oc20 import model as dimenet
-from oc20.graphs import collate
+from oc20.graphs import build_graph
 
 pytestmark = pytest.mark.exhaustive
 
@@ -91,7 +91,7 @@ def test_the_plain_network_has_as_much_to_do_as_ours(script, model):
 def test_the_plain_network_gives_the_forces_of_ours(script, model):
     plain = script("oc20_plain.py")
     frames = plain["frames"](SimpleNamespace(**OC20))
-    ours, peer = dimenet.build(dimenet.ModelConfig(**model), 0), plain["Network"](model)
+    ours, peer = dimenet.build_model(dimenet.ModelConfig(**model), 0), plain["Network"](model)
     generator = torch.Generator().manual_seed(0)
     for ours_, peers in zip(ours.parameters(), peer.parameters(), strict=True):
         with torch.no_grad():  # the last maps are 0 at the start
@@ -99,7 +99,7 @@ def test_the_plain_network_gives_the_forces_of_ours(script, model):
             peers.copy_(ours_)
     if not model:
         assert sum(parameter.numel() for parameter in peer.parameters()) == 1_810_182
-    _, forces = ours(collate(frames))
+    _, forces = ours(build_graph(frames))
     torch.testing.assert_close(peer(plain["joined"](frames)), forces, rtol=1e-4, atol=1e-5 * forces.abs().max().item())
     assert forces.any()
 

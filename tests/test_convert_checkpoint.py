@@ -124,7 +124,7 @@ def name(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     ones = np.ones(len(CHANNELS))
-    stats.write(Path("data/stats.h5"), stats.Stats(1, ones, 2 * ones, -ones, 3 * ones))
+    stats.write_stats(Path("data/stats.h5"), stats.Stats(1, ones, 2 * ones, -ones, 3 * ones))
     return request.param
 
 

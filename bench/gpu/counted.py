@@ -32,9 +32,9 @@ def pool(bench: Bench) -> None:
 
 def triplets(bench: Bench) -> None:
     """Make the sums over triplets and their gradients."""
-    from oc20.graphs import collate
+    from oc20.graphs import build_graph
 
-    graph = collate(frames(bench.size(32, 1), bench.dry)).to(bench.device)
+    graph = build_graph(frames(bench.size(32, 1), bench.dry)).to(bench.device)
     orders, roots, channels = bench.size((7, 6, 64), (2, 2, 8))
     edges = len(graph.sources)
     shapes = [(edges, channels), (edges, orders * roots), (edges, orders * roots), (orders * roots, channels)]

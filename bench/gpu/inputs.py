@@ -103,7 +103,7 @@ def deepcam(bench: Bench, folder: Path) -> None:
     train, validation = (folder / split for split in SPLITS)
     for part in (train, validation):
         part.mkdir(parents=True)
-    stats.write(folder / stats.NAME, stats.Stats(different, 0 * low, high, low, high))
+    stats.write_stats(folder / stats.NAME, stats.Stats(different, 0 * low, high, low, high))
     for number in range(different):
         for prefix, tensor in zip((npy.DATA, npy.LABEL), snapshot(sides, generator), strict=True):
             write_npy(train / f"{prefix}{number:04}{npy.ENDING}", tensor.cpu().numpy())
@@ -120,12 +120,14 @@ def deepcam(bench: Bench, folder: Path) -> None:
 def oc20(bench: Bench, folder: Path) -> None:
     """Make 1,024 compact frames, 32 of which are different."""
     some = frames(bench.size(32, 4), bench.dry)
-    sizes = [metadata.size(frame) for frame in some]
+    sizes = [metadata.count_parts(frame) for frame in some]
     chosen = [number % len(some) for number in range(bench.size(1024, 8))]
     for split in SPLITS:
         (folder / split).mkdir(parents=True)
-        compact.write(folder / split / f"data.0000{compact.ENDING}", (some[number] for number in chosen))
-        metadata.write(folder / split / metadata.NAME, metadata.Metadata.of(sizes[number] for number in chosen))
+        compact.write_frames(folder / split / f"data.0000{compact.ENDING}", (some[number] for number in chosen))
+        metadata.write_metadata(
+            folder / split / metadata.NAME, metadata.Metadata.from_sizes(sizes[number] for number in chosen)
+        )
 
 
 @once

@@ -25,7 +25,7 @@ from gpu.networks import ceilings_of
 from gpu.references import frames
 from gpu.results import Row
 from oc20 import kernels as oc20_kernels
-from oc20.graphs import Graph, collate
+from oc20.graphs import Graph, build_graph
 from oc20.operations import _silu_double_backward
 from oc20.triplets import Surroundings
 
@@ -352,7 +352,7 @@ TILES: Final = {
 
 def oc20(bench: Bench) -> None:
     """Time the sums over triplets, forward and with all that training makes of them, with each kernel's other tiles."""
-    graph = collate(frames(bench.size(32, 1), bench.dry)).to(bench.device)
+    graph = build_graph(frames(bench.size(32, 1), bench.dry)).to(bench.device)
     pointwise(bench, len(graph.sources))
     for kernels in ("torch", "triton"):
         triplets(bench, graph, kernels, "")
@@ -386,8 +386,8 @@ def triplets(bench: Bench, graph: Graph, kernels: str, tile: str) -> None:
 
 def _summed(graph: Graph, unit: Tensor, sizes: tuple[int, int], given: list[Tensor], kernels: Any) -> Tensor:
     b, radial, _, weight, _ = given
-    surroundings = Surroundings.of(graph, radial.unflatten(1, sizes), unit, kernels)
-    return surroundings.sums(b, weight.unflatten(0, sizes))
+    surroundings = Surroundings.from_graph(graph, radial.unflatten(1, sizes), unit, kernels)
+    return surroundings.sum_triplets(b, weight.unflatten(0, sizes))
 
 
 def _sums(graph: Graph, unit: Tensor, sizes: tuple[int, int], given: list[Tensor], kernels: str) -> list[Tensor]:

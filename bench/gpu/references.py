@@ -32,8 +32,8 @@ from deepcam.losses import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 from gpu.cases import WrongError
 from oc20 import model as oc20
-from oc20.data.compact import CompactShard, write
-from oc20.graphs import Frame, Graph, collate
+from oc20.data.compact import CompactShard, write_frames
+from oc20.graphs import Frame, Graph, build_graph
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "gpu_references"
 FRAMES: Final = FOLDER / "oc20_frames.bin"
@@ -89,7 +89,7 @@ def fill(model: nn.Module) -> nn.Module:
 def _cosmoflow(keys: Mapping[str, Any], tiny: bool) -> nn.Module:
     size = {"conv_size": 32, "conv_layers": 2} if tiny else {}
     config = cosmoflow.ModelConfig(dropout=0.0, **size, **keys)
-    return cosmoflow.build(config, (4, 4, 4, 4) if tiny else (32, 32, 32, 4), 0)
+    return cosmoflow.build_model(config, (4, 4, 4, 4) if tiny else (32, 32, 32, 4), 0)
 
 
 def _universes(tiny: bool) -> Tensors:
@@ -108,7 +108,7 @@ def _run_cosmoflow(model: nn.Module, given: Tensors) -> tuple[Tensor, Tensor]:
 
 def _deepcam(keys: Mapping[str, Any], tiny: bool) -> nn.Module:
     size: dict[str, Any] = {"width": 0.1, "middle_blocks": 0} if tiny else {"middle_blocks": 2}
-    return deepcam.build(deepcam.ModelConfig(**size, **keys), 16, 0)
+    return deepcam.build_model(deepcam.ModelConfig(**size, **keys), 16, 0)
 
 
 def _snapshots(tiny: bool) -> Tensors:
@@ -130,13 +130,13 @@ def _run_deepcam(model: nn.Module, given: Tensors) -> tuple[Tensor, Tensor]:
 
 def _oc20(keys: Mapping[str, Any], tiny: bool) -> nn.Module:
     size = {"hidden": 16, "blocks": 1, "interaction": 8, "spherical": 2, "radial": 2, "out": 16, "basis": 4}
-    return oc20.build(oc20.ModelConfig(**(size if tiny else {}), **keys), 0)
+    return oc20.build_model(oc20.ModelConfig(**(size if tiny else {}), **keys), 0)
 
 
 def frames(count: int, tiny: bool = False) -> list[Frame]:
     """Return generated frames of the published size, repeated if there are too few; tiny: cut to a few atoms."""
     shard = CompactShard(FRAMES)
-    found = [shard.read(number % len(shard)) for number in range(count)]
+    found = [shard.read_frame(number % len(shard)) for number in range(count)]
     return [cut(frame, 3) for frame in found] if tiny else found
 
 
@@ -149,7 +149,7 @@ def cut(frame: Frame, atoms: int) -> Frame:
 
 
 def _graph(tiny: bool) -> Tensors:
-    graph = collate(frames(2, tiny))
+    graph = build_graph(frames(2, tiny))
     cotangent = torch.from_numpy(draw(3).standard_normal((len(graph.numbers), 3)))
     return {"graph": graph, "cotangent": cotangent}  # type: ignore[dict-item]
 
@@ -224,8 +224,8 @@ def make_frames() -> None:
 
     recipe = Recipe((4, 5, 4), train=32, validation=0, frames=1)
     with TemporaryDirectory() as folder:
-        records = (record for number in range(recipe.train) for record in recipe.simulate(0, 0, number))
-        write(FRAMES, Published(extxyz.write(Path(folder), 0, records)).frames())
+        records = (record for number in range(recipe.train) for record in recipe.simulate_trajectory(0, 0, number))
+        write_frames(FRAMES, Published(extxyz.write_pair(Path(folder), 0, records)).read_frames())
 
 
 def make(folder: Path = FOLDER) -> None:

@@ -93,7 +93,7 @@ def given(folder: Path) -> None:
         target.mkdir()
         with raw.open_universe(path) as universe:
             files = SampleFormat("tfrecord", kind == "gzip")
-            files.write_universe(target / "12345_univ_ics_2019-03_a1", universe.slabs(SIDE), universe.labels)
+            files.write_universe(target / "12345_univ_ics_2019-03_a1", universe.read_slabs(SIDE), universe.labels)
     tasks = {"networks": networks, "rates": schedules(), "side": SIDE}
     (folder / "tasks.json").write_text(json.dumps(tasks))
 
@@ -127,7 +127,7 @@ def network(task: dict[str, Any], found: Any, inputs: Any) -> Iterator[Row]:
     side, full = task["side"], task["side"] == 128
     dtype = getattr(torch, task["dtype"])
     config = model.ModelConfig(kernel_size=task["kernel"], dropout=0.0, l2=task["l2"])
-    ours = model.build(config, (side, side, side, 4), seed=0).to(dtype)
+    ours = model.build_model(config, (side, side, side, 4), seed=0).to(dtype)
     weights = listed(found, "weights")
     if full:
         counts = sum(p.numel() for p in ours.parameters()), sum(weight.size for weight in weights)

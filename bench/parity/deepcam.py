@@ -83,7 +83,7 @@ def networks(official: Official) -> Iterator[Row]:
     """Yield the rows about the network: parameters, initial weights, outputs and gradients in float64."""
     torch.manual_seed(0)
     theirs = official.model()
-    ours = model.build(model.ModelConfig(), CHANNELS, seed=0)
+    ours = model.build_model(model.ModelConfig(), CHANNELS, seed=0)
     counts = [sum(weights.numel() for weights in network.parameters()) for network in (ours, theirs)]
     yield Row(f"parameters, {counts[1]:,}", "number", abs(counts[0] - counts[1]), 0)
     names = our_names(ours)
@@ -151,7 +151,7 @@ def quality(official: Official) -> Iterator[Row]:
         classes = [rng.choice(3, rng.integers(1, 4), replace=False) for _ in range(2)]
         masks = [torch.from_numpy(rng.choice(some, (1, height, width))) for some in classes]
         theirs = float(official.metric.compute_score(*masks, num_classes=3))
-        differences.append(abs(float(metrics.iou(*masks).mean()) - theirs))
+        differences.append(abs(float(metrics.class_iou(*masks).mean()) - theirs))
     yield Row("IoU, 300 random masks, classes absent too", "largest difference", max(differences), 1e-6)
 
 
@@ -232,7 +232,7 @@ def preprocessing(official: Official) -> Iterator[Row]:
         for number in range(5):
             data_HWC = ((rng.normal(size=(32, 48, CHANNELS)) + shifts) * scales).astype(np.float32)
             labels_HW = rng.integers(0, 3, (32, 48))
-            snapshot.write(root / "train" / f"data-2000-01-0{number + 1}-01-1.h5", data_HWC, labels_HW)
+            snapshot.write_snapshot(root / "train" / f"data-2000-01-0{number + 1}-01-1.h5", data_HWC, labels_HW)
         yield from statistics(official, root)
         yield from samples(official, root)
 
@@ -248,7 +248,7 @@ def statistics(official: Official, root: Path) -> Iterator[Row]:
     with h5py.File(root / stats.NAME) as file:
         theirs = {key: file[f"climate/{key}"][()] for key in ("count", "mean", "sqmean", "minval", "maxval")}
     (root / stats.NAME).unlink()
-    ours = summarize.summarize(root, alone())
+    ours = summarize.summarize_folder(root, alone())
     exact = [abs(ours.count - theirs["count"])]
     exact += [float(np.abs(getattr(ours, key) - theirs[key]).max()) for key in ("minval", "maxval")]
     yield Row("stats.h5: count, minval, maxval", "largest difference", max(exact), 0)

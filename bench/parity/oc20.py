@@ -36,7 +36,7 @@ from common.training.convert_command import renamed
 from oc20 import model
 from oc20.convert_checkpoint import RULES
 from oc20.data import records, reference_edges
-from oc20.graphs import Frame, collate, count_triplets, neighbours
+from oc20.graphs import Frame, build_graph, count_triplets, find_neighbours
 from oc20.train import Oc20
 from parity import child, geometric
 from parity.rows import MissingError, Row, largest_relative, relative, spread_ratios
@@ -128,7 +128,7 @@ def frames() -> list[Frame]:
     for number in range(len(SLABS)):
         atoms = atoms_of(number)
         pos, cell = atoms.positions.astype(np.float32), atoms.cell.array.astype(np.float32)
-        edges, offsets = neighbours(pos, cell)
+        edges, offsets = find_neighbours(pos, cell)
         fixed = np.zeros(len(atoms), bool)
         fixed[atoms.constraints[0].index] = True
         frame = Frame(
@@ -150,7 +150,7 @@ def frames() -> list[Frame]:
 
 def batch_of(official: Official, some: list[Frame], dtype: torch.dtype) -> Any:
     """Return the official batch of frames: our records, unpickled by torch-geometric's own class."""
-    data = [pickle.loads(records.encode(frame)) for frame in some]  # our own bytes
+    data = [pickle.loads(records.encode_frame(frame)) for frame in some]  # our own bytes
     batch = official.batch.from_data_list(data)
     batch.neighbors = torch.tensor([len(frame.edges) for frame in some])
     for key in ("pos", "cell", "force"):
@@ -161,7 +161,7 @@ def batch_of(official: Official, some: list[Frame], dtype: torch.dtype) -> Any:
 def networks(official: Official) -> Iterator[Row]:
     """Yield the rows about the network."""
     torch.manual_seed(0)
-    theirs, ours = official.model(), model.build(model.ModelConfig(), seed=0)
+    theirs, ours = official.model(), model.build_model(model.ModelConfig(), seed=0)
     counts = [sum(weights.numel() for weights in network.parameters()) for network in (ours, theirs)]
     yield Row(f"parameters, {counts[1]:,}", "number", abs(counts[0] - counts[1]), 0)
     names, own = our_names(ours), dict(ours.named_parameters())
@@ -192,7 +192,7 @@ def outputs(official: Official, ours: nn.Module, theirs: nn.Module, some: list[F
     """Yield energies, forces, loss, gradients of the weights, and the quality."""
     dtype = next(ours.parameters()).dtype
     what = str(dtype).removeprefix("torch.")
-    batch, graph = batch_of(official, some, dtype), collate(some)
+    batch, graph = batch_of(official, some, dtype), build_graph(some)
     graph = replace(graph, vectors=vectors(some).to(dtype), forces=graph.forces.to(dtype))
     energy, forces = ours(graph)
     their_energy, their_forces = theirs(batch)
@@ -276,9 +276,9 @@ def data(official: Official) -> Iterator[Row]:
     """Yield the row about records that torch-geometric's own class pickles, with each protocol."""
     some, unlike = frames(), 0
     for frame in some:
-        theirs = pickle.loads(records.encode(frame))  # our own bytes
+        theirs = pickle.loads(records.encode_frame(frame))  # our own bytes
         for protocol in (2, 3, 4, 5):
-            found = records.decode(pickle.dumps(theirs, protocol))
+            found = records.decode_frame(pickle.dumps(theirs, protocol))
             unlike += not all(
                 np.array_equal(getattr(found, key), getattr(frame, key)) for key in ("pos", "edges", "offsets", "force")
             )
@@ -299,10 +299,10 @@ def graphs(official: Official, environment: Path) -> Iterator[Row]:
         found = maker.convert(atoms)
         theirs = torch.cat([found.edge_index.T, found.cell_offsets], 1).numpy().astype(int)
         pos, cell = atoms.positions, np.asarray(atoms.cell.array)
-        alike.append(unlike(reference_edges.neighbours(pos, cell), theirs, pos, cell))
+        alike.append(unlike(reference_edges.find_neighbours(pos, cell), theirs, pos, cell))
         with child.replaced(reference_edges, _places=lambda pos, cell: np.dot(np.dot(pos, np.linalg.inv(cell)), cell)):
-            here += unlike(reference_edges.neighbours(pos, cell), theirs, pos, cell)
-        more += len(neighbours(pos, cell)[0]) - len(theirs)
+            here += unlike(reference_edges.find_neighbours(pos, cell), theirs, pos, cell)
+        more += len(find_neighbours(pos, cell)[0]) - len(theirs)
     what = f"edges of {len(alike)} frames, `--edges reference`"
     yield Row(f"{what} with this processor's products", "number of others", here, 0)
     yield Row(f"{what}, {sum(map(bool, alike))} frames with others", "number of others", sum(alike), None)

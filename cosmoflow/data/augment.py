@@ -18,7 +18,7 @@ SYMMETRIES: Final = tuple(product(permutations((0, 1, 2)), product((False, True)
 """The 48 symmetries of a cube: the order of its axes, and for each axis whether it is reversed."""
 
 
-def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
+def augment_batch(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
     """Return each sample under a random symmetry of the cube; with `roll_step` also shifted periodically on each axis.
 
     x: (B, N, N, N, C), any device, not modified. seeds: uint64 (B,), the only source of randomness.
@@ -31,7 +31,7 @@ def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
     changed = torch.empty_like(x)
     for source, target, seed in zip(x, changed, seeds.tolist(), strict=True):
         second, third, last = (seed >> shift & 0xFFFF for shift in (16, 32, 48))
-        order, reversals = symmetry(seed)
+        order, reversals = choose_symmetry(seed)
         source = source.permute(*order, 3).flip([axis for axis in range(3) if reversals[axis]])
         if roll_step:
             shifts = [(number * (side // roll_step) >> 16) * roll_step for number in (second, third, last)]
@@ -40,12 +40,12 @@ def augment(x: Tensor, seeds: np.ndarray, roll_step: int = 0) -> Tensor:
     return changed
 
 
-def turned(y: Tensor, seeds: np.ndarray) -> Tensor:
-    """Return labels of which all but the first are a vector along the axes, as `augment` turns their samples.
+def turn_labels(y: Tensor, seeds: np.ndarray) -> Tensor:
+    """Return the labels turned as `augment_batch` turns their samples: all but the first are a vector along the axes.
 
     y: (B, 4), any device, not modified.
     """
-    drawn = [symmetry(seed) for seed in seeds.tolist()]
+    drawn = [choose_symmetry(seed) for seed in seeds.tolist()]
     order = torch.tensor([order for order, _ in drawn]).reshape(-1, 3).to(y.device)
     sign = torch.tensor([[-1.0 if reverse else 1.0 for reverse in reversals] for _, reversals in drawn])
     return torch.cat((y[:, :1], y[:, 1:].gather(1, order) * sign.reshape(-1, 3).to(y.device)), 1)
@@ -53,17 +53,17 @@ def turned(y: Tensor, seeds: np.ndarray) -> Tensor:
 
 def augment_by_symmetries(x: Tensor, y: Tensor, seeds: np.ndarray, config: DataConfig) -> tuple[Tensor, Tensor]:
     """Return samples under symmetries of the cube, with the labels of a universe without direction."""
-    return augment(x, seeds, config.roll_step), y
+    return augment_batch(x, seeds, config.roll_step), y
 
 
 def augment_by_vector_symmetries(x: Tensor, y: Tensor, seeds: np.ndarray, config: DataConfig) -> tuple[Tensor, Tensor]:
     """Return samples under symmetries of the cube, with labels that are a vector and turn with it."""
-    return augment(x, seeds, config.roll_step), turned(y, seeds)
+    return augment_batch(x, seeds, config.roll_step), turn_labels(y, seeds)
 
 
 AUGMENTATIONS: Final = {"symmetries": augment_by_symmetries, "vector_symmetries": augment_by_vector_symmetries}
 
 
-def symmetry(seed: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+def choose_symmetry(seed: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """Return the symmetry that the lowest 16 bits of a seed choose."""
     return SYMMETRIES[(seed & 0xFFFF) * len(SYMMETRIES) >> 16]

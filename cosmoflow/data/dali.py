@@ -23,23 +23,27 @@ from nvidia.dali import fn, types
 from nvidia.dali import tfrecord as features
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
     """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end.
 
     DatasetError for records that DALI cannot read: gzipped ones and those of another size than the first.
     """
     with tempfile.TemporaryDirectory(prefix="cosmoflow-dali-") as scratch:
-        read = _npy if dataset.config.format == "npy" else partial(_tfrecord, scratch=Path(scratch))
+        read = (
+            _build_npy_nodes
+            if dataset.config.format == "npy"
+            else partial(_build_tfrecord_nodes, scratch=Path(scratch))
+        )
         yield from dali_batches(dataset, indices, device, partial(read, dataset))
 
 
-def _npy(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
+def _build_npy_nodes(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
     files = zip(*(map(str, map(Path.absolute, dataset.paths(index))) for index in order), strict=True)
     x, y = (fn.readers.numpy(files=list(paths)) for paths in files)
     return x, y
 
 
-def _tfrecord(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, Any]:
+def _build_tfrecord_nodes(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, Any]:
     """Return the nodes of voxels and labels; the first record is also read here, so that damage has a clear error."""
     paths = [path for index in order for path in dataset.paths(index)]
     with paths[0].open("rb") as file:
@@ -50,8 +54,10 @@ def _tfrecord(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, 
     dataset.read(int(order[0]))
     size = paths[0].stat().st_size
     for path in set(paths):
-        if (found := path.stat().st_size) != size:
-            raise DatasetError(f"{path}: {found} bytes, but {paths[0].name} has {size}; DALI needs records of one size")
+        if (actual_size := path.stat().st_size) != size:
+            raise DatasetError(
+                f"{path}: {actual_size} bytes, but {paths[0].name} has {size}; DALI needs records of one size"
+            )
     index_file = scratch / "index"  # one for all files: offset and size of the only record are the same
     index_file.write_text(f"0 {size}\n")
     read = fn.readers.tfrecord(

@@ -30,17 +30,17 @@ class Dataset(Split):
     def __init__(
         self, folder: Path, config: DataConfig, samples: int | None = None, block: Block | None = None
     ) -> None:
-        super().__init__(folder, _find(folder, config.format), samples, config)
+        super().__init__(folder, _find_samples(folder, config.format), samples, config)
         self.block = block
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is read of a sample."""
+        """The shape of the part of a sample that this rank reads."""
         return self.block.sides if self.block else self.config.sample_shape
 
     @property
     def body(self) -> narrow.Body:
-        """The narrow form of what is read of a sample."""
+        """The narrow form of the part of a sample that this rank reads."""
         return narrow.Body(self.config.sample_shape, self.block)
 
     def files_of(self, index: int) -> tuple[str, ...]:
@@ -79,27 +79,27 @@ class Dataset(Split):
             narrow.read_sample(path, Sample(x, y), self.config.verify_crc, self.block)
 
 
-def _find(folder: Path, format: str) -> list[str]:
+def _find_samples(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples, which are those of their files without the endings."""
-    found_there = list_folder(
+    listing = list_folder(
         folder,
         "data.data_dir must contain train/ and validation/; `python -m cosmoflow.fetch` downloads "
         "the published data (docs/guide/data.md), `python -m cosmoflow.synthesize` generates some",
     )
-    files = found_there.names
+    files = listing.names
     names = {
         kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
     }
-    there = [f"{len(found):,} samples as {kind}" for kind, found in names.items() if found]
+    there = [f"{len(samples):,} samples as {kind}" for kind, samples in names.items() if samples]
     if len(there) > 1:
         raise DatasetError(f"{folder} has {' and '.join(there)}: keep one format per folder")
     if not names[format]:
-        found = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
-        raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {found}")
+        content = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
+        raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {content}")
     wanted = {name + ending for name in names[format] for ending in ENDINGS[format]}
     if missing := wanted - files:
         raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
-    found_there.expect_known(wanted)
+    listing.expect_known(wanted)
     return sorted(names[format])
 
 

@@ -68,18 +68,18 @@ class Body:
         return 4 * -(-prod(self.shape) // (4 * COUNTS_PER_ENTRY))
 
     @property
-    def listed(self) -> int:
+    def list_size(self) -> int:
         """The bytes of the list."""
         return 6 * self.entries
 
     @property
     def nbytes(self) -> int:
         """The size of a body."""
-        return self.listed + 8 * -(-self.counts // 8)
+        return self.list_size + 8 * -(-self.counts // 8)
 
-    def parts(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def split_parts(self, body: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return views of index, value and counts (all in one dimension) in the bytes of a body."""
-        index, value, counts = np.split(body, (4 * self.entries, self.listed))
+        index, value, counts = np.split(body, (4 * self.entries, self.list_size))
         return index.view("<i4"), value.view("<i2"), counts[: self.counts]
 
 
@@ -91,7 +91,7 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block
     parts = Body(block.shape if block else into.x.shape, block)
     body: np.ndarray = np.empty(parts.nbytes, np.uint8)
     read_body(path, body, into.y, parts, verify_crc)
-    index, value, counts = parts.parts(body)
+    index, value, counts = parts.split_parts(body)
     x = np.frombuffer(into.x, into.x.dtype)
     x[:] = counts
     x[index] = value
@@ -107,29 +107,29 @@ def read_body(path: Path, body: np.ndarray, y: np.ndarray, parts: Body, verify_c
     """
     whole, block = Body(parts.shape), parts.block
     with open(open_regular(path), "rb", buffering=0) as file:
-        crc, labels = _header(path, file.read(HEADER_BYTES), whole.shape)
+        crc, labels = _check_header(path, file.read(HEADER_BYTES), whole.shape)
         size, expected = os.fstat(file.fileno()).st_size, HEADER_BYTES + whole.nbytes
         if size != expected:
             raise RecordError(f"{path}: {size} bytes; expected {expected}; {AGAIN}")
         read = body
         if block is not None:
-            read = np.empty(whole.nbytes if verify_crc else whole.listed, np.uint8)
-        _fill(file, read.data, path)
+            read = np.empty(whole.nbytes if verify_crc else whole.list_size, np.uint8)
+        _read_into(file, read.data, path)
         if verify_crc and crc32c(read.data) != crc:
             raise RecordError(f"{path}: the CRC of the body is wrong: bytes of the file have changed; {AGAIN}")
-        index, value, counts = whole.parts(read)
+        index, value, counts = whole.split_parts(read)
         if index[0] < 0 or index[-1] >= whole.counts or np.any(index[1:] < index[:-1]):
             raise RecordError(f"{path}: the list of large counts is damaged: its places do not ascend; {AGAIN}")
         if block is not None:
-            *_, own = parts.parts(body)
+            *_, own = parts.split_parts(body)
             for first, target in block.split_runs(own):
                 if verify_crc:
                     target[:] = counts[first : first + len(target)]
                 else:
-                    file.seek(HEADER_BYTES + whole.listed + first)
-                    _fill(file, target.data, path)
-            body[whole.listed + len(own) :] = 0
-            _cut_list(index, value, block, parts.parts(body))
+                    file.seek(HEADER_BYTES + whole.list_size + first)
+                    _read_into(file, target.data, path)
+            body[whole.list_size + len(own) :] = 0
+            _cut_list(index, value, block, parts.split_parts(body))
     y[:] = labels
 
 
@@ -139,14 +139,14 @@ def _cut_list(index: np.ndarray, value: np.ndarray, block: Block, own: tuple[np.
     d, h, *rest = np.array(np.unravel_index(index, block.shape))
     inside = (block.d[0] <= d) & (d < block.d[1]) & (block.h[0] <= h) & (h < block.h[1])
     places = np.array([d - block.d[0], h - block.h[0], *rest])[:, inside]
-    found = np.ravel_multi_index(tuple(places), block.sides)
+    positions = np.ravel_multi_index(tuple(places), block.sides)
     count = int(inside.sum())
-    own_index[:count], own_value[:count] = found, value[inside]
+    own_index[:count], own_value[:count] = positions, value[inside]
     own_index[count:] = own_index[count - 1] if count else 0
     own_value[count:] = own_value[count - 1] if count else own_counts[0]
 
 
-def _fill(file: Any, view: memoryview, path: Path) -> None:
+def _read_into(file: Any, view: memoryview, path: Path) -> None:
     """Read the next bytes of a file that has them."""
     filled = 0
     while filled < len(view):
@@ -155,20 +155,20 @@ def _fill(file: Any, view: memoryview, path: Path) -> None:
         filled += count
 
 
-def _header(path: Path, header: bytes, shape: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:
+def _check_header(path: Path, header: bytes, shape: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:
     """Return the CRC of the body and the labels; RecordError unless the header is right."""
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         raise RecordError(f"{path}: not a narrow sample (data.format=narrow); {AGAIN}")
     crc_body, crc = CRCS.unpack_from(header, HEADER.size)
     if crc != crc32c(header[: HEADER.size + 4]) or any(header[HEADER.size + CRCS.size :]):
         raise RecordError(f"{path}: the CRC of the header is wrong: bytes of the file have changed; {AGAIN}")
-    _, version, *found, l0, l1, l2, l3 = HEADER.unpack_from(header)
+    _, version, *stated_shape, l0, l1, l2, l3 = HEADER.unpack_from(header)
     if version != VERSION:
         raise RecordError(
             f"{path}: version {version} of the narrow format; this suite reads version {VERSION}: make the file again"
         )
-    if tuple(found) != tuple(shape):
-        there, wanted = (" × ".join(map(str, sides)) for sides in (found, shape))
+    if tuple(stated_shape) != tuple(shape):
+        there, wanted = (" × ".join(map(str, sides)) for sides in (stated_shape, shape))
         raise RecordError(f"{path}: a sample of {there}; data.sample_shape is {wanted}: set it to that of the files")
     return crc_body, (l0, l1, l2, l3)
 
@@ -200,7 +200,7 @@ def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:
             f"{parts.entries:,} of them: use --format tfrecord"
         )
     body: np.ndarray = np.zeros(parts.nbytes, np.uint8)
-    index, value, counts = parts.parts(body)
+    index, value, counts = parts.split_parts(body)
     counts[:] = flat  # modulo 256
     counts[large] = LISTED
     index[:] = np.pad(large if len(large) else [0], (0, parts.entries - max(1, len(large))), mode="edge")

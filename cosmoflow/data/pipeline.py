@@ -15,7 +15,7 @@ from cosmoflow.data.dataset import Dataset
 from cosmoflow.data.narrow import Body
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch for each array of indices, read ahead by threads; close it if it is not exhausted.
 
     x: int16 (B, D, H, W, C). y: float32 (B, 4). An error of a file is raised when its batch is due: see `Dataset.read`.
@@ -23,19 +23,19 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
     if dataset.config.pipeline == "dali":
         from cosmoflow.data import dali  # an optional package, and it takes a second to import
 
-        return time_batches(dali.batches(dataset, indices, device), TensorBatch)
+        return time_batches(dali.load_batches(dataset, indices, device), TensorBatch)
     read = read_batches(dataset, indices, device)
-    return _widened(read, dataset.body) if dataset.config.format == "narrow" else read
+    return _widen_batches(read, dataset.body) if dataset.config.format == "narrow" else read
 
 
-def _widened(narrow: Generator[TensorBatch], body: Body) -> Generator[TensorBatch]:
+def _widen_batches(narrow: Generator[TensorBatch], body: Body) -> Generator[TensorBatch]:
     """Yield the batches with int16 counts; on a CPU the readers have made them."""
     with closing(narrow) as read:
         for batch in read:
-            yield replace(batch, x=widened(batch.x, body)) if batch.x.dtype == torch.uint8 else batch
+            yield replace(batch, x=widen_counts(batch.x, body)) if batch.x.dtype == torch.uint8 else batch
 
 
-def widened(bodies: Tensor, body: Body) -> Tensor:
+def widen_counts(bodies: Tensor, body: Body) -> Tensor:
     """Return the counts, int16 (B, D, H, W, C), in the bodies of narrow samples, uint8 (B, n), on the same device.
 
     Two passes, and the shapes do not depend on the data.

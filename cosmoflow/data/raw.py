@@ -47,7 +47,7 @@ class RawUniverse:
     grid: int
     counts: Any  # h5py.Dataset
 
-    def slabs(self, thickness: int) -> Iterator[np.ndarray]:
+    def read_slabs(self, thickness: int) -> Iterator[np.ndarray]:
         """Yield the counts in slabs along the first axis: int16 (thickness, grid, grid, 4).
 
         UniverseError for damaged chunks, and for negative counts, which an overflow of int16 leaves.
@@ -75,28 +75,28 @@ def open_universe(path: Path) -> Iterator[RawUniverse]:
     except HDF5_ERRORS as error:
         raise UniverseError(f"{path}: not a readable HDF5 file ({error}); fetch it again") from error
     with file:
-        counts = _dataset(file, "full", path)
+        counts = _open_dataset(file, "full", path)
         shape = counts.shape
         if len(shape) != 4 or shape[3] != CHANNELS or len(set(shape[:3])) != 1:
             raise UniverseError(f"{path}: `full` has the shape {shape} where (N, N, N, {CHANNELS}) was expected")
         if counts.dtype.kind != "i" or counts.dtype.itemsize != 2:
             raise UniverseError(f"{path}: `full` has the type {counts.dtype} where int16 was expected")
-        yield RawUniverse(path, _labels(file, path), shape[0], counts)
+        yield RawUniverse(path, _read_labels(file, path), shape[0], counts)
 
 
-def _dataset(file: Any, key: str, path: Path) -> Any:
+def _open_dataset(file: Any, key: str, path: Path) -> Any:
     try:
-        found = file.get(key)
+        item = file.get(key)
     except HDF5_ERRORS as error:
         raise UniverseError(f"{path}: `{key}` is damaged ({error}); fetch the file again") from error
-    if not isinstance(found, h5py.Dataset):
+    if not isinstance(item, h5py.Dataset):
         raise UniverseError(f"{path}: no dataset `{key}`; the file has: {', '.join(sorted(file)) or 'nothing'}")
-    return found
+    return item
 
 
-def _labels(file: Any, path: Path) -> np.ndarray:
+def _read_labels(file: Any, path: Path) -> np.ndarray:
     try:
-        labels: np.ndarray = np.asarray(_dataset(file, "unitPar", path)[()], np.float32)
+        labels: np.ndarray = np.asarray(_open_dataset(file, "unitPar", path)[()], np.float32)
     except UniverseError:
         raise
     except (*HDF5_ERRORS, TypeError) as error:

@@ -38,7 +38,7 @@ class SampleFormat:
             raise UsageError(f"{self.kind} files cannot be compressed: use --compress none")
 
     @classmethod
-    def chosen(cls, kind: str, compress: str | None) -> SampleFormat:
+    def from_options(cls, kind: str, compress: str | None) -> SampleFormat:
         """Return the format of two arguments; without `compress` ("gzip" or "none") TFRecords are compressed."""
         return cls(kind, kind == "tfrecord" if compress is None else compress == "gzip")
 
@@ -47,13 +47,13 @@ class SampleFormat:
         """The facts about the format for a manifest."""
         return {"format": self.kind, "compression": "gzip" if self.gzip else "none"}
 
-    def names(self, stem: str) -> tuple[str, ...]:
+    def file_names(self, stem: str) -> tuple[str, ...]:
         """Return the names of the files of one sample."""
         return tuple(stem + ending for ending in ENDINGS[self.kind])
 
-    def write(self, stem: Path, x: np.ndarray, y: np.ndarray) -> None:
+    def write_sample(self, stem: Path, x: np.ndarray, y: np.ndarray) -> None:
         """Write a sample; each file appears whole or not at all, and replaces an old one."""
-        first, *others = (stem.with_name(name) for name in self.names(stem.name))
+        first, *others = (stem.with_name(name) for name in self.file_names(stem.name))
         if self.kind == "tfrecord":
             tfrecord.write_sample(first, x, y, compress=self.gzip)
         elif self.kind == "narrow":
@@ -69,7 +69,7 @@ class SampleFormat:
 
     def names_of_universe(self, stem: str, blocks: int) -> tuple[str, ...]:
         """Return the names of all files of a universe that is cut into blocks³ samples."""
-        return tuple(name for i in range(blocks**3) for name in self.names(f"{stem}_{i:03d}"))
+        return tuple(name for i in range(blocks**3) for name in self.file_names(f"{stem}_{i:03d}"))
 
     def write_universe(self, stem: Path, slabs: Iterable[np.ndarray], y: np.ndarray) -> None:
         """Write all samples of a universe, numbered as published: the last axis runs fastest.
@@ -82,5 +82,5 @@ class SampleFormat:
             for start1 in range(0, slab.shape[1], n):
                 for start2 in range(0, slab.shape[2], n):
                     x = slab[:, start1 : start1 + n, start2 : start2 + n]
-                    self.write(stem.with_name(f"{stem.name}_{i:03d}"), np.ascontiguousarray(x), y)
+                    self.write_sample(stem.with_name(f"{stem.name}_{i:03d}"), np.ascontiguousarray(x), y)
                     i += 1

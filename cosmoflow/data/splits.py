@@ -32,8 +32,8 @@ class HashSplit:
 
     def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Return the sorted names of each split; UsageError if there are too few, or by chance none."""
-        order = sorted(names, key=lambda name: (self._hash(name), name))
-        low = sum(self._hash(name) < self.fraction for name in names)
+        order = sorted(names, key=lambda name: (self._hash_name(name), name))
+        low = sum(self._hash_name(name) < self.fraction for name in names)
         validation = self.validation if self.validation is not None else low
         train = self.train if self.train is not None else len(order) - validation
         if train < 0 or train + validation > len(order):
@@ -47,7 +47,7 @@ class HashSplit:
             )
         return {"train": sorted(order[len(order) - train :]), "validation": sorted(order[:validation])}
 
-    def _hash(self, name: str) -> float:
+    def _hash_name(self, name: str) -> float:
         digest = hashlib.sha256(f"{self.seed}:{name}".encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
 
@@ -68,10 +68,10 @@ class SplitFile:
         """Return the sorted names of each split; UsageError for names that are in both, or that no universe has."""
         lists = load(_Lists, self.path)
         split = {side: sorted(getattr(lists, side)) for side in SPLITS}
-        listed = split["train"] + split["validation"]
-        if twice := sorted(name for name, times in Counter(listed).items() if times > 1):
+        all_names = split["train"] + split["validation"]
+        if twice := sorted(name for name, times in Counter(all_names).items() if times > 1):
             raise UsageError(f"{self.path}: {twice[0]} is listed more than once")
-        if unknown := sorted(set(listed) - set(names)):
+        if unknown := sorted(set(all_names) - set(names)):
             example = f"; names look like {min(names)}" if names else ""
             raise UsageError(f"{self.path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
         return split

@@ -63,7 +63,7 @@ class Sample(NamedTuple):
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Sample:
-        """Room for a sample with voxels of this shape."""
+        """Allocate a sample with voxels of this shape."""
         return cls(np.empty(shape, "<i2"), np.empty(LABELS, "<f4"))
 
 
@@ -79,24 +79,24 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block
     read. Memory does not depend on the numbers in the file.
     """
     with open(open_regular(path), "rb") as file:
-        return _read(file, str(path), into, verify_crc, block)
+        return _read_record(file, str(path), into, verify_crc, block)
 
 
 def decode_sample(data: bytes, into: Sample, verify_crc: bool = False) -> Sample:
     """Fill `into` from the bytes of a file and return it; otherwise as `read_sample`."""
-    return _read(io.BytesIO(data), "record", into, verify_crc)
+    return _read_record(io.BytesIO(data), "record", into, verify_crc)
 
 
-def _read(file: BinaryIO, name: str, into: Sample, verify_crc: bool, block: Block | None = None) -> Sample:
+def _read_record(file: BinaryIO, name: str, into: Sample, verify_crc: bool, block: Block | None = None) -> Sample:
     packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)
     with igzip.open(file) if packed else file as stream:
         record = _Record(stream, name, verify_crc, block)
         record.seeks = not packed and not verify_crc
         try:
-            record.read(into)
+            record.read_sample(into)
         except GZIP_ERRORS as error:
-            raise record.damaged(f"the gzip data are damaged ({error})") from error
+            raise record.damage_error(f"the gzip data are damaged ({error})") from error
     return into
 
 
@@ -117,83 +117,85 @@ class _Record:
         self.verify_crc = verify_crc
         self.offset = 0
         self.crc = 0
-        self.found: set[bytes] = set()
+        self.keys_read: set[bytes] = set()
 
-    def error(self, text: str) -> RecordError:
+    def record_error(self, text: str) -> RecordError:
         return RecordError(f"{self.name}, byte {self.offset}: {text}")
 
-    def damaged(self, text: str) -> RecordError:
-        return self.error(f"{text}; {AGAIN}")
+    def damage_error(self, text: str) -> RecordError:
+        return self.record_error(f"{text}; {AGAIN}")
 
-    def read(self, into: Sample) -> None:
-        head = self.take(12)
+    def read_sample(self, into: Sample) -> None:
+        head = self.read_bytes(12)
         length, crc = struct.unpack("<QI", head)
-        if crc != _masked(crc32c(head[:8])):
-            raise self.damaged("not a TFRecord: the CRC of its length is wrong")
+        if crc != _mask_crc(crc32c(head[:8])):
+            raise self.damage_error("not a TFRecord: the CRC of its length is wrong")
         self.crc = 0
         end = self.offset + length
-        for field in self.fields(end):  # Example
+        for field in self.read_fields(end):  # Example
             if field == (1, _BYTES):
-                self.features(self.limit(end), into)
+                self.read_features(self.read_limit(end), into)
             else:
-                self.skip(field[1], end)
-        if missing := [key for key in ("x", "y") if key.encode() not in self.found]:
-            raise self.error(f"the record has no feature {' or '.join(map(repr, missing))}")
-        computed = _masked(self.crc)
-        if self.take(4) != struct.pack("<I", computed) and self.verify_crc:
-            raise self.damaged("the CRC of the payload is wrong: bytes of the file have changed")
+                self.skip_value(field[1], end)
+        if missing := [key for key in ("x", "y") if key.encode() not in self.keys_read]:
+            raise self.record_error(f"the record has no feature {' or '.join(map(repr, missing))}")
+        computed = _mask_crc(self.crc)
+        if self.read_bytes(4) != struct.pack("<I", computed) and self.verify_crc:
+            raise self.damage_error("the CRC of the payload is wrong: bytes of the file have changed")
         if self.file.read(1):
-            raise self.error("more data after the record; expected one record per file")
+            raise self.record_error("more data after the record; expected one record per file")
 
-    def features(self, end: int, into: Sample) -> None:
-        for field in self.fields(end):  # Features: a map, that is a list of entries
+    def read_features(self, end: int, into: Sample) -> None:
+        for field in self.read_fields(end):  # Features: a map, that is a list of entries
             if field == (1, _BYTES):
-                self.entry(self.limit(end), into)
+                self.read_entry(self.read_limit(end), into)
             else:
-                self.skip(field[1], end)
+                self.skip_value(field[1], end)
 
-    def entry(self, end: int, into: Sample) -> None:
+    def read_entry(self, end: int, into: Sample) -> None:
         key = b""
-        for field in self.fields(end):
+        for field in self.read_fields(end):
             if field == (1, _BYTES):
-                key = self.key(self.limit(end))
+                key = self.read_key(self.read_limit(end))
             elif field == (2, _BYTES) and key == b"x":
-                self.voxels(self.limit(end), into.x)
+                self.read_voxels(self.read_limit(end), into.x)
             elif field == (2, _BYTES) and key == b"y":
-                self.labels(self.limit(end), into.y)
+                self.read_labels(self.read_limit(end), into.y)
             else:
-                self.skip(field[1], end)
+                self.skip_value(field[1], end)
 
-    def key(self, end: int) -> bytes:
+    def read_key(self, end: int) -> bytes:
         if end - self.offset > _LONGEST_KEY:
             self.pass_to(end)
             return b""
-        return self.take(end - self.offset)
+        return self.read_bytes(end - self.offset)
 
-    def voxels(self, end: int, x: np.ndarray) -> None:
-        for field in self.fields(end):  # Feature
+    def read_voxels(self, end: int, x: np.ndarray) -> None:
+        for field in self.read_fields(end):  # Feature
             if field == (2, _BYTES):
-                raise self.error("'x' is a list of floats, a format of early 2020; expected int16 voxels as one string")
-            end_of_list = self.value(field, 1, end)
-            for field in self.fields(end_of_list):  # BytesList
-                end_of_string = self.value(field, 1, end_of_list)
-                if b"x" in self.found:
-                    raise self.error("'x' has a second string; expected one, the int16 voxels")
+                raise self.record_error(
+                    "'x' is a list of floats, a format of early 2020; expected int16 voxels as one string"
+                )
+            end_of_list = self.read_value_limit(field, 1, end)
+            for field in self.read_fields(end_of_list):  # BytesList
+                end_of_string = self.read_value_limit(field, 1, end_of_list)
+                if b"x" in self.keys_read:
+                    raise self.record_error("'x' has a second string; expected one, the int16 voxels")
                 sides = self.block.shape if self.block else x.shape
                 expected = prod(sides) * x.itemsize
                 if (size := end_of_string - self.offset) != expected:
                     shape = " × ".join(map(str, sides))
                     wrong = f"'x' has {size} bytes; data.sample_shape is {shape}, that is {expected} bytes"
-                    raise WrongSizeError(str(self.error(wrong)), size)
+                    raise WrongSizeError(str(self.record_error(wrong)), size)
                 self.fill_block(x, end_of_string)
-                self.found.add(b"x")
+                self.keys_read.add(b"x")
 
     def fill_block(self, x: np.ndarray, end: int) -> None:
         """Read the voxels, or those of the block, from a string up to `end`."""
         begin, values = self.offset, np.frombuffer(x, x.dtype)
         for first, part in self.block.split_runs(values) if self.block else [(0, values)]:
             self.jump_to(begin + first * x.itemsize)
-            self.fill(part.data.cast("B"))
+            self.fill_buffer(part.data.cast("B"))
         self.jump_to(end)
 
     def jump_to(self, end: int) -> None:
@@ -204,82 +206,86 @@ class _Record:
         else:
             self.pass_to(end)
 
-    def labels(self, end: int, y: np.ndarray) -> None:
+    def read_labels(self, end: int, y: np.ndarray) -> None:
         values = b""
-        for field in self.fields(end):  # Feature
-            end_of_list = self.value(field, 2, end)
-            for field in self.fields(end_of_list):  # FloatList: one string of all, or one by one
-                one = field == (1, _FIXED32)
-                size = 4 if one else self.value(field, 1, end_of_list) - self.offset
+        for field in self.read_fields(end):  # Feature
+            end_of_list = self.read_value_limit(field, 2, end)
+            for field in self.read_fields(end_of_list):  # FloatList: one string of all, or one by one
+                is_single = field == (1, _FIXED32)
+                size = 4 if is_single else self.read_value_limit(field, 1, end_of_list) - self.offset
                 if len(values) + size > y.nbytes:
-                    raise self.error(f"'y' has more than {LABELS} values")
-                values += self.take(size)
+                    raise self.record_error(f"'y' has more than {LABELS} values")
+                values += self.read_bytes(size)
         if len(values) != y.nbytes:
-            raise self.error(f"'y' has {len(values) // 4} values; expected {LABELS}")
+            raise self.record_error(f"'y' has {len(values) // 4} values; expected {LABELS}")
         y[:] = np.frombuffer(values, "<f4")
-        self.found.add(b"y")
+        self.keys_read.add(b"y")
 
     # What all messages consist of
 
-    def fields(self, end: int) -> Iterator[tuple[int, int]]:
+    def read_fields(self, end: int) -> Iterator[tuple[int, int]]:
         """Yield number and wire type of each field of a message; the caller reads its value before the next one."""
         while self.offset < end:
-            tag = self.varint()
+            tag = self.read_varint()
             yield tag >> 3, tag & 7
         if self.offset > end:
-            raise self.damaged("a field is longer than the message around it")
+            raise self.damage_error("a field is longer than the message around it")
 
-    def limit(self, end: int) -> int:
+    def read_limit(self, end: int) -> int:
         """Return the end of the string or message that starts here, which must not exceed `end`."""
-        length = self.varint()
+        length = self.read_varint()
         if self.offset + length > end:
-            raise self.damaged(f"a field of {length} bytes in a message with {max(end - self.offset, 0)} left")
+            raise self.damage_error(f"a field of {length} bytes in a message with {max(end - self.offset, 0)} left")
         return self.offset + length
 
-    def value(self, field: tuple[int, int], number: int, end: int) -> int:
+    def read_value_limit(self, field: tuple[int, int], number: int, end: int) -> int:
         """Return the end of the string or message that starts here, which must have this field number."""
         if field != (number, _BYTES):
-            raise self.error(f"field {field[0]} of wire type {field[1]}; expected field {number} of wire type {_BYTES}")
-        return self.limit(end)
+            raise self.record_error(
+                f"field {field[0]} of wire type {field[1]}; expected field {number} of wire type {_BYTES}"
+            )
+        return self.read_limit(end)
 
-    def skip(self, wire: int, end: int) -> None:
+    def skip_value(self, wire: int, end: int) -> None:
         if wire == _VARINT:
-            self.varint()
+            self.read_varint()
         elif wire == _BYTES:
-            self.pass_to(self.limit(end))
+            self.pass_to(self.read_limit(end))
         elif wire in (_FIXED32, _FIXED64):
-            self.take(4 if wire == _FIXED32 else 8)
+            self.read_bytes(4 if wire == _FIXED32 else 8)
         else:
-            raise self.damaged(f"not a protobuf message: wire type {wire}")
+            raise self.damage_error(f"not a protobuf message: wire type {wire}")
 
     def pass_to(self, end: int) -> None:
         while self.offset < end:
-            self.take(min(end - self.offset, _PORTION))
+            self.read_bytes(min(end - self.offset, _PORTION))
 
-    def varint(self) -> int:
+    def read_varint(self) -> int:
         value = 0
         for shift in range(0, 70, 7):
-            byte = self.take(1)[0]
+            byte = self.read_bytes(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise self.damaged("not a protobuf message: a number of more than ten bytes")
+        raise self.damage_error("not a protobuf message: a number of more than ten bytes")
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         """Return the next bytes; for small sizes."""
         data = self.file.read(size)
-        self.advance(data, size)
+        self.count_bytes(data, size)
         return data
 
-    def fill(self, buffer: memoryview) -> None:
+    def fill_buffer(self, buffer: memoryview) -> None:
         """Read the next bytes into `buffer`."""
         count = self.file.readinto(buffer)  # type: ignore[attr-defined]  # typing.BinaryIO lacks it
-        self.advance(buffer[:count], len(buffer))
+        self.count_bytes(buffer[:count], len(buffer))
 
-    def advance(self, data: bytes | memoryview, size: int) -> None:
+    def count_bytes(self, data: bytes | memoryview, size: int) -> None:
         self.offset += len(data)
         if len(data) < size:
-            raise self.damaged("the file is empty" if self.offset == 0 else "the file ends in the middle of the record")
+            raise self.damage_error(
+                "the file is empty" if self.offset == 0 else "the file ends in the middle of the record"
+            )
         if self.verify_crc:
             self.crc = crc32c(data, self.crc)
 
@@ -306,22 +312,22 @@ def encode_sample(x: np.ndarray, y: np.ndarray) -> bytes:
         raise ValueError(f"x is {x.dtype} {x.shape}; expected int16 (D, H, W, C)")
     if y.dtype != np.float32 or y.shape != (LABELS,):
         raise ValueError(f"y is {y.dtype} {y.shape}; expected float32 ({LABELS},)")
-    strings = _message(1, [np.ascontiguousarray(x, "<i2").data.cast("B")])
-    floats = _message(1, [y.astype("<f4").tobytes()])
-    features = _feature(b"x", _message(1, strings)) + _feature(b"y", _message(2, floats))
-    payload = _message(1, features)
+    strings = _encode_message(1, [np.ascontiguousarray(x, "<i2").data.cast("B")])
+    floats = _encode_message(1, [y.astype("<f4").tobytes()])
+    features = _encode_feature(b"x", _encode_message(1, strings)) + _encode_feature(b"y", _encode_message(2, floats))
+    payload = _encode_message(1, features)
     crc = 0
     for part in payload:
         crc = crc32c(part, crc)
     length = struct.pack("<Q", sum(map(len, payload)))
-    return b"".join([length, struct.pack("<I", _masked(crc32c(length))), *payload, struct.pack("<I", _masked(crc))])
+    return b"".join([length, struct.pack("<I", _mask_crc(crc32c(length))), *payload, struct.pack("<I", _mask_crc(crc))])
 
 
-def _feature(key: bytes, kind: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    return _message(1, _message(1, [key]) + _message(2, kind))
+def _encode_feature(key: bytes, kind: list[bytes | memoryview]) -> list[bytes | memoryview]:
+    return _encode_message(1, _encode_message(1, [key]) + _encode_message(2, kind))
 
 
-def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
+def _encode_message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
     """Return a string or message with its field number: tag, length, contents."""
     head = bytearray([number << 3 | _BYTES])
     length = sum(map(len, parts))
@@ -332,6 +338,6 @@ def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memor
     return [bytes(head), *parts]
 
 
-def _masked(crc: int) -> int:
+def _mask_crc(crc: int) -> int:
     """Return a CRC as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

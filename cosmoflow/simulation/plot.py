@@ -41,7 +41,7 @@ def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray,
     return 2 * np.pi / length_mpc_h * wavenumbers / modes, powers / modes
 
 
-def draw(recipe: Recipe, seed: int, path: Path) -> None:
+def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     """Plot the first training universes into a file: universes in columns, redshifts in rows, spectra below.
 
     BuildError without matplotlib, or if the file cannot be written.
@@ -56,20 +56,20 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=(slices_in, spectra_in)))
     slices = upper.subplots(rows, UNIVERSES, squeeze=False)
     spectra = lower.subplots(1, UNIVERSES, sharey=True, squeeze=False)[0]
-    made = [recipe.simulate(seed, 0, i) for i in range(UNIVERSES)]
-    brightest = max(float(np.log1p(counts[:, :, len(counts) // 2]).max()) for counts, _ in made)
-    for column, (counts, labels) in enumerate(made):
+    universes = [recipe.simulate_universe(seed, 0, i) for i in range(UNIVERSES)]
+    brightest = max(float(np.log1p(counts[:, :, len(counts) // 2]).max()) for counts, _ in universes)
+    for column, (counts, labels) in enumerate(universes):
         prior = PRIORS[recipe.prior]
         parameters = prior.parameters(labels)
         length_mpc_h = recipe.box.length(parameters["h_0"])
         for row, z in enumerate(REDSHIFTS):
-            image = _slice(slices[row, column], counts[..., row], length_mpc_h, brightest)
+            image = _draw_slice(slices[row, column], counts[..., row], length_mpc_h, brightest)
             slices[row, column].tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
             if column == 0:
                 slices[row, column].set_ylabel(f"z = {z:g}\ny in Mpc/h")
         slices[-1, column].set_xlabel("x in Mpc/h")
-        slices[0, column].set_title(_title({name: parameters[name] for name in prior.ranges}), fontsize=9)
-        _spectra(spectra[column], counts, parameters, length_mpc_h)
+        slices[0, column].set_title(_format_title({name: parameters[name] for name in prior.ranges}), fontsize=9)
+        _draw_spectra(spectra[column], counts, parameters, length_mpc_h)
     upper.colorbar(
         image, ax=slices, location="bottom", shrink=0.6, aspect=40, pad=0.01, label="log(1 + particles per voxel)"
     )
@@ -83,7 +83,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
-def _title(labels: dict[str, float]) -> str:
+def _format_title(labels: dict[str, float]) -> str:
     """Return the labels of a universe in two lines."""
     first, *others = (NAMES[name].format(value) for name, value in labels.items() if name in NAMES)
     drift = [f"{value:.1f}" for name, value in labels.items() if name not in NAMES]
@@ -91,13 +91,13 @@ def _title(labels: dict[str, float]) -> str:
     return "   ".join((first, *others[:1])) + "\n" + second
 
 
-def _slice(axes: Any, counts: np.ndarray, length_mpc_h: float, brightest: float) -> Any:
+def _draw_slice(axes: Any, counts: np.ndarray, length_mpc_h: float, brightest: float) -> Any:
     extent = (0, length_mpc_h, 0, length_mpc_h)
     picture = np.log1p(counts[:, :, len(counts) // 2]).T
     return axes.imshow(picture, origin="lower", extent=extent, cmap="magma", vmin=0, vmax=brightest)
 
 
-def _spectra(axes: Any, counts: np.ndarray, parameters: dict[str, float], length_mpc_h: float) -> None:
+def _draw_spectra(axes: Any, counts: np.ndarray, parameters: dict[str, float], length_mpc_h: float) -> None:
     from matplotlib.ticker import LogLocator
 
     omega_m, sigma_8, n_s, h_0, *_ = parameters.values()

@@ -38,7 +38,7 @@ class Recipe:
         """The box of a universe."""
         return Box(self.grid * self.subvolumes, self.particles, self.length_mpc_h)
 
-    def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+    def simulate_universe(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the counts, int16 (N, N, N, 4), and labels, float32 (4,), of universe i of a split."""
         rng = np.random.default_rng([seed, split, i])
         labels = universe.draw_labels(rng, 1)[0]

@@ -19,7 +19,7 @@ NORTHWARD: Final = frozenset(i for i, channel in enumerate(CHANNELS) if channel.
 """Channels whose sign distinguishes north from south."""
 
 
-def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence[int]) -> tuple[Tensor, Tensor]:
+def augment_batch(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return each snapshot with its labels, rolled around the planet and, with even odds, mirrored at the equator.
 
     x_BHWC: values as in the files, not normalised; any device, not modified. y_BHW: labels. seeds: uint64 (B,), the
@@ -34,13 +34,13 @@ def augment(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Sequence
     turns, mirrored = send_values(np.stack(drawn).astype(np.int64), device)
     columns_BW = (torch.arange(width, device=device) - turns[:, None]) % width
     rows_BH = (torch.arange(height, device=device) - mirrored[:, None] * (height - 1)).abs()
-    place = (torch.arange(len(seeds), device=device)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])
-    moved = x_BHWC[place]
+    cells = (torch.arange(len(seeds), device=device)[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :])
+    moved = x_BHWC[cells]
     sign_B = (1 - 2 * mirrored).to(moved.dtype)
     for i, channel in enumerate(channels):  # a list of indices would be copied to the device, which waits
         if channel in NORTHWARD:
             moved[..., i] *= sign_B[:, None, None]
-    return moved, y_BHW[place]
+    return moved, y_BHW[cells]
 
 
-AUGMENTATIONS: Final = {"symmetries": augment}
+AUGMENTATIONS: Final = {"symmetries": augment_batch}

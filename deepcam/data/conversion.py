@@ -44,16 +44,16 @@ class Format(Protocol):
     def shape_HWC(self) -> tuple[int, int, int]:
         """The shape of a sample."""
 
-    def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
+    def list_items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
         """Yield the items of a split."""
 
-    def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
+    def create_files(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
         """Create what all items need; BuildError if something else is in its place."""
 
-    def make(self, item: Item, folder: Path) -> None:
+    def make_item(self, item: Item, folder: Path) -> None:
         """Make an item; BadItemError for unusable snapshots."""
 
-    def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+    def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
         """Yield the samples of a finished item; ArrayError, BadItemError or OSError if they cannot be found."""
 
 
@@ -63,20 +63,20 @@ class NpyFormat:
 
     shape_HWC: tuple[int, int, int]
 
-    def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
+    def list_items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
         for path in paths:
             name = path.stem.removeprefix(npy.DATA)
             files = tuple(f"{split}/{kind}{name}{npy.ENDING}" for kind in (npy.DATA, npy.LABEL))
             yield Item(f"{split}/{path.name}", files, path)
 
-    def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
+    def create_files(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
         pass
 
-    def make(self, item: Item, folder: Path) -> None:
-        for name, array in zip(item.files, read(item.source, self.shape_HWC), strict=True):
+    def make_item(self, item: Item, folder: Path) -> None:
+        for name, array in zip(item.files, read_arrays(item.source, self.shape_HWC), strict=True):
             write_npy(folder / name, array)
 
-    def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+    def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
         yield Stored(item.source, *(npy_array(folder / name) for name in item.files))
 
 
@@ -86,13 +86,13 @@ class SingleFileFormat:
 
     shape_HWC: tuple[int, int, int]
 
-    def items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
+    def list_items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
         for first in range(0, len(paths), BLOCK):
             block = tuple(paths[first : first + BLOCK])
             name = f"{split}.h5, rows {first} to {first + len(block) - 1},"
             yield Item(name, (f"{CHECKSUMS}/{split}-{first:06d}.txt",), (split, first, block))
 
-    def begin(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
+    def create_files(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
         recorded = {PurePosixPath(name).name.partition("-")[0] for name in Journal(folder).finished}
         for split, paths in splits.items():
             path, names = folder / f"{split}.h5", tuple(path.name for path in paths)
@@ -100,30 +100,30 @@ class SingleFileFormat:
                 raise BuildError(
                     f"{path} is missing although parts of it were written: delete {folder} and start again"
                 )
-            single_file.create(path, names, self.shape_HWC)
-            found = single_file.locate(path)
-            if found.names != names or found.data_NHWC.shape[1:] != self.shape_HWC:
+            single_file.create_file(path, names, self.shape_HWC)
+            existing = single_file.locate_arrays(path)
+            if existing.names != names or existing.data_NHWC.shape[1:] != self.shape_HWC:
                 raise BuildError(f"{path} has other samples; nothing was changed. Choose another folder")
 
-    def make(self, item: Item, folder: Path) -> None:
+    def make_item(self, item: Item, folder: Path) -> None:
         lines, errors = [], []
-        with single_file.writing(folder / f"{item.source[0]}.h5") as put:
-            for source, data, labels in self.stored(item, folder):
+        with single_file.open_writer(folder / f"{item.source[0]}.h5") as put:
+            for source, data, labels in self.read_stored(item, folder):
                 try:
-                    data_HWC, labels_HW = read(source, self.shape_HWC)
+                    data_HWC, labels_HW = read_arrays(source, self.shape_HWC)
                 except (SnapshotError, FileNotFoundError) as error:
                     errors.append(str(error))
                     continue
                 put(data, data_HWC)
                 put(labels, labels_HW)
-                lines.append(f"{_digest(data_HWC, labels_HW)}  {source.name}\n")
+                lines.append(f"{_hash_arrays(data_HWC, labels_HW)}  {source.name}\n")
         if errors:
             raise BadItemError("; ".join(errors))
         write_whole_file(folder / item.files[0], "".join(lines))
 
-    def stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+    def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
         split, first, paths = item.source
-        file = single_file.locate(folder / f"{split}.h5")
+        file = single_file.locate_arrays(folder / f"{split}.h5")
         for row, path in enumerate(paths, first):
             yield Stored(path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row))
 
@@ -134,25 +134,25 @@ FORMATS: Final[Mapping[str, Callable[[tuple[int, int, int]], Format]]] = {
 }
 
 
-def read(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `snapshot.read`."""
+def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_snapshot`."""
     data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
     labels_HW: np.ndarray = np.empty(shape_HWC[:2], np.uint8)
-    snapshot.read(path, data_HWC, labels_HW)
+    snapshot.read_snapshot(path, data_HWC, labels_HW)
     return data_HWC, labels_HW
 
 
-def compare(format: Format, folder: Path, item: Item) -> list[str]:
+def compare_item(format: Format, folder: Path, item: Item) -> list[str]:
     """Return a line for each sample of an item that differs from the snapshot from which it was made."""
     problems = []
     try:
-        for stored in format.stored(item, folder):
-            for place, expected in zip(stored[1:], read(stored.source, format.shape_HWC), strict=True):
-                found = np.empty_like(expected)
-                place.read_values(found)
-                if not np.array_equal(found.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
+        for stored in format.read_stored(item, folder):
+            for array, expected in zip(stored[1:], read_arrays(stored.source, format.shape_HWC), strict=True):
+                values = np.empty_like(expected)
+                array.read_values(values)
+                if not np.array_equal(values.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
                     problems.append(
-                        f"{place.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
+                        f"{array.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
                     )
     except (ArrayError, BadItemError, OSError) as error:
         problems.append(str(error))
@@ -166,18 +166,18 @@ def verify_singles(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     """
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
     with ThreadPoolExecutor(workers) as pool:
-        found = pool.map(lambda name: _differences(folder, PurePosixPath(name)), records)
-        bar = tqdm(found, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
+        results = pool.map(lambda name: _find_differences(folder, PurePosixPath(name)), records)
+        bar = tqdm(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
         problems = [line for lines in bar for line in lines]
     return list(dict.fromkeys(problems))  # report a missing file once
 
 
-def _differences(folder: Path, record: PurePosixPath) -> list[str]:
+def _find_differences(folder: Path, record: PurePosixPath) -> list[str]:
     split, _, first = record.stem.partition("-")
     path = folder / f"{split}.h5"
     problems = []
     try:
-        file = single_file.locate(path)
+        file = single_file.locate_arrays(path)
         for row, line in enumerate((folder / record).read_text().splitlines(), int(first)):
             expected, _, name = line.partition("  ")
             digest = hashlib.sha256()
@@ -195,7 +195,7 @@ def _how_to_fix(path: Path) -> str:
     return f"delete {path} and convert again"
 
 
-def _digest(*arrays: np.ndarray) -> str:
+def _hash_arrays(*arrays: np.ndarray) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(array.data)

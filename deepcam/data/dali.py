@@ -20,16 +20,16 @@ from deepcam.data.dataset import Dataset
 from nvidia.dali import fn, types
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
     """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end."""
     channels = dataset.config.selection
-    for x, y, step in dali_batches(dataset, indices, device, partial(_read, dataset)):
+    for x, y, step in dali_batches(dataset, indices, device, partial(_build_nodes, dataset)):
         if channels is not None:
             x = x[..., list(channels)] if len(step) else x.new_empty((0, *dataset.config.sample_shape))
         yield x, y, step
 
 
-def _read(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
+def _build_nodes(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
     dataset.read(int(order[0]))
     files = zip(*(map(str, dataset.paths(index)) for index in order), strict=True)
     direct = dataset.config.direct

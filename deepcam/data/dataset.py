@@ -46,8 +46,8 @@ class Dataset(Split):
     config: DataConfig
 
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
-        self._single = _single(folder) if config.format == SINGLE else None
-        names = list(self._single.names) if self._single else _find(folder, config.format)
+        self._single = _locate_single(folder) if config.format == SINGLE else None
+        names = list(self._single.names) if self._single else _find_samples(folder, config.format)
         super().__init__(folder, names, samples, config)
 
     def files(self) -> Iterator[tuple[str, int | None]]:
@@ -58,7 +58,7 @@ class Dataset(Split):
         """Return the names of the files of a sample, below data_dir: two in npy format."""
         if self._single:
             return (f"{self.split}.h5",)
-        return tuple(f"{self.split}/{file}" for file in _files(self.names[index], self.config.format))
+        return tuple(f"{self.split}/{file}" for file in _file_names(self.names[index], self.config.format))
 
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
         """Allocate memory for `count` samples."""
@@ -86,46 +86,46 @@ class Dataset(Split):
                 replace(self._single.labels_NHW.row_at(index), path=paths[0]), f"{name} `{single_file.LABELS}`"
             )
         elif self.config.format == "npy":
-            npy.read(paths[0], paths[1], buffer)
+            npy.read_npy(paths[0], paths[1], buffer)
         else:
             snapshot.read_into(paths[0], buffer)
 
 
-def _find(folder: Path, format: str) -> list[str]:
+def _find_samples(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples of a folder: those of their data files without the ending."""
-    found_there = list_folder(
+    listing = list_folder(
         folder,
         "data.data_dir must contain train/ and validation/; `python -m deepcam.fetch` downloads the published data "
         "(docs/guide/data.md), `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` "
         "generates data",
     )
-    files = found_there.names
+    files = listing.names
     names = {
         kind: sorted(name.removesuffix(ending) for name in files if name.startswith("data") and name.endswith(ending))
         for kind, ending in ENDINGS.items()
     }
     if not names[format]:
-        there = [f"{len(found):,} samples as {kind}: set data.format" for kind, found in names.items() if found]
-        found = there[0] if there else f"none among its {len(files)} files"
-        raise DatasetError(f"{folder}: expected samples as {format} (data*{ENDINGS[format]}), found {found}")
-    wanted = {file for name in names[format] for file in _files(name, format)}
+        there = [f"{len(samples):,} samples as {kind}: set data.format" for kind, samples in names.items() if samples]
+        content = there[0] if there else f"none among its {len(files)} files"
+        raise DatasetError(f"{folder}: expected samples as {format} (data*{ENDINGS[format]}), found {content}")
+    wanted = {file for name in names[format] for file in _file_names(name, format)}
     if missing := wanted - files:
         raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
-    found_there.expect_known(wanted)
+    listing.expect_known(wanted)
     return names[format]
 
 
-def _files(name: str, format: str) -> tuple[str, ...]:
+def _file_names(name: str, format: str) -> tuple[str, ...]:
     """Return the names of the files of a sample."""
     label = npy.LABEL + name.removeprefix(npy.DATA)
     return (f"{name}.h5",) if format == "hdf5" else (name + npy.ENDING, label + npy.ENDING)
 
 
-def _single(folder: Path) -> SingleFile:
+def _locate_single(folder: Path) -> SingleFile:
     """Return the single file beside the folder."""
     path = folder.with_name(f"{folder.name}.h5")
     try:
-        return single_file.locate(path)
+        return single_file.locate_arrays(path)
     except FileNotFoundError as error:
         raise DatasetError(
             f"{path} is missing: data.format={SINGLE} needs one file per split in data.data_dir; "
@@ -168,7 +168,7 @@ class Shuffle:
                 "of data.shuffle (one per node or rank): change one of them, or set data.shuffle=global"
             )
 
-    def order(self, seed: int, epoch: int) -> np.ndarray:
+    def draw_order(self, seed: int, epoch: int) -> np.ndarray:
         """Return the order of all samples in an epoch (from 0); with one shard it is `sampling.permutation`."""
         assignment = shard_assignment(self.samples)
         return shard_order(assignment, self.shards, self.global_batch_size, seed, epoch)

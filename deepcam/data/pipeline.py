@@ -11,7 +11,7 @@ from common.data.prefetch import TensorBatch, read_batches, time_batches
 from deepcam.data.dataset import Dataset
 
 
-def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch for each array of indices, read ahead by threads; close it if it is not exhausted.
 
     x: float32 (B, H, W, C), as in the files. y: uint8 (B, H, W). An error of a file is raised when its batch is due:
@@ -20,5 +20,5 @@ def batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.devic
     if dataset.config.pipeline == "dali":
         from deepcam.data import dali  # an optional package, and it takes a second to import
 
-        return time_batches(dali.batches(dataset, indices, device), TensorBatch)
+        return time_batches(dali.load_batches(dataset, indices, device), TensorBatch)
     return read_batches(dataset, indices, device)

@@ -40,11 +40,11 @@ class SingleFile:
     labels_NHW: StoredArray
 
 
-def locate(path: Path) -> SingleFile:
+def locate_arrays(path: Path) -> SingleFile:
     """Locate the arrays of a file; SnapshotError if it is damaged or malformed, OSError if it cannot be read."""
-    with snapshot.opened(path) as file:
-        data, labels = _array(file, DATA, 4), _array(file, LABELS, 3)
-        with snapshot.naming(f"{path}: `{NAMES}`"):
+    with snapshot.open_hdf5(path) as file:
+        data, labels = _locate_array(file, DATA, 4), _locate_array(file, LABELS, 3)
+        with snapshot.name_errors(f"{path}: `{NAMES}`"):
             names = tuple(file[NAMES].asstr()[()])
     if data.shape[:3] != labels.shape or len(names) != labels.shape[0]:
         raise SnapshotError(
@@ -54,17 +54,17 @@ def locate(path: Path) -> SingleFile:
     return SingleFile(names, data, labels)
 
 
-def _array(file: Any, key: str, axes: int) -> StoredArray:
-    found = snapshot.hdf5_array(file, key)
-    if not isinstance(found, StoredArray) or len(found.shape) != axes:
+def _locate_array(file: Any, key: str, axes: int) -> StoredArray:
+    array = snapshot.hdf5_array(file, key)
+    if not isinstance(array, StoredArray) or len(array.shape) != axes:
         raise SnapshotError(
-            f"{file.filename}: `{key}` has the shape {found.shape}; expected {axes} axes, contiguous and "
+            f"{file.filename}: `{key}` has the shape {array.shape}; expected {axes} axes, contiguous and "
             f"uncompressed; make the file again by deepcam.prepare"
         )
-    return found
+    return array
 
 
-def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None:
+def create_file(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None:
     """Create the file with empty, sparse arrays for these samples.
 
     An existing file, which another process may be creating at this moment, is left unchanged.
@@ -87,17 +87,17 @@ def create(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) -> None
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
+def open_writer(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
     """Yield a function that writes values of the right type in C order to a place in the file; sync at the end."""
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
-    def put(place: StoredArray, values: np.ndarray) -> None:
+    def write_array(array: StoredArray, values: np.ndarray) -> None:
         view, done = values.data.cast("B"), 0
         while done < len(view):
-            done += os.pwrite(file, view[done:], place.offset + done)
+            done += os.pwrite(file, view[done:], array.offset + done)
 
     try:
-        yield put
+        yield write_array
         os.fsync(file)  # some file systems report only now that they are full
     finally:
         os.close(file)

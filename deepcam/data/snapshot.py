@@ -38,12 +38,12 @@ class SnapshotError(BadItemError):
     """A file has no usable snapshot; the message names file and key, what was expected and how to fix it."""
 
 
-def find(folder: Path) -> list[str]:
+def find_snapshots(folder: Path) -> list[str]:
     """Return the sorted names of the snapshots in a folder; OSError if it cannot be listed."""
     return sorted(name for name in os.listdir(folder) if name.startswith("data") and name.endswith(".h5"))
 
 
-def write(path: Path, data_HWC: np.ndarray, labels_HW: np.ndarray) -> None:
+def write_snapshot(path: Path, data_HWC: np.ndarray, labels_HW: np.ndarray) -> None:
     """Write a snapshot in the published layout, contiguous, whole or not at all."""
     with whole_file(path) as part, h5py.File(part, "w") as file:
         file.create_dataset(DATA, data=data_HWC, dtype="<f4")
@@ -64,33 +64,33 @@ class SnapshotBuffer:
     channels: Sequence[int] | None = None
     direct: bool = False
 
-    def take_data(self, found: Any, name: str) -> None:
+    def take_data(self, array: Any, name: str) -> None:
         """Read a StoredArray or an h5py.Dataset into `data_HWC`; `name` is for errors."""
         height, width, channels = self.data_HWC.shape
-        if self.channels is not None and len(found.shape) == 3:
-            channels = max(found.shape[2], 1 + max(self.channels))
-        if found.shape != (height, width, channels):
-            raise _wrong_shape(name, found.shape, (height, width, channels))
-        if found.dtype != np.dtype("<f4"):
-            raise SnapshotError(f"{name} has the type {found.dtype} where float32 was expected; write it again")
-        with naming(name):
-            if self.channels is None and isinstance(found, StoredArray):
-                found.read_values(self.data_HWC, self.direct)
+        if self.channels is not None and len(array.shape) == 3:
+            channels = max(array.shape[2], 1 + max(self.channels))
+        if array.shape != (height, width, channels):
+            raise _wrong_shape(name, array.shape, (height, width, channels))
+        if array.dtype != np.dtype("<f4"):
+            raise SnapshotError(f"{name} has the type {array.dtype} where float32 was expected; write it again")
+        with name_errors(name):
+            if self.channels is None and isinstance(array, StoredArray):
+                array.read_values(self.data_HWC, self.direct)
                 return
-            for rows, block in _blocks(found, self.direct):
+            for rows, block in _map_blocks(array, self.direct):
                 if self.channels is None:
                     self.data_HWC[rows] = block
                 else:  # with mode="raise" take fills a copy first
                     np.take(block, self.channels, axis=-1, out=self.data_HWC[rows], mode="clip")
 
-    def take_labels(self, found: Any, name: str) -> None:
+    def take_labels(self, array: Any, name: str) -> None:
         """Read a StoredArray or an h5py.Dataset of class numbers into `labels_HW`."""
-        if found.shape != self.labels_HW.shape:
-            raise _wrong_shape(name, found.shape, self.labels_HW.shape)
-        if found.dtype.kind not in "biuf":
-            raise SnapshotError(f"{name} has the type {found.dtype} where numbers were expected; write it again")
-        with naming(name):
-            for rows, block in _blocks(found, self.direct):
+        if array.shape != self.labels_HW.shape:
+            raise _wrong_shape(name, array.shape, self.labels_HW.shape)
+        if array.dtype.kind not in "biuf":
+            raise SnapshotError(f"{name} has the type {array.dtype} where numbers were expected; write it again")
+        with name_errors(name):
+            for rows, block in _map_blocks(array, self.direct):
                 labels = self.labels_HW[rows]
                 with np.errstate(invalid="ignore"):  # of NaN, which is found below
                     labels[...] = block
@@ -102,7 +102,7 @@ class SnapshotBuffer:
                     )
 
 
-def read(
+def read_snapshot(
     path: Path,
     data_HWC: np.ndarray,
     labels_HW: np.ndarray,
@@ -118,14 +118,14 @@ def read(
 
 
 def read_into(path: Path, buffer: SnapshotBuffer) -> None:
-    """Read the snapshot of a file into `buffer`; errors as in `read`."""
-    with opened(path) as file:
+    """Read the snapshot of a file into `buffer`; errors as in `read_snapshot`."""
+    with open_hdf5(path) as file:
         buffer.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
         buffer.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_hdf5(path: Path) -> Iterator[Any]:
     """Open an HDF5 file, and close it at the end of the `with`; SnapshotError if it is not one, OSError for no file."""
     check_regular(path)
     try:
@@ -146,31 +146,31 @@ def hdf5_array(file: Any, key: str) -> Any:
     SnapshotError if the file has no dataset of this name.
     """
     name = f"{file.filename}: `{key}`"
-    with naming(name):
-        found = file.get(key)
-        if not isinstance(found, h5py.Dataset):
+    with name_errors(name):
+        dataset = file.get(key)
+        if not isinstance(dataset, h5py.Dataset):
             there: list[str] = []
             file.visit(there.append)
             raise SnapshotError(f"{name} is missing; the file has: {', '.join(map(str, there)) or 'nothing'}")
-        plan = found.id.get_create_plist()
-        if plan.get_external_count() or (offset := found.id.get_offset()) is None:
-            return found  # in chunks, compressed, in another file, or never written
-        return StoredArray(Path(file.filename), offset, found.shape, found.dtype)
+        plan = dataset.id.get_create_plist()
+        if plan.get_external_count() or (offset := dataset.id.get_offset()) is None:
+            return dataset  # in chunks, compressed, in another file, or never written
+        return StoredArray(Path(file.filename), offset, dataset.shape, dataset.dtype)
 
 
-def _blocks(found: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
-    return found.read_blocks(direct) if isinstance(found, StoredArray) else iter([(slice(None), found[()])])
+def _map_blocks(array: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:
+    return array.read_blocks(direct) if isinstance(array, StoredArray) else iter([(slice(None), array[()])])
 
 
-def _wrong_shape(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:
+def _wrong_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> SnapshotError:
     return SnapshotError(
-        f"{name} has the shape {found} where {expected} was expected: set data.height, data.width and data.channels "
+        f"{name} has the shape {shape} where {expected} was expected: set data.height, data.width and data.channels "
         "to match the files"
     )
 
 
 @contextmanager
-def naming(name: str) -> Iterator[None]:
+def name_errors(name: str) -> Iterator[None]:
     """Turn errors about content into a SnapshotError that names file and key; system errors pass unchanged."""
     try:
         yield

@@ -51,7 +51,7 @@ class Range:
 VECTORS: Final = tuple(field.name for field in fields(Stats) if field.name != "count")
 
 
-def write(path: Path, stats: Stats) -> None:
+def write_stats(path: Path, stats: Stats) -> None:
     """Write the statistics, whole or not at all."""
     with whole_file(path) as part, h5py.File(part, "w") as file:
         file[f"{GROUP}/count"] = stats.count
@@ -60,20 +60,20 @@ def write(path: Path, stats: Stats) -> None:
             file[f"{GROUP}/{name}"] = np.asarray(getattr(stats, name), kind)
 
 
-def read(path: Path) -> Stats:
+def read_stats(path: Path) -> Stats:
     """Return the statistics of a file, in any numeric type.
 
     StatsError if it is missing or damaged, or if a channel has an empty range.
     """
-    return Stats(**_read(path, tuple(field.name for field in fields(Stats))))
+    return Stats(**_read_fields(path, tuple(field.name for field in fields(Stats))))
 
 
 def read_range(path: Path) -> Range:
-    """Return the range of each channel, of a file that may have nothing else; StatsError as in `read`."""
-    return Range(**_read(path, tuple(field.name for field in fields(Range))))
+    """Return the range of each channel, of a file that may have nothing else; StatsError as in `read_stats`."""
+    return Range(**_read_fields(path, tuple(field.name for field in fields(Range))))
 
 
-def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
+def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return some statistics of a file, minval and maxval among them."""
     if not path.exists():
         raise StatsError(
@@ -82,28 +82,32 @@ def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
     check_regular(path)
     try:
         with h5py.File(path, "r", locking=False) as file:
-            found = {name: _numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names}
+            values = {
+                name: _read_numbers(file, path, name, () if name == "count" else (len(CHANNELS),)) for name in names
+            }
     except HDF5_ERRORS as error:
         if isinstance(error, StatsError):
             raise
         raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
-    for channel, low, high in zip(CHANNELS, found["minval"], found["maxval"], strict=True):
+    for channel, low, high in zip(CHANNELS, values["minval"], values["maxval"], strict=True):
         if not low < high:  # NaN compares false
             raise StatsError(
                 f"{path}: {channel.name} has minval {low:g} and maxval {high:g}; expected minval < maxval; "
                 + _how_to_fix(path)
             )
-    return found | {"count": int(found["count"])} if "count" in found else found
+    return values | {"count": int(values["count"])} if "count" in values else values
 
 
-def _numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:
+def _read_numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:
     key = f"{GROUP}/{name}"
-    found = file.get(key)
-    if not isinstance(found, h5py.Dataset):
+    dataset = file.get(key)
+    if not isinstance(dataset, h5py.Dataset):
         raise StatsError(f"{path}: `{key}` is missing; {_how_to_fix(path)}")
-    values = np.asarray(found[()], np.float64)
+    values = np.asarray(dataset[()], np.float64)
     if values.size != np.prod(shape, dtype=int):
-        raise StatsError(f"{path}: `{key}` has the shape {found.shape} where {shape} was expected; {_how_to_fix(path)}")
+        raise StatsError(
+            f"{path}: `{key}` has the shape {dataset.shape} where {shape} was expected; {_how_to_fix(path)}"
+        )
     return values.reshape(shape)
 
 

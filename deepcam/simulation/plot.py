@@ -19,7 +19,7 @@ MAPS: Final = (("TMQ", "YlGnBu_r"), ("WIND", "magma"), ("PSL", "viridis"), ("T50
 NUMBER: Final = {channel.name: number for number, channel in enumerate(CHANNELS)}
 
 
-def draw(recipe: Recipe, seed: int, path: Path) -> None:
+def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     """Plot the first training snapshots into a file: snapshots in columns, channels in rows, labels as outlines.
 
     BuildError without matplotlib, or if the file cannot be written.
@@ -30,14 +30,14 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     except ImportError as error:
         raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     planet = Planet(recipe.height, recipe.width, recipe.size)
-    made = [recipe.simulate(seed, 0, i) for i in range(SNAPSHOTS)]
+    snapshots = [recipe.simulate_snapshot(seed, 0, i) for i in range(SNAPSHOTS)]
     figure = Figure(figsize=(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8), layout="constrained")
     axes: Any = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
     for row, (name, colours) in enumerate(MAPS):
-        layers, caption = zip(*(_layer(name, fields) for fields, _ in made), strict=True)
+        layers, caption = zip(*(_select_layer(name, fields) for fields, _ in snapshots), strict=True)
         low, high = min(layer.min() for layer in layers), max(layer.max() for layer in layers)
-        for column, (layer, (_, labels)) in enumerate(zip(layers, made, strict=True)):
-            image = _map(axes[row, column], planet, layer, labels, {"cmap": colours, "vmin": low, "vmax": high})
+        for column, (layer, (_, labels)) in enumerate(zip(layers, snapshots, strict=True)):
+            image = _draw_map(axes[row, column], planet, layer, labels, {"cmap": colours, "vmin": low, "vmax": high})
             axes[-1, column].set_xlabel("longitude")
             axes[0, column].set_title(Path(name_of(0, column)).stem, fontsize=9)
         axes[row, 0].set_ylabel("latitude")
@@ -51,7 +51,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
-def _layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
+def _select_layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
     """Return the values of a map, and its caption."""
     if name == "WIND":
         return np.hypot(fields[..., NUMBER["U850"]], fields[..., NUMBER["V850"]]), "wind at 850 hPa in m/s"
@@ -63,7 +63,7 @@ def _layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:
     return values, f"{name} in {CHANNELS[NUMBER[name]].unit}"
 
 
-def _map(axes: Any, planet: Planet, layer: np.ndarray, labels: np.ndarray, colours: dict[str, Any]) -> Any:
+def _draw_map(axes: Any, planet: Planet, layer: np.ndarray, labels: np.ndarray, colours: dict[str, Any]) -> Any:
     """Draw a layer with coasts and outlines; return the image."""
     image = axes.imshow(layer, origin="lower", extent=(0, 360, -90, 90), aspect="auto", **colours)
     places = planet.lon[0] + 180 / planet.width, planet.lat[:, 0]  # of the cells in the picture

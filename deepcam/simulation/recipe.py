@@ -49,14 +49,14 @@ class Recipe:
         """Snapshots by split."""
         return {split: getattr(self, split) for split in SPLITS}
 
-    def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+    def simulate_snapshot(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return channels, float32 (height, width, 16), and labels, uint8 (height, width), of snapshot i of a split."""
         rng = np.random.default_rng([seed, split, i])
-        return snapshot_generator.simulate(_planet(self.height, self.width, self.size), day_of(i), rng)
+        return snapshot_generator.simulate(_build_planet(self.height, self.width, self.size), day_of(i), rng)
 
 
 @lru_cache(maxsize=1)
-def _planet(height: int, width: int, size: float) -> Planet:
+def _build_planet(height: int, width: int, size: float) -> Planet:
     return Planet(height, width, size)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from oc20.data.metadata import Metadata
-from oc20.graphs import MOST_NEIGHBOURS, Frame, Joined, join
+from oc20.graphs import MOST_NEIGHBOURS, Frame, Joined, join_frames
 from oc20.settings import FAR_ANGSTROM
 
 STEP: Final = 1.06
@@ -39,7 +39,7 @@ class Bucket:
     images: int
 
 
-def buckets(sizes: Metadata, frames: int) -> tuple[Bucket, ...]:
+def choose_buckets(sizes: Metadata, frames: int) -> tuple[Bucket, ...]:
     """Return the buckets, by size, for batches of some `frames` frames drawn from those with these sizes.
 
     The number of edges of a batch is taken to be log-normal, and its atoms to be as many as the edges let expect, and
@@ -53,14 +53,14 @@ def buckets(sizes: Metadata, frames: int) -> tuple[Bucket, ...]:
     additional = 1 + MORE * math.sqrt(frames) * float((sizes.natoms - sizes.neighbors * per_edge).std())
     count = 1 + math.ceil((FEWER + MORE) * spread / math.log(STEP))
     largest = frames * mean * math.exp(MORE * spread)
-    levels = [_up(largest / STEP**k, EDGES_MULTIPLE) for k in reversed(range(count))]
+    levels = [_round_up(largest / STEP**k, EDGES_MULTIPLE) for k in reversed(range(count))]
     return tuple(
-        Bucket(level, _up(level * per_edge + additional, ATOMS_MULTIPLE), FRAMES * frames)
+        Bucket(level, _round_up(level * per_edge + additional, ATOMS_MULTIPLE), FRAMES * frames)
         for level in dict.fromkeys(levels)
     )
 
 
-def padded(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
+def pad_frames(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
     """Return the joined frames, padded to the first bucket in which they fit, or as they are if they fit in none.
 
     Nor do they fit if more edges start at an atom than the tables are wide.
@@ -69,14 +69,14 @@ def padded(frames: Sequence[Frame], buckets: Sequence[Bucket]) -> Joined:
     for bucket in buckets:
         spare_atoms, spare_edges = bucket.atoms - atoms, bucket.edges - edges
         if 0 <= spare_edges <= MOST_NEIGHBOURS * spare_atoms and len(frames) < bucket.images:
-            joined = join([*frames, padding(spare_atoms, spare_edges)], bucket.images)
+            joined = join_frames([*frames, make_padding(spare_atoms, spare_edges)], bucket.images)
             if joined.widths[1] <= WIDTHS[1]:
                 return replace(joined, widths=WIDTHS)
             break
-    return join(frames)
+    return join_frames(frames)
 
 
-def padding(atoms: int, edges: int) -> Frame:
+def make_padding(atoms: int, edges: int) -> Frame:
     """Return a frame that changes nothing, with at most MOST_NEIGHBOURS edges to each atom from its own images."""
     centres_E: np.ndarray = np.arange(edges, dtype=np.int32) // MOST_NEIGHBOURS
     offsets_E3: np.ndarray = np.zeros((edges, 3), np.int8)
@@ -97,5 +97,5 @@ def padding(atoms: int, edges: int) -> Frame:
     )
 
 
-def _up(number: float, multiple: int) -> int:
+def _round_up(number: float, multiple: int) -> int:
     return math.ceil(number / multiple) * multiple

@@ -45,7 +45,7 @@ class CompactShard:
         self._file = open_regular(path)
         self._close = weakref.finalize(self, os.close, self._file)
         try:
-            self._places = self._index()
+            self._places = self._read_index()
         except BaseException:
             self._close()
             raise
@@ -53,40 +53,40 @@ class CompactShard:
     def __len__(self) -> int:
         return len(self._places) - 1
 
-    def read(self, index: int) -> Frame:
+    def read_frame(self, index: int) -> Frame:
         """Return a frame; FrameError with file and index if it is damaged, OSError if it cannot be read."""
         begin, end = self._places[index : index + 2].tolist()
         data = os.pread(self._file, end - begin, begin)
         try:
-            return decode(data)
+            return decode_frame(data)
         except FrameError as error:
             raise FrameError(f"{self.path}, frame {index}: {error}") from error
 
-    def _index(self) -> np.ndarray:
+    def _read_index(self) -> np.ndarray:
         """Return the starts of the records, and the end of the last one."""
         head = os.pread(self._file, HEAD.size, 0)
-        magic, version, crc, count, place = HEAD.unpack(head.ljust(HEAD.size, b"\0"))
+        magic, version, crc, count, index_start = HEAD.unpack(head.ljust(HEAD.size, b"\0"))
         if magic != MAGIC:
             raise FrameError(f"{self.path} is not a compact file of frames: {HOW_TO_FIX}")
         if version != VERSION:
             raise FrameError(f"{self.path} has version {version}; expected {VERSION}: make it again by oc20.prepare")
-        size, expected = os.fstat(self._file).st_size, place + 8 * (count + 1)
+        size, expected = os.fstat(self._file).st_size, index_start + 8 * (count + 1)
         if size != expected:
             raise FrameError(f"{self.path} has {size:,} bytes; expected {expected:,}: {HOW_TO_FIX}")
-        index = os.pread(self._file, 8 * (count + 1), place)
+        index = os.pread(self._file, 8 * (count + 1), index_start)
         if zlib.crc32(index) != crc:
             raise FrameError(f"{self.path}: the index is damaged: {HOW_TO_FIX}")
         places: np.ndarray = np.frombuffer(index, "<u8").astype(np.int64)
         return places
 
 
-def write(path: Path, frames: Iterable[Frame]) -> int:
+def write_frames(path: Path, frames: Iterable[Frame]) -> int:
     """Write the frames to a file, whole or not at all; return their number. FrameError for an invalid frame."""
     with open_whole_file(path) as file:
         places = [file.write(bytes(HEAD.size))]
         for frame in frames:
             try:
-                record = encode(frame)
+                record = encode_frame(frame)
             except FrameError as error:
                 raise FrameError(f"{path}, frame {len(places) - 1}: {error}") from error
             places.append(places[-1] + file.write(record))
@@ -97,7 +97,7 @@ def write(path: Path, frames: Iterable[Frame]) -> int:
     return len(places) - 1
 
 
-def encode(frame: Frame) -> bytes:
+def encode_frame(frame: Frame) -> bytes:
     """Return the record of a frame; FrameError for an invalid one."""
     check(frame)
     atoms = len(frame.numbers)
@@ -115,7 +115,7 @@ def encode(frame: Frame) -> bytes:
     return CRC.pack(zlib.crc32(body)) + body
 
 
-def decode(data: bytes) -> Frame:
+def decode_frame(data: bytes) -> Frame:
     """Return the frame of a record, with views of it where types agree; FrameError if it is damaged."""
     body = memoryview(data)[CRC.size :]
     if len(body) < SIZES.size or CRC.unpack_from(data) != (zlib.crc32(body),):
@@ -123,15 +123,15 @@ def decode(data: bytes) -> Frame:
     atoms, edges, sid, fid, energy = SIZES.unpack_from(body)
     at = SIZES.size
 
-    def take(dtype: str, *shape: int) -> np.ndarray:
+    def take_array(dtype: str, *shape: int) -> np.ndarray:
         nonlocal at
         array = np.ndarray(shape, dtype, body, at)
         at += array.nbytes
         return array
 
-    cell, pos, force = take("<f4", 3, 3), take("<f4", atoms, 3), take("<f4", atoms, 3)
-    degrees, sources, offsets = take("<u2", atoms), take("<i2", edges), take("i1", edges, 3)
-    numbers, tags, fixed = take("u1", atoms), take("i1", atoms), take("?", atoms)
+    cell, pos, force = take_array("<f4", 3, 3), take_array("<f4", atoms, 3), take_array("<f4", atoms, 3)
+    degrees, sources, offsets = take_array("<u2", atoms), take_array("<i2", edges), take_array("i1", edges, 3)
+    numbers, tags, fixed = take_array("u1", atoms), take_array("i1", atoms), take_array("?", atoms)
     sources_centres: np.ndarray = np.empty((edges, 2), np.int32)
     sources_centres[:, 0] = sources
     sources_centres[:, 1] = np.repeat(np.arange(atoms, dtype=np.int32), degrees)

@@ -30,7 +30,7 @@ from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
 from oc20.data.metadata import Metadata
 from oc20.data.records import FrameError
-from oc20.graphs import MOST_NEIGHBOURS, Frame, neighbours
+from oc20.graphs import MOST_NEIGHBOURS, Frame, find_neighbours
 from oc20.settings import CUTOFF_ANGSTROM
 
 SPLITS: Final = ("train", "validation")
@@ -54,9 +54,9 @@ class FrameFormat:
 
 
 FORMATS: Final[Mapping[str, FrameFormat]] = {
-    "lmdb": FrameFormat("lmdb", records.ENDING, partial(records.write, layout="pyg1"), records.LmdbShard),
-    "lmdb-new": FrameFormat("lmdb", records.ENDING, partial(records.write, layout="pyg2"), records.LmdbShard),
-    "compact": FrameFormat("compact", compact.ENDING, compact.write, compact.CompactShard, share=1 / 7),
+    "lmdb": FrameFormat("lmdb", records.ENDING, partial(records.write_frames, layout="pyg1"), records.LmdbShard),
+    "lmdb-new": FrameFormat("lmdb", records.ENDING, partial(records.write_frames, layout="pyg2"), records.LmdbShard),
+    "compact": FrameFormat("compact", compact.ENDING, compact.write_frames, compact.CompactShard, share=1 / 7),
 }
 BROKEN: Final = (LmdbError, FrameError)
 
@@ -76,7 +76,7 @@ class FrameSource(Protocol):
     def lmdb_bytes(self) -> float:
         """The approximate size of the frames with edges in LMDB."""
 
-    def frames(self) -> Iterator[Frame]:
+    def read_frames(self) -> Iterator[Frame]:
         """Yield the frames with edges; BadItemError for a damaged one."""
 
 
@@ -99,13 +99,13 @@ class Published:
     def lmdb_bytes(self) -> float:
         return self.path.stat().st_size * (80.0 if self.path.suffix == ".xz" else 15.0)  # measured
 
-    def frames(self) -> Iterator[Frame]:
+    def read_frames(self) -> Iterator[Frame]:
         for count, (frame, pos, cell) in enumerate(extxyz.read_exact(self.pair), 1):
             try:
                 if self.edges == "reference":
-                    edges, offsets = reference_edges.neighbours(pos, cell)
+                    edges, offsets = reference_edges.find_neighbours(pos, cell)
                 else:
-                    edges, offsets = neighbours(frame.pos, frame.cell)
+                    edges, offsets = find_neighbours(frame.pos, frame.cell)
             except ValueError as error:
                 raise BadItemError(f"{self.path}, frame {count}: {error}") from error
             yield replace(frame, edges=edges, offsets=offsets)
@@ -123,23 +123,23 @@ class Converted:
     def lmdb_bytes(self) -> float:
         return self.path.stat().st_size / FORMATS[self.format].share
 
-    def frames(self) -> Iterator[Frame]:
+    def read_frames(self) -> Iterator[Frame]:
         try:
             shard = FORMATS[self.format].open(self.path)
-            yield from map(shard.read, range(len(shard)))
+            yield from map(shard.read_frame, range(len(shard)))
         except BROKEN as error:
             raise BadItemError(str(error)) from error
 
 
-def find(folder: Path, edges: str = "nearest") -> list[FrameSource]:
+def find_sources(folder: Path, edges: str = "nearest") -> list[FrameSource]:
     """Return the sources in a folder, sorted by number; BuildError if there are several kinds. edges: of EDGES."""
-    found: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair, edges) for pair in extxyz.find_pairs(folder)]}
+    by_kind: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair, edges) for pair in extxyz.find_pairs(folder)]}
     for name in ("lmdb", "compact"):
         ending = FORMATS[name].ending
         matches = [(path, SHARD.fullmatch(path.stem)) for path in sorted(folder.glob(f"data.*{ending}"))]
         shards = [Converted(path, int(match[1]), name) for path, match in matches if match]
-        found[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
-    kinds = {kind: sources for kind, sources in found.items() if sources}
+        by_kind[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
+    kinds = {kind: sources for kind, sources in by_kind.items() if sources}
     if edges != "nearest" and kinds and "N.extxyz" not in kinds:
         raise BuildError(f"the frames in {folder} have edges already: leave out --edges, or convert published files")
     if len(kinds) > 1:
@@ -149,7 +149,7 @@ def find(folder: Path, edges: str = "nearest") -> list[FrameSource]:
 
 def find_splits(folder: Path, edges: str = "nearest") -> dict[str, list[FrameSource]]:
     """Return the sources of each split; BuildError if one has none. edges: of EDGES."""
-    splits = {split: find(folder / split, edges) for split in SPLITS}
+    splits = {split: find_sources(folder / split, edges) for split in SPLITS}
     for split, sources in splits.items():
         if not sources:
             raise BuildError(
@@ -172,15 +172,15 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
     who: list[str] = []
     sizes: list[tuple[int, ...]] = []
 
-    def noted() -> Iterator[Frame]:
+    def note_sizes() -> Iterator[Frame]:
         for frame in frames:
             who.append(f"random{frame.sid},frame{frame.fid}\n")
-            sizes.append(metadata.size(frame))
+            sizes.append(metadata.count_parts(frame))
             yield frame
 
     shard, log, part_sizes = (folder / name for name in names)
     try:
-        format.write(shard, noted())
+        format.write(shard, note_sizes())
     except BROKEN as error:
         raise BadItemError(str(error)) from error
     except lmdb.Error as error:
@@ -189,10 +189,10 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
         full = isinstance(error, lmdb.DiskError) or shutil.disk_usage(folder).free < 2 * needed
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(shard)) from error
     write_whole_file(log, "".join(who))
-    metadata.write(part_sizes, Metadata.of(sizes))
+    metadata.write_metadata(part_sizes, Metadata.from_sizes(sizes))
 
 
-def closing(plan: DatasetPlan) -> DatasetPlan:
+def add_metadata_items(plan: DatasetPlan) -> DatasetPlan:
     """Return the plan with items for the metadata.npz of each split."""
     parts: dict[str, list[str]] = {}
     for item in plan.items:
@@ -221,21 +221,21 @@ class _Closing:
         if not isinstance(item.source, _Parts):
             self.make(item, folder)
             return
-        parts = [metadata.stored(folder / name) for name in item.source.names]
+        parts = [metadata.read_arrays(folder / name) for name in item.source.names]
         whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
-        metadata.write(folder / item.name, Metadata(*whole))
+        metadata.write_metadata(folder / item.name, Metadata(*whole))
 
 
-def compare(source: FrameSource, shard: FrameSource) -> list[str]:
+def compare_frames(source: FrameSource, shard: FrameSource) -> list[str]:
     """Return a line for the first frame of a shard that differs from its source; none if all are equal."""
     again = f"delete {shard.path} and convert again"
     try:
-        pairs = zip_longest(source.frames(), shard.frames())
-        for number, (expected, found) in enumerate(pairs, 1):
-            if expected is None or found is None:
-                return [f"{shard.path} has {'fewer' if found is None else 'more'} frames than {source.path}; {again}"]
+        pairs = zip_longest(source.read_frames(), shard.read_frames())
+        for number, (expected, actual) in enumerate(pairs, 1):
+            if expected is None or actual is None:
+                return [f"{shard.path} has {'fewer' if actual is None else 'more'} frames than {source.path}; {again}"]
             names = [field.name for field in fields(Frame)]
-            wrong = [name for name in names if not np.array_equal(getattr(expected, name), getattr(found, name))]
+            wrong = [name for name in names if not np.array_equal(getattr(expected, name), getattr(actual, name))]
             if wrong:
                 return [f"{shard.path}, frame {number}: {', '.join(wrong)} differ from {source.path}; {again}"]
     except (BadItemError, OSError) as error:

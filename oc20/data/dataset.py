@@ -23,8 +23,8 @@ from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.datasets.listing import list_folder
 from oc20.data import compact, metadata, records
-from oc20.data.buckets import Bucket, padded
-from oc20.graphs import Frame, Graph, Joined, linked
+from oc20.data.buckets import Bucket, pad_frames
+from oc20.graphs import Frame, Graph, Joined, link_frames
 from oc20.settings import DataConfig
 
 ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
@@ -35,7 +35,7 @@ class Shard(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, index: int) -> Frame: ...
+    def read_frame(self, index: int) -> Frame: ...
 
 
 class Dataset:
@@ -48,18 +48,20 @@ class Dataset:
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
         self.split, self.config = folder.name, config
         self._locate: Callable[[str], Path] = folder.parent.joinpath
-        self._shards = [f"{self.split}/{file}" for file in _find(folder, config.format)]
+        self._shards = [f"{self.split}/{file}" for file in _find_files(folder, config.format)]
         self._open: dict[int, Shard] = {}
         self._opening = threading.Lock()
         self._kept: dict[int, Frame] = {}
-        self._ends = list(accumulate(len(self._shard(number)) for number in range(len(self._shards))))
+        self._ends = list(accumulate(len(self._open_shard(number)) for number in range(len(self._shards))))
         there = self._ends[-1]
         if samples is not None and there < samples:
             raise DatasetError(
                 f"{folder} has {there:,} frames, the configuration asks for {samples:,}: lower "
                 "data.train_samples or data.eval_samples, set it to null to use all frames, or complete the folder"
             )
-        self.sizes = metadata.read(folder / metadata.NAME, there).first(there if samples is None else samples)
+        self.sizes = metadata.read_metadata(folder / metadata.NAME, there).take_first(
+            there if samples is None else samples
+        )
 
     def __len__(self) -> int:
         return len(self.sizes.natoms)
@@ -79,27 +81,27 @@ class Dataset:
         """Return a frame; FrameError or LmdbError for a damaged file, OSError for an unreadable one."""
         frame = self._kept.get(index)
         if frame is None:
-            frame = self._read(index)
+            frame = self._read_frame(index)
             if self.config.cache:
                 self._kept[index] = frame
         return frame
 
-    def _read(self, index: int) -> Frame:
+    def _read_frame(self, index: int) -> Frame:
         number = bisect_right(self._ends, index)
         begin = self._ends[number - 1] if number else 0
-        frame = self._shard(number).read(index - begin)
-        found = len(frame.numbers), len(frame.edges), len(frame.numbers) - int(frame.fixed.sum())
+        frame = self._open_shard(number).read_frame(index - begin)
+        sizes = len(frame.numbers), len(frame.edges), len(frame.numbers) - int(frame.fixed.sum())
         expected = tuple(int(array[index]) for array in (self.sizes.natoms, self.sizes.neighbors, self.sizes.free))
-        if found != expected:
+        if sizes != expected:
             path = self._locate(self._shards[number])
             raise DatasetError(
-                f"{path}, frame {index - begin}: atoms, edges and free atoms are {found}, but {metadata.NAME} has "
+                f"{path}, frame {index - begin}: atoms, edges and free atoms are {sizes}, but {metadata.NAME} has "
                 f"{expected}: complete or fetch the folder again, or delete {metadata.NAME} and make it again by "
                 "`python -m oc20.prepare metadata`"
             )
         return frame
 
-    def _shard(self, number: int) -> Shard:
+    def _open_shard(self, number: int) -> Shard:
         with self._opening:
             if number not in self._open:
                 path = self._locate(self._shards[number])
@@ -108,19 +110,19 @@ class Dataset:
             return self._open[number]
 
 
-def _find(folder: Path, format: str) -> list[str]:
+def _find_files(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the files with frames in a folder."""
-    found_there = list_folder(
+    listing = list_folder(
         folder,
         "data.data_dir must contain train/ and validation/; `python -m oc20.fetch` downloads "
         "the published data (docs/guide/data.md), `python -m oc20.synthesize` generates some",
     )
-    files = sorted(file for file in found_there.names if file.startswith("data."))
+    files = sorted(file for file in listing.names if file.startswith("data."))
     names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
     if not names[format]:
-        there = [f"{len(found):,} files as {kind}: set data.format" for kind, found in names.items() if found]
+        there = [f"{len(paths):,} files as {kind}: set data.format" for kind, paths in names.items() if paths]
         raise DatasetError(f"{folder}: expected data.*{ENDINGS[format]}, found {there[0] if there else 'none'}")
-    found_there.expect_known(names[format])
+    listing.expect_known(names[format])
     return names[format]
 
 
@@ -141,7 +143,7 @@ def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
 class GraphBatch:
     """Frames on the device, in the order of `indices`; there may be none.
 
-    graph: their graph, or what `oc20.graphs.linked` makes it of. indices: int64 (G,). wait_s: seconds that the consumer
+    graph: their graph, or the input of `link_frames`. indices: int64 (G,). wait_s: seconds that the consumer
     waited. names: `<sid>_<fid>` of each.
     """
 
@@ -151,7 +153,7 @@ class GraphBatch:
     names: Sequence[str] = ()
 
 
-def batches(
+def load_batches(
     dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket] = ()
 ) -> Generator[GraphBatch]:
     """Yield a batch for each array of indices, read and joined ahead by threads; close it if it is not exhausted.
@@ -160,32 +162,32 @@ def batches(
     when its batch is due: see `Dataset.read`.
     """
 
-    def made(graph: Graph | Joined, frames: tuple[np.ndarray, list[str]], wait_s: float) -> GraphBatch:
+    def make_batch(graph: Graph | Joined, frames: tuple[np.ndarray, list[str]], wait_s: float) -> GraphBatch:
         return GraphBatch(graph, frames[0], wait_s, frames[1])
 
-    return time_batches(_graphs(dataset, indices, device, buckets), made)
+    return time_batches(_load_graphs(dataset, indices, device, buckets), make_batch)
 
 
-def _graphs(
+def _load_graphs(
     dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket]
 ) -> Generator[tuple[Graph | Joined, tuple[np.ndarray, list[str]]]]:
     started: deque[tuple[np.ndarray, list[str]]] = deque()
 
-    def load(chosen: np.ndarray, names: list[str], into: list[Graph | Joined]) -> None:
+    def load_part(chosen: np.ndarray, names: list[str], into: list[Graph | Joined]) -> None:
         frames = [dataset.read(index) for index in chosen.tolist()]
         names.extend(f"{frame.sid}_{frame.fid}" for frame in frames)
-        joined = padded(frames, buckets)
-        into.append(linked(joined) if device.type == "cpu" else joined.pin_memory())
+        joined = pad_frames(frames, buckets)
+        into.append(link_frames(joined) if device.type == "cpu" else joined.pin_memory())
 
-    def jobs() -> Iterator[Job[list[Graph | Joined]]]:
+    def make_jobs() -> Iterator[Job[list[Graph | Joined]]]:
         for chosen in indices:
             names: list[str] = []
             started.append((chosen, names))
             into: list[Graph | Joined] = []
-            yield into, [partial(load, chosen, names, into)]
+            yield into, [partial(load_part, chosen, names, into)]
 
     threads = reading_threads(dataset.config.workers, device)
-    with closing(in_order(jobs(), threads, AHEAD)) as ready:
+    with closing(in_order(make_jobs(), threads, AHEAD)) as ready:
         for (graph,) in on_device(ready, device):
             yield graph, started.popleft()
 
@@ -193,7 +195,7 @@ def _graphs(
 # -- the order of an epoch -------------------------------------------------------------------------------------
 
 
-def partition(weights: np.ndarray, parts: int) -> list[np.ndarray]:
+def balance_parts(weights: np.ndarray, parts: int) -> list[np.ndarray]:
     """Return for each part the ascending indices of its weights: each index once, with sums balanced greedily.
 
     The heaviest comes first, to the lightest part so far; of equal weights the first index is taken, of equally heavy
@@ -222,6 +224,6 @@ class BalancedBatching(Batching):
         """Yield the rank's share of each batch from step `start` on. The last part has some if the rank has any."""
         for step in range(start, self.steps(len(order))):
             whole = order[step * self.global_batch_size : (step + 1) * self.global_batch_size]
-            dealt = partition(self.weights[whole], world_size * self.accumulation)
+            dealt = balance_parts(self.weights[whole], world_size * self.accumulation)
             mine = dealt[rank * self.accumulation : (rank + 1) * self.accumulation]
             yield RankBatch(step, tuple(whole[part] for part in sorted(mine, key=len)), len(whole))

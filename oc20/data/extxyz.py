@@ -68,7 +68,7 @@ def names_of(number: int) -> tuple[str, str]:
     return f"{number}.extxyz.xz", f"{number}.txt.xz"
 
 
-def write(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
+def write_pair(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
     """Write a pair of files with these frames."""
     xyz, txt = (folder / name for name in names_of(number))
     with (
@@ -83,7 +83,7 @@ def write(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
     return Pair(number, xyz, txt)
 
 
-def read(pair: Pair) -> Iterator[Frame]:
+def read_pair(pair: Pair) -> Iterator[Frame]:
     """Yield the frames of a pair, as `read_exact` does."""
     return (frame for frame, _, _ in read_exact(pair))
 
@@ -94,22 +94,22 @@ def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
     Beside each its positions and its cell in float64, as in the file. BadItemError for a damaged file, an invalid or
     non-finite frame, and files of unequal length.
     """
-    entries = _entries(pair.txt)
+    entries = _read_entries(pair.txt)
     number = 0
-    for number, (line, block) in enumerate(_blocks(pair.xyz), 1):
+    for number, (line, block) in enumerate(_read_blocks(pair.xyz), 1):
         where = f"{pair.xyz}, frame {number} from line {line}"
         entry = next(entries, None)
         if entry is None:
             raise BadItemError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
         sid, fid, reference = entry
-        atoms = _parsed(block, where)
-        yield _frame(atoms, reference, (sid, fid), where), atoms.positions, atoms.cell.array
+        atoms = _parse_block(block, where)
+        yield _build_frame(atoms, reference, (sid, fid), where), atoms.positions, atoms.cell.array
     more = sum(1 for _ in entries)
     if more or not number:
         raise BadItemError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file, compressed or not."""
     try:
         with (lzma.open if path.suffix == ".xz" else open)(path, "rt", encoding="ascii") as file:
@@ -118,9 +118,9 @@ def _lines(path: Path) -> Iterator[str]:
         raise BadItemError(f"{path} is damaged: {error}; fetch it again") from error
 
 
-def _entries(path: Path) -> Iterator[tuple[int, int, float]]:
+def _read_entries(path: Path) -> Iterator[tuple[int, int, float]]:
     """Yield system, frame and reference energy of each line."""
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         match = LINE.fullmatch(line.strip())
         try:
             energy = float(match[3]) if match else np.nan
@@ -131,10 +131,10 @@ def _entries(path: Path) -> Iterator[tuple[int, int, float]]:
         yield int(match[1]), int(match[2]), energy
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, str]]:
+def _read_blocks(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the text of each frame with the number of its first line."""
     number = 0
-    lines = _lines(path)
+    lines = _read_lines(path)
     for line in lines:
         number += 1
         if not line.strip():
@@ -150,22 +150,22 @@ def _blocks(path: Path) -> Iterator[tuple[int, str]]:
         number += len(block) - 1
 
 
-def _parsed(block: str, where: str) -> Any:
+def _parse_block(block: str, where: str) -> Any:
     """Return the frame as ase's Atoms, with energy and forces."""
     try:
         (atoms,) = read_extxyz(io.StringIO(block), slice(None))
     except UNREADABLE as error:
         reason = f"unknown element {error}" if isinstance(error, KeyError) else error
         raise BadItemError(f"{where}: cannot be parsed: {reason}") from error
-    known = atoms.calc.results if atoms.calc else {}
-    missing = [name for name in ("energy", "forces") if name not in known]
+    results = atoms.calc.results if atoms.calc else {}
+    missing = [name for name in ("energy", "forces") if name not in results]
     missing += [] if "tags" in atoms.arrays else ["tags"]
     if missing:
         raise BadItemError(f"{where}: {' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
     return atoms
 
 
-def _frame(atoms: Any, reference: float, name: tuple[int, int], where: str) -> Frame:
+def _build_frame(atoms: Any, reference: float, name: tuple[int, int], where: str) -> Frame:
     arrays = {"positions": atoms.positions, "forces": atoms.get_forces(apply_constraint=False)}
     for kind, values in arrays.items():
         wrong = np.flatnonzero(~np.isfinite(values).all(1))

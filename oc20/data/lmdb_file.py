@@ -6,7 +6,7 @@ file only once per process. Here each page is read and checked. The format:
     pages of equal size: two meta pages about the whole file (the newer one counts), those of a B-tree from keys to
     values, and runs of pages, each with a value that is too long for the tree.
 
-Source: the structures in LMDB's mdb.c, format 1. `records.write` makes such files, with the library.
+Source: the structures in LMDB's mdb.c, format 1. `records.write_frames` makes such files, with the library.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class LmdbFile:
         self._file = open_regular(path)
         self._close = weakref.finalize(self, os.close, self._file)
         try:
-            first = self._meta(0)
-            self._meta_now = max(first, self._meta(first.page_bytes), key=lambda meta: meta.transaction)
+            first = self._read_meta(0)
+            self._meta_now = max(first, self._read_meta(first.page_bytes), key=lambda meta: meta.transaction)
             size, expected = os.fstat(self._file).st_size, (self._meta_now.last_page + 1) * first.page_bytes
             if size < expected:  # all pages exist in a file to which only new keys were added, as here
                 raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it again")
@@ -69,23 +69,23 @@ class LmdbFile:
             self._close()
             raise
 
-    def get(self, key: bytes) -> bytes | None:
+    def read_value(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if it is missing; LmdbError if the file is damaged on the way to it."""
         number, depth = self._meta_now.root, self._meta_now.depth
         if depth == 0:
             return None
         try:
             for level in range(depth):
-                page = self._page(number, LEAF if level + 1 == depth else BRANCH)
-                node, found = _search(page, key, implicit_first=level + 1 < depth)
+                page = self._read_page(number, LEAF if level + 1 == depth else BRANCH)
+                node, found_key = _search_page(page, key, implicit_first=level + 1 < depth)
                 if level + 1 < depth:
                     low, high, top, _ = NODE.unpack_from(page, node)
                     number = low | high << 16 | top << 32
-            return self._value(page, node) if found == key else None
+            return self._read_node(page, node) if found_key == key else None
         except (struct.error, IndexError) as error:
-            raise self._damaged(number) from error
+            raise self._damage_error(number) from error
 
-    def _value(self, page: bytes, node: int) -> bytes:
+    def _read_node(self, page: bytes, node: int) -> bytes:
         low, high, flags, key_bytes = NODE.unpack_from(page, node)
         length, begin = low | high << 16, node + NODE.size + key_bytes
         if flags & ~ELSEWHERE:
@@ -95,29 +95,29 @@ class LmdbFile:
                 raise IndexError(begin)
             return page[begin : begin + length]
         (number,) = struct.unpack_from("<Q", page, begin)
-        self._page(number, LONG)
-        return self._bytes(number * self._meta_now.page_bytes + PAGE.size, length)
+        self._read_page(number, LONG)
+        return self._read_bytes(number * self._meta_now.page_bytes + PAGE.size, length)
 
-    def _page(self, number: int, kind: int) -> bytes:
+    def _read_page(self, number: int, kind: int) -> bytes:
         """Return a page of the tree, or the head of a run."""
         size = self._meta_now.page_bytes
-        page = self._bytes(number * size, PAGE.size if kind == LONG else size)
-        found, _, flags, *_ = PAGE.unpack_from(page)
-        if found != number or not flags & kind:
-            raise self._damaged(number)
+        page = self._read_bytes(number * size, PAGE.size if kind == LONG else size)
+        stored_number, _, flags, *_ = PAGE.unpack_from(page)
+        if stored_number != number or not flags & kind:
+            raise self._damage_error(number)
         return page
 
-    def _bytes(self, start: int, length: int) -> bytes:
+    def _read_bytes(self, start: int, length: int) -> bytes:
         end = (self._meta_now.last_page + 1) * self._meta_now.page_bytes
         data = os.pread(self._file, length, start) if start + length <= end else b""
         if len(data) < length:
-            raise self._damaged(start // self._meta_now.page_bytes)
+            raise self._damage_error(start // self._meta_now.page_bytes)
         return data
 
-    def _damaged(self, page: int) -> LmdbError:
+    def _damage_error(self, page: int) -> LmdbError:
         return LmdbError(f"{self.path} is damaged at page {page}; fetch it again, or make it again")
 
-    def _meta(self, start: int) -> Meta:
+    def _read_meta(self, start: int) -> Meta:
         data = os.pread(self._file, META_BYTES, start)
         if len(data) < META_BYTES:
             raise LmdbError(f"{self.path} ends after {start + len(data):,} bytes; fetch it again, or make it again")
@@ -137,7 +137,7 @@ class LmdbFile:
         return Meta(page_bytes, depth, root, last_page, transaction)
 
 
-def _search(page: bytes, key: bytes, implicit_first: bool) -> tuple[int, bytes]:
+def _search_page(page: bytes, key: bytes, implicit_first: bool) -> tuple[int, bytes]:
     """Return the offset and the key of the last node of a page whose key is not above `key`.
 
     implicit_first: the first node is below all keys, as in branches. IndexError if there is no node.

@@ -31,29 +31,29 @@ class Metadata(NamedTuple):
     free: np.ndarray
 
     @classmethod
-    def of(cls, sizes: Iterable[tuple[int, ...]]) -> Metadata:
+    def from_sizes(cls, sizes: Iterable[tuple[int, ...]]) -> Metadata:
         """Return the metadata of frames with these sizes."""
         return cls(*np.array(list(sizes), np.int32).reshape(-1, len(cls._fields)).T)
 
-    def first(self, count: int) -> Metadata:
+    def take_first(self, count: int) -> Metadata:
         """Return the metadata of the first `count` frames."""
         return Metadata(*(array[:count] for array in self))
 
 
-def size(frame: Frame) -> tuple[int, ...]:
+def count_parts(frame: Frame) -> tuple[int, ...]:
     """Return the numbers of a frame's atoms, edges, triplets and free atoms."""
     atoms = len(frame.numbers)
     triplets = count_triplets(frame.edges, frame.offsets, atoms)
     return atoms, len(frame.edges), triplets, atoms - int(frame.fixed.sum())
 
 
-def write(path: Path, metadata: Metadata) -> None:
+def write_metadata(path: Path, metadata: Metadata) -> None:
     """Write metadata to a file; an old one is replaced."""
     with open_whole_file(path) as file:
         np.savez(file, **metadata._asdict())
 
 
-def stored(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a file by name; DatasetError if it is damaged, FileNotFoundError if it does not exist.
 
     Published files lack `free`, and some `triplets`.
@@ -65,10 +65,10 @@ def stored(path: Path) -> dict[str, np.ndarray]:
         raise DatasetError(f"{path} is damaged ({error}): delete it, and {_how_to_fix(path)}") from error
 
 
-def read(path: Path, count: int) -> Metadata:
+def read_metadata(path: Path, count: int) -> Metadata:
     """Return the metadata of a folder with `count` frames; DatasetError if it is missing, incomplete or wrong."""
     try:
-        arrays = stored(path)
+        arrays = read_arrays(path)
     except FileNotFoundError as error:
         raise DatasetError(f"{path} with the sizes of the frames is missing: {_how_to_fix(path)}") from error
     if missing := [key for key in Metadata._fields if key not in arrays]:

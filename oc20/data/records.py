@@ -25,8 +25,8 @@ import numpy as np
 
 from common.files import whole_file
 from oc20.data.lmdb_file import LmdbFile
-from oc20.data.pickles import Made, PickleError, load
-from oc20.data.tensors import NAMES, array_of, named, plain, tensor
+from oc20.data.pickles import PickleError, RecordedCall, load_pickle
+from oc20.data.tensors import NAMES, array_of, encode_name, encode_plain, encode_tensor
 from oc20.graphs import Frame
 
 ENDING: Final = ".lmdb"
@@ -102,28 +102,28 @@ class LmdbShard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = LmdbFile(path)
-        length = self._file.get(LENGTH)
+        length = self._file.read_value(LENGTH)
         if length is None:
             raise FrameError(f"{path} has no key `length`: writing it was interrupted; make it again")
-        self._length = _length(length, path)
+        self._length = _read_length(length, path)
 
     def __len__(self) -> int:
         return self._length
 
-    def read(self, index: int) -> Frame:
+    def read_frame(self, index: int) -> Frame:
         """Return a frame; LmdbError or FrameError with file and key if it is damaged, OSError if unreadable."""
-        data = self._file.get(b"%d" % index)
+        data = self._file.read_value(b"%d" % index)
         if data is None:
             raise FrameError(f"{self.path} has no key {index}, but a length of {self._length:,}; make it again")
         try:
-            return decode(data)
+            return decode_frame(data)
         except (PickleError, FrameError) as error:
             raise FrameError(f"{self.path}, key {index}: {error}") from error
 
 
-def _length(data: bytes, path: Path) -> int:
+def _read_length(data: bytes, path: Path) -> int:
     try:
-        length, _ = load(data, NAMES.__contains__)
+        length, _ = load_pickle(data, NAMES.__contains__)
     except PickleError as error:
         raise FrameError(f"{path}, key length: {error}") from error
     if type(length) is not int or length < 0:
@@ -131,55 +131,55 @@ def _length(data: bytes, path: Path) -> int:
     return length
 
 
-def decode(data: bytes) -> Frame:
+def decode_frame(data: bytes) -> Frame:
     """Return the frame of a pickled record; PickleError or FrameError, without its place, if it is invalid."""
-    fields = _fields(data)
-    edges = _whole(fields, "edge_index", 2, np.int32).T
-    images = _whole(fields, "cell_offsets", 2, np.int8)
+    fields = _read_fields(data)
+    edges = _read_integers(fields, "edge_index", 2, np.int32).T
+    images = _read_integers(fields, "cell_offsets", 2, np.int8)
     if edges.shape == (len(images), 2) and (np.diff(edges[:, 1]) < 0).any():
         order = np.argsort(edges[:, 1], kind="stable")
         edges, images = edges[order], images[order]
     frame = Frame(
-        numbers=_whole(fields, "atomic_numbers", 1, np.uint8),
-        pos=_real(fields, "pos", 2),
-        cell=_real(fields, "cell", 3).reshape(-1, 3),
-        tags=_whole(fields, "tags", 1, np.int8),
-        fixed=_whole(fields, "fixed", 1, np.bool_),
-        force=_real(fields, "force", 2),
-        energy=float(_array(fields, "y", 0)),
+        numbers=_read_integers(fields, "atomic_numbers", 1, np.uint8),
+        pos=_read_floats(fields, "pos", 2),
+        cell=_read_floats(fields, "cell", 3).reshape(-1, 3),
+        tags=_read_integers(fields, "tags", 1, np.int8),
+        fixed=_read_integers(fields, "fixed", 1, np.bool_),
+        force=_read_floats(fields, "force", 2),
+        energy=float(_read_array(fields, "y", 0)),
         edges=np.ascontiguousarray(edges),
         offsets=images,
-        sid=_single(fields, "sid"),
-        fid=_single(fields, "fid"),
+        sid=_read_integer(fields, "sid"),
+        fid=_read_integer(fields, "fid"),
     )
-    atoms = _single(fields, "natoms")
+    atoms = _read_integer(fields, "natoms")
     if atoms != len(frame.numbers):
         raise FrameError(f"natoms is {atoms}, but there are {len(frame.numbers)} atomic numbers: {AGAIN}")
     check(frame)
     return frame
 
 
-def _fields(data: bytes) -> Mapping[str, Any]:
+def _read_fields(data: bytes) -> Mapping[str, Any]:
     """Return the fields of a pickled graph; arrays as records of how they are made."""
     if len(data) > MOST_BYTES:
         raise FrameError(f"a record of {len(data):,} bytes; expected at most {MOST_BYTES:,}")
-    graph, _ = load(data, lambda name: name in NAMES or name.startswith("torch_geometric."))
-    fields = graph.state if type(graph) is Made and graph.name == DATA else None
+    graph, _ = load_pickle(data, lambda name: name in NAMES or name.startswith("torch_geometric."))
+    fields = graph.state if type(graph) is RecordedCall and graph.name == DATA else None
     if type(fields) is dict and "_store" in fields:
-        store = fields["_store"].state if type(fields["_store"]) is Made else None
+        store = fields["_store"].state if type(fields["_store"]) is RecordedCall else None
         fields = store.get("_mapping") if type(store) is dict else None
     if type(fields) is not dict:
         raise FrameError(f"expected a pickled {DATA}; fetch the file again, or make it again")
     return fields
 
 
-def _array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
+def _read_array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     """Return a field as in the file; a number has no axes. FrameError or PickleError if it is invalid or missing."""
     value = fields.get(key)
     if value is None:
         edges = "preprocess the data with --get-edges, or " if key in ("edge_index", "cell_offsets") else ""
         raise FrameError(f"`{key}` is missing: {edges}make the data again by `python -m oc20.prepare`")
-    if type(value) is not Made:
+    if type(value) is not RecordedCall:
         if type(value) not in (int, float) or abs(value) >= 2**63:
             raise FrameError(f"`{key}` is a {type(value).__name__}; expected numbers: {AGAIN}")
         number: np.ndarray = np.asarray(value)
@@ -195,15 +195,15 @@ def _array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     return array
 
 
-def _real(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
+def _read_floats(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     """Return a copy in float32."""
-    array: np.ndarray = _array(fields, key, axes).astype(np.float32)
+    array: np.ndarray = _read_array(fields, key, axes).astype(np.float32)
     return array
 
 
-def _whole(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:
+def _read_integers(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:
     """Return a copy in another type; FrameError if that changes a value."""
-    array = _array(fields, key, axes)
+    array = _read_array(fields, key, axes)
     with np.errstate(invalid="ignore"):
         cast: np.ndarray = array.astype(dtype)
     if not np.array_equal(cast, array):
@@ -211,14 +211,14 @@ def _whole(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generi
     return cast
 
 
-def _single(fields: Mapping[str, Any], key: str) -> int:
-    return int(_whole(fields, key, 0, np.int64))
+def _read_integer(fields: Mapping[str, Any], key: str) -> int:
+    return int(_read_integers(fields, key, 0, np.int64))
 
 
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -> int:
+def write_frames(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -> int:
     """Write the frames to a file, whole or not at all; return their number. FrameError for an invalid frame."""
     import lmdb  # needed only to make data
 
@@ -229,7 +229,7 @@ def write(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -> int:
             while some := list(islice(rest, PER_COMMIT)):
                 with file.begin(write=True) as transaction:
                     for frame in some:
-                        transaction.put(b"%d" % count, _encoded(frame, layout, f"{path}, key {count}"))
+                        transaction.put(b"%d" % count, _encode_frame_at(frame, layout, f"{path}, key {count}"))
                         count += 1
             with file.begin(write=True) as transaction:
                 transaction.put(LENGTH, pickle.dumps(count, 4))
@@ -239,46 +239,46 @@ def write(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -> int:
     return count
 
 
-def _encoded(frame: Frame, layout: Layout, place: str) -> bytes:
+def _encode_frame_at(frame: Frame, layout: Layout, key: str) -> bytes:
     try:
-        return encode(frame, layout)
+        return encode_frame(frame, layout)
     except FrameError as error:
-        raise FrameError(f"{place}: {error}") from error
+        raise FrameError(f"{key}: {error}") from error
 
 
-def encode(frame: Frame, layout: Layout = "pyg1") -> bytes:
+def encode_frame(frame: Frame, layout: Layout = "pyg1") -> bytes:
     """Return the record of a frame, which torch-geometric can unpickle; FrameError for an invalid frame."""
     check(frame)
     fields = {
-        "cell": tensor(frame.cell[None]),
-        "pos": tensor(frame.pos),
-        "atomic_numbers": tensor(frame.numbers.astype(np.float32)),
-        "natoms": plain(len(frame.numbers)),
-        "tags": tensor(frame.tags.astype(np.int64)),
-        "edge_index": tensor(np.ascontiguousarray(frame.edges.T, np.int64)),
-        "cell_offsets": tensor(frame.offsets.astype(np.int64)),
-        "y": plain(float(frame.energy)),
-        "force": tensor(frame.force),
-        "fixed": tensor(frame.fixed.astype(np.float32)),
-        "sid": plain(frame.sid),
-        "fid": plain(frame.fid),
+        "cell": encode_tensor(frame.cell[None]),
+        "pos": encode_tensor(frame.pos),
+        "atomic_numbers": encode_tensor(frame.numbers.astype(np.float32)),
+        "natoms": encode_plain(len(frame.numbers)),
+        "tags": encode_tensor(frame.tags.astype(np.int64)),
+        "edge_index": encode_tensor(np.ascontiguousarray(frame.edges.T, np.int64)),
+        "cell_offsets": encode_tensor(frame.offsets.astype(np.int64)),
+        "y": encode_plain(float(frame.energy)),
+        "force": encode_tensor(frame.force),
+        "fixed": encode_tensor(frame.fixed.astype(np.float32)),
+        "sid": encode_plain(frame.sid),
+        "fid": encode_plain(frame.fid),
     }
     if layout == "pyg1":
-        graph = _object(DATA, dict.fromkeys(EMPTY, plain(None)) | fields)
+        graph = _encode_object(DATA, dict.fromkeys(EMPTY, encode_plain(None)) | fields)
     else:
         # The store refers to its graph, by a memo that `plain` does not use. New versions also keep two
         # classes in the graph, which some versions lack and none needs for this.
         remember, recall = b"q\xff", b"h\xff"
-        store = _object(STORE, {"_mapping": _dict(fields), "_parent": recall})
-        graph = _object(DATA, {"_store": store}, remember)
+        store = _encode_object(STORE, {"_mapping": _encode_dict(fields), "_parent": recall})
+        graph = _encode_object(DATA, {"_store": store}, remember)
     return b"\x80\x03" + graph + b"."
 
 
-def _object(name: str, state: Mapping[str, bytes], remember: bytes = b"") -> bytes:
+def _encode_object(name: str, state: Mapping[str, bytes], remember: bytes = b"") -> bytes:
     """Return the opcodes that push an object of a class and set its state."""
-    return named(name) + b")\x81" + remember + _dict(state) + b"b"
+    return encode_name(name) + b")\x81" + remember + _encode_dict(state) + b"b"
 
 
-def _dict(items: Mapping[str, bytes]) -> bytes:
+def _encode_dict(items: Mapping[str, bytes]) -> bytes:
     """Return the opcodes that push a dict."""
-    return b"}(" + b"".join(plain(key) + value for key, value in items.items()) + b"u"
+    return b"}(" + b"".join(encode_plain(key) + value for key, value in items.items()) + b"u"

@@ -21,65 +21,65 @@ from fractions import Fraction
 
 import numpy as np
 
-from oc20.graphs import MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, images_within, nearest
+from oc20.graphs import MOST_NEIGHBOURS, SAME_PLACE_ANGSTROM, images_within, select_nearest
 from oc20.settings import CUTOFF_ANGSTROM
 
 
-def neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return edges and images as `oc20.graphs.neighbours` does, for positions and a cell in float64."""
+def find_neighbours(pos: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return edges and images as `oc20.graphs.find_neighbours` does, for positions and a cell in float64."""
     reach = np.array(images_within(pos, cell, CUTOFF_ANGSTROM))
-    places = _places(pos, cell)
-    fractions = _product(places, _cofactors(cell))
+    places = _wrap_positions(pos, cell)
+    fractions = _multiply_matrix(places, _invert_by_cofactors(cell))
     within: np.ndarray = fractions % 1
     cells = np.round(fractions - within).astype(np.int64)
-    wrapped = _product(within, cell)
+    wrapped = _multiply_matrix(within, cell)
     ranges = zip(cells.min(0) - reach - 1, cells.max(0) + reach + 2, strict=True)
     images = np.stack(np.meshgrid(*(np.arange(*ends) for ends in ranges), indexing="ij"), -1).reshape(-1, 3)
-    starts = wrapped[None, :, :] + _product(images.astype(np.float64), cell)[:, None, :]
+    starts = wrapped[None, :, :] + _multiply_matrix(images.astype(np.float64), cell)[:, None, :]
     apart = [starts[:, None, :, axis] - places[None, :, None, axis] for axis in range(3)]
     squares = apart[0] * apart[0] + apart[1] * apart[1] + apart[2] * apart[2]
     itself = (squares == 0) & np.eye(len(pos), dtype=bool)
     image, centre, source = np.nonzero((squares < CUTOFF_ANGSTROM**2) & ~itself)
     distance, offset = np.sqrt(squares[image, centre, source]), images[image] - cells[source]
-    kept = nearest(centre, distance, source, offset, MOST_NEIGHBOURS)
+    kept = select_nearest(centre, distance, source, offset, MOST_NEIGHBOURS)
     kept = kept[distance[kept].astype(np.float32) >= np.float32(SAME_PLACE_ANGSTROM)]
     return np.stack([source[kept], centre[kept]], 1).astype(np.int32), offset[kept].astype(np.int8)
 
 
-def _places(pos: np.ndarray, cell: np.ndarray) -> np.ndarray:
+def _wrap_positions(pos: np.ndarray, cell: np.ndarray) -> np.ndarray:
     """Return the positions that step 1 gives."""
-    return _product(_product(pos, _eliminated(cell)), cell)
+    return _multiply_matrix(_multiply_matrix(pos, _invert_by_elimination(cell)), cell)
 
 
-def _product(rows_N3: np.ndarray, matrix_33: np.ndarray) -> np.ndarray:
+def _multiply_matrix(rows_N3: np.ndarray, matrix_33: np.ndarray) -> np.ndarray:
     """Return the matrix product, its terms added from first to last, each rounded: no library does that for sure."""
     first, second, third = (rows_N3[:, axis, None] * matrix_33[axis] for axis in range(3))
     total: np.ndarray = first + second + third
     return total
 
 
-def _cofactors(cell: np.ndarray) -> np.ndarray:
+def _invert_by_cofactors(cell: np.ndarray) -> np.ndarray:
     """Return the inverse by cofactors, times one over the determinant."""
     a, b, c = cell
-    across = np.stack([_cross(b, c), _cross(c, a), _cross(a, b)], 1)
+    across = np.stack([_cross_product(b, c), _cross_product(c, a), _cross_product(a, b)], 1)
     inverse: np.ndarray = across * (1 / (a[0] * across[0, 0] + a[1] * across[1, 0] + a[2] * across[2, 0]))
     return inverse
 
 
-def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _cross_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     turned, back = [1, 2, 0], [2, 0, 1]
     product: np.ndarray = a[turned] * b[back] - a[back] * b[turned]
     return product
 
 
-def _eliminated(cell: np.ndarray) -> np.ndarray:
+def _invert_by_elimination(cell: np.ndarray) -> np.ndarray:
     """Return the inverse by Gaussian elimination with row pivots, multiplying by one over each pivot."""
     rows, order = cell.copy(), np.arange(3)
     for column in range(3):
         for row in range(1, 3):
             done = min(row, column)
             if done:
-                rows[row, column] -= _summed(rows[row, :done] * rows[:done, column])
+                rows[row, column] -= _sum_terms(rows[row, :done] * rows[:done, column])
         pivot = column + int(np.argmax(np.abs(rows[column:, column])))
         rows[[column, pivot]], order[[column, pivot]] = rows[[pivot, column]], order[[pivot, column]]
         rows[column + 1 :, column] *= 1 / rows[column, column]
@@ -96,6 +96,6 @@ def _eliminated(cell: np.ndarray) -> np.ndarray:
     return placed
 
 
-def _summed(terms: np.ndarray) -> float:
+def _sum_terms(terms: np.ndarray) -> float:
     """Return the sum of one or two terms."""
     return float(terms[0]) if len(terms) == 1 else float(terms[0] + terms[1])

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from oc20.data.pickles import PERSISTENT, Made, Name, PickleError, load
+from oc20.data.pickles import PERSISTENT, Name, PickleError, RecordedCall, load_pickle
 
 TENSOR: Final = "torch._utils._rebuild_tensor_v2"
 STORAGE: Final = "torch.storage._load_from_bytes"
@@ -48,42 +48,42 @@ SAVED: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + b"\x80\x02M\xe9\x03
 MACHINE: Final = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
 
 
-def array_of(made: Made) -> np.ndarray:
+def array_of(call: RecordedCall) -> np.ndarray:
     """Return the array that a pickle describes: of numbers or bool, possibly read-only; a scalar has the shape ().
 
     Raises PickleError for anything else.
     """
     try:
-        if made.name == TENSOR:
-            return _tensor(*made.args[:4])
-        if made.name in BUFFER:
-            buffer, dtype, shape, order = made.args
-            return _stored(buffer, dtype, shape, order == "F")
-        if made.name in SCALAR:
-            dtype, buffer = made.args
-            return _stored(buffer, dtype, ())
-        if made.name in ARRAY:
-            _, shape, dtype, by_columns, buffer = made.state
-            return _stored(buffer, dtype, shape, by_columns)
+        if call.name == TENSOR:
+            return _build_tensor(*call.args[:4])
+        if call.name in BUFFER:
+            buffer, dtype, shape, order = call.args
+            return _build_array(buffer, dtype, shape, order == "F")
+        if call.name in SCALAR:
+            dtype, buffer = call.args
+            return _build_array(buffer, dtype, ())
+        if call.name in ARRAY:
+            _, shape, dtype, by_columns, buffer = call.state
+            return _build_array(buffer, dtype, shape, by_columns)
     except PickleError:
         raise
     except (TypeError, ValueError, IndexError, struct.error, OverflowError) as error:
         raise PickleError(f"a damaged array: {error}") from error
-    raise PickleError(f"{str(made.name)!r} where an array was expected")
+    raise PickleError(f"{str(call.name)!r} where an array was expected")
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
-    if type(storage) is not Made or storage.name != STORAGE:
+def _build_tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
+    if type(storage) is not RecordedCall or storage.name != STORAGE:
         raise PickleError("a tensor without its bytes")
     (saved,) = storage.args
     if type(saved) is not bytes or not saved.startswith(SAVED):
         raise PickleError("a tensor in an unknown format: expected what torch pickles with pickle.dumps")
-    machine, at = load(saved, _nothing, len(SAVED))
-    reference, at = load(saved, STORAGES.__contains__, at)
-    _, at = load(saved, _nothing, at)
+    machine, at = load_pickle(saved, _allow_nothing, len(SAVED))
+    reference, at = load_pickle(saved, STORAGES.__contains__, at)
+    _, at = load_pickle(saved, _allow_nothing, at)
     if type(machine) is not dict or machine.get("little_endian") is not True:
         raise PickleError("a tensor with another byte order")
-    if type(reference) is not Made or reference.name != PERSISTENT:
+    if type(reference) is not RecordedCall or reference.name != PERSISTENT:
         raise PickleError("a tensor without a storage")
     _, kind, _, _, count, view = reference.args[0]
     (stored,) = struct.unpack_from("<q", saved, at)
@@ -94,16 +94,16 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any) -> np.ndarray:
     if stored != count or len(values) != stored * dtype.itemsize:
         raise PickleError(f"a tensor of {stored} elements with {len(values)} bytes")
     strides = tuple(step * dtype.itemsize for step in stride)
-    return _view(values, dtype, size, offset * dtype.itemsize, strides)
+    return _view_bytes(values, dtype, size, offset * dtype.itemsize, strides)
 
 
-def _stored(buffer: Any, dtype: Any, shape: Any, by_columns: Any = False) -> np.ndarray:
+def _build_array(buffer: Any, dtype: Any, shape: Any, by_columns: Any = False) -> np.ndarray:
     if by_columns:
-        return _view(buffer, _dtype(dtype), shape[::-1]).T
-    return _view(buffer, _dtype(dtype), shape)
+        return _view_bytes(buffer, _read_dtype(dtype), shape[::-1]).T
+    return _view_bytes(buffer, _read_dtype(dtype), shape)
 
 
-def _view(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None) -> np.ndarray:
+def _view_bytes(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: Any = None) -> np.ndarray:
     """Return the bytes as an array; ValueError for elements outside of them."""
     if type(shape) is not tuple or len(shape) > MOST_AXES or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("an invalid shape")
@@ -112,36 +112,45 @@ def _view(buffer: Any, dtype: np.dtype, shape: Any, offset: int = 0, strides: An
     return np.ndarray(shape, dtype, buffer, offset, strides)
 
 
-def _dtype(made: Any) -> np.dtype:
-    if type(made) is not Made or made.name != DTYPE or type(made.args[0]) is not str or made.args[0] not in DTYPES:
+def _read_dtype(call: Any) -> np.dtype:
+    is_dtype = type(call) is RecordedCall and call.name == DTYPE and type(call.args[0]) is str
+    if not is_dtype or call.args[0] not in DTYPES:
         raise PickleError("an array of elements other than numbers")
-    if made.state[1] == ">":
+    if call.state[1] == ">":
         raise PickleError("an array with another byte order")
-    return np.dtype(made.args[0]).newbyteorder("<")
+    dtype: np.dtype = np.dtype(call.args[0]).newbyteorder("<")
+    return dtype
 
 
-def _nothing(_: str) -> bool:
+def _allow_nothing(_: str) -> bool:
     return False
 
 
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> bytes:
+def encode_plain(value: Any) -> bytes:
     """Return the opcodes that push a number, a text, None, or a tuple of these; they use the first memos."""
     return pickle.dumps(value, 2)[2:-1]
 
 
-def named(name: str) -> bytes:
+def encode_name(name: str) -> bytes:
     """Return the opcodes that push the object of this full name."""
     module, _, last = name.rpartition(".")
     return f"c{module}\n{last}\n".encode()
 
 
-def tensor(array: np.ndarray) -> bytes:
+def encode_tensor(array: np.ndarray) -> bytes:
     """Return the opcodes that push an array, of float32 or int64, as a torch tensor: for protocol 3 or higher."""
     kind = {dtype: name for name, dtype in STORAGES.items()}[array.dtype]
-    reference = plain("storage") + named(kind) + plain("0") + plain("cpu") + plain(array.size) + plain(None)
+    reference = (
+        encode_plain("storage")
+        + encode_name(kind)
+        + encode_plain("0")
+        + encode_plain("cpu")
+        + encode_plain(array.size)
+        + encode_plain(None)
+    )
     saved = b"".join(
         (
             SAVED,
@@ -153,6 +162,13 @@ def tensor(array: np.ndarray) -> bytes:
         )
     )
     stride = tuple(math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim))
-    storage = named(STORAGE) + struct.pack("<cI", b"B", len(saved)) + saved + b"\x85R"
-    rest = plain(0) + plain(array.shape) + plain(stride) + plain(False) + named(HOOKS) + b")R"
-    return named(TENSOR) + b"(" + storage + rest + b"tR"
+    storage = encode_name(STORAGE) + struct.pack("<cI", b"B", len(saved)) + saved + b"\x85R"
+    rest = (
+        encode_plain(0)
+        + encode_plain(array.shape)
+        + encode_plain(stride)
+        + encode_plain(False)
+        + encode_name(HOOKS)
+        + b")R"
+    )
+    return encode_name(TENSOR) + b"(" + storage + rest + b"tR"

@@ -20,7 +20,7 @@ ARROW: Final = 0.6  # angstrom for 1 eV per angstrom
 CORNERS: Final = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)])
 
 
-def draw(recipe: Recipe, seed: int, path: Path) -> None:
+def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     """Plot the first frames of the first training trajectories into a file, in two views.
 
     BuildError without matplotlib, or if the file cannot be written.
@@ -30,7 +30,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         from matplotlib.lines import Line2D
     except ImportError as error:
         raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
-    records = [next(recipe.simulate(seed, 0, i)) for i in range(SYSTEMS)]
+    records = [next(recipe.simulate_trajectory(seed, 0, i)) for i in range(SYSTEMS)]
     figure = Figure(figsize=(3.6 * SYSTEMS, 9), layout="constrained")
     axes: Any = figure.subplots(2, SYSTEMS, squeeze=False)
     numbers: set[int] = set()
@@ -38,7 +38,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         atoms = record.atoms
         numbers |= set(atoms.numbers.tolist())
         for row, (view, directions) in enumerate(VIEWS.items()):
-            _view(axes[row, column], atoms, directions)
+            _draw_view(axes[row, column], atoms, directions)
             axes[row, 0].set_ylabel(f"{view}, in Å")
         energy = atoms.get_potential_energy() - record.reference
         kind = "moving" if column % 2 else "relaxing"
@@ -57,7 +57,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
         raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
-def _view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:
+def _draw_view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:
     """Draw the cell, the atoms and the forces on free atoms, seen along the last direction."""
     from matplotlib.patches import Circle
 
@@ -70,9 +70,9 @@ def _view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:
     forces = atoms.get_forces(apply_constraint=False)
     order = np.argsort(atoms.positions[:, depth] * (1 if depth == 2 else -1))
     for layer, i in enumerate(order, 1):
-        number, place = atoms.numbers[i], atoms.positions[i]
+        number, position = atoms.numbers[i], atoms.positions[i]
         circle = Circle(
-            (place[right], place[up]),
+            (position[right], position[up]),
             covalent_radii[number] * 0.85,
             facecolor=jmol_colors[number],
             edgecolor="black",
@@ -82,8 +82,10 @@ def _view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:
         )
         axes.add_patch(circle)
         if i not in fixed:
-            tip = place + ARROW * forces[i]
+            tip = position + ARROW * forces[i]
             arrow = {"arrowstyle": "->", "color": "#d00000", "linewidth": 1.3, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate("", (tip[right], tip[up]), (place[right], place[up]), arrowprops=arrow, zorder=len(order) + 1)
+            axes.annotate(
+                "", (tip[right], tip[up]), (position[right], position[up]), arrowprops=arrow, zorder=len(order) + 1
+            )
     axes.set_aspect("equal")
     axes.autoscale_view()

@@ -35,12 +35,12 @@ class Recipe:
         """Trajectories by split."""
         return {split: getattr(self, split) for split in SPLITS}
 
-    def simulate(self, seed: int, split: int, trajectory: int) -> Iterator[ExtxyzFrame]:
+    def simulate_trajectory(self, seed: int, split: int, trajectory: int) -> Iterator[ExtxyzFrame]:
         """Yield the frames of a trajectory; those with an even number relax."""
         rng = np.random.default_rng([seed, split, trajectory])
-        made = surface.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
-        for atoms, step in zip(made.frames, made.steps, strict=True):
-            yield ExtxyzFrame(atoms, split * FIRST_SYSTEM + trajectory, step, made.reference)
+        run = surface.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
+        for atoms, step in zip(run.frames, run.steps, strict=True):
+            yield ExtxyzFrame(atoms, split * FIRST_SYSTEM + trajectory, step, run.reference)
 
 
 # The mini problem is fixed: any change gives other data and invalidates all reference runs.

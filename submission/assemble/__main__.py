@@ -11,7 +11,7 @@ from typing import Final
 from common.command import CommandParser, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
 from compliance.model.layout import STRONG, WEAK
-from submission.assemble.assemble import assemble
+from submission.assemble.assemble import assemble_package
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly
 
@@ -46,39 +46,40 @@ exit status: 0 the package is complete or was extended, 1 it cannot be made from
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
+    args = _build_parser().parse_args(arguments)
     assembly = Assembly(
-        runs=tuple(given.runs),
-        output=given.output,
-        system=given.system,
-        organisation=given.organisation,
-        scaling=given.scaling,
-        pruned=tuple(given.pruned),
-        implementation=given.implementation,
-        sources=given.sources,
-        redact=given.redact,
-        unfinished=given.unfinished,
+        runs=tuple(args.runs),
+        output=args.output,
+        system=args.system,
+        organisation=args.organisation,
+        scaling=args.scaling,
+        pruned=tuple(args.pruned),
+        implementation=args.implementation,
+        sources=args.sources,
+        redact=args.redact,
+        unfinished=args.unfinished,
     )
-    return run_command(lambda: _show(assembly, given.dry_run), (AssemblyError, ManifestError, OSError))
+    return run_command(lambda: _print_package(assembly, args.dry_run), (AssemblyError, ManifestError, OSError))
 
 
-def _show(assembly: Assembly, dry_run: bool) -> int:
-    made = assemble(assembly, dry_run=dry_run)
-    for warning in made.warnings:
+def _print_package(assembly: Assembly, dry_run: bool) -> int:
+    package = assemble_package(assembly, dry_run=dry_run)
+    for warning in package.warnings:
         print(clean(f"warning: {warning}"), file=sys.stderr)
     if dry_run:
-        for path in made.written:
+        for path in package.written:
             print(clean(path))
     did = "would write" if dry_run else "wrote"
-    print(clean(f"{made.root}: {did} {len(made.written)} files, {len(made.unchanged)} unchanged"))
-    for name, runs in made.incomplete.items():
+    print(clean(f"{package.root}: {did} {len(package.written)} files, {len(package.unchanged)} unchanged"))
+    for name, runs in package.incomplete.items():
         print(clean(f"INCOMPLETE: {name}: {runs}"))
     if not dry_run:
-        print(clean(as_called(f"next: python -m compliance.check {made.root}{' --allow-mini' if made.mini else ''}")))
+        option = " --allow-mini" if package.mini else ""
+        print(clean(as_called(f"next: python -m compliance.check {package.root}{option}")))
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "python -m submission.assemble",
         description=DESCRIPTION,

@@ -37,8 +37,8 @@ class Assembled:
     mini: bool = False
 
 
-def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
-    """Write what is missing of a package and return it; a second call writes nothing.
+def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
+    """Write the missing files of a package and return it; a second call writes nothing.
 
     dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
     anything is written, and ManifestError for a damaged provenance.json.
@@ -53,39 +53,39 @@ def assemble(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
         written += [record] if new or not record.exists() else []
     else:
         for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
-            _write(root / item.name, item.read(), item.executable)
-        text = provenance.record_package(root, packing.earlier, packing.redactions, packing.known)
+            _write_file(root / item.name, item.read(), item.executable)
+        text = provenance.record_package(root, packing.earlier, packing.redactions, packing.read_runs)
         if packing.tree.begin(record, len(text) + 1) != text:
-            _write(record, text)
+            _write_file(record, text)
             written.append(record)
     unchanged = sorted({*files_below(root, packing.tree)} - {*written})
-    incomplete = provenance.incomplete({*packing.present, *packing.redactions})
+    incomplete = provenance.find_incomplete({*packing.present, *packing.redactions})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
 
 
 def _refuse_secrets(items: Sequence[PackageFile]) -> None:
     """Raise AssemblyError if a file to write contains a secret; the message names where each comes from."""
-    found = [
+    leaks = [
         f"{item.source}:{mention.line} ({mention.kind}, {mention.text})"
         for item in tqdm(items, desc="searching", unit=" files", disable=None, delay=2)
-        for mention in secrets(_text(item.read()))
+        for mention in secrets(_inflate_text(item.read()))
     ]
-    if found:
+    if leaks:
         raise AssemblyError(
-            f"secrets would be published: {listed(found)}. Revoke them, take them from variables or files outside the "
+            f"secrets would be published: {listed(leaks)}. Revoke them, take them from variables or files outside the "
             "code, and assemble again; nothing was written"
         )
 
 
-def _text(data: bytes) -> bytes:
+def _inflate_text(data: bytes) -> bytes:
     """Return the contents of a file, of a compressed one what can be inflated within the limits."""
-    found: list[bytes] = []
+    parts: list[bytes] = []
     with suppress(InflateError, EOFError, zlib.error):
-        found += pieces(io.BytesIO(data))[1]
-    return b"".join(found)
+        parts += pieces(io.BytesIO(data))[1]
+    return b"".join(parts)
 
 
-def _write(target: Path, data: bytes, executable: bool = False) -> None:
+def _write_file(target: Path, data: bytes, executable: bool = False) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target)
     with whole_file(target) as part:

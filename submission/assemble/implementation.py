@@ -133,14 +133,14 @@ class Implementation:
         """The folders to copy; of the suite only the packages that the benchmark needs."""
         return [self.root / SHARED, self.root / self.benchmark] if self.is_suite else [self.root]
 
-    def items(self) -> Iterator[PackageFile]:
-        """Yield the files to copy. Raises AssemblyError as `files` does."""
-        for name, path in self.files().items():
+    def package_files(self) -> Iterator[PackageFile]:
+        """Yield the files to copy. Raises AssemblyError as `find_files` does."""
+        for name, path in self.find_files().items():
             executable = path.stat().st_mode & 0o100 != 0
-            read = partial(self._tree(path).read, path, MAX_FILE_BYTES)
+            read = partial(self._tree_of(path).read, path, MAX_FILE_BYTES)
             yield PackageFile(f"{self.folder}/{name}", str(path), read, executable)
 
-    def files(self) -> dict[str, Path]:
+    def find_files(self) -> dict[str, Path]:
         """Return the files by name below `folder`, without caches and hidden files.
 
         Raises AssemblyError if there are none, some are missing or unreadable, links lead out of `root`, or one is too
@@ -157,7 +157,7 @@ class Implementation:
                 )
         if not files:
             raise AssemblyError(f"{self.root} has no files; expected the code of {self.benchmark}")
-        leaving = [path for path in files.values() if self._tree(path).leaves(path)]
+        leaving = [path for path in files.values() if self._tree_of(path).leaves(path)]
         if leaving:
             raise AssemblyError(
                 f"links lead out of {self.root}, and what they lead to would be published: {listed(leaving)}; copy "
@@ -173,7 +173,7 @@ class Implementation:
             )
         return files
 
-    def _tree(self, path: Path) -> Tree:
+    def _tree_of(self, path: Path) -> Tree:
         """Return the tree that a file belongs to; those that an installed suite has elsewhere belong to none."""
         return self.tree if path.is_relative_to(self.root) else ANYWHERE
 
@@ -211,7 +211,7 @@ def suite_hash(root: Path, benchmark: str) -> str | None:
     return source_hash((SHARED, benchmark), root) if suite_at(root, benchmark) else None
 
 
-def code_of(benchmark: str, name: str, sources: Path | None) -> Implementation:
+def find_implementation(benchmark: str, name: str, sources: Path | None) -> Implementation:
     """Return the implementation of a benchmark in the folder `sources`; None: the running suite."""
     if sources is None:  # installers may link the files of an environment to those of a cache
         return Implementation(ROOT, benchmark, name)
@@ -228,7 +228,7 @@ def system_items(code: Implementation, system: str, variant: str) -> Iterator[Pa
     names = {"benchmark": code.benchmark, "system": system, "implementation": code.name, "variant": variant}
     folder = system_folder(code.benchmark, system)
 
-    def made(name: str, text: str, executable: bool = False) -> PackageFile:
+    def fill_template(name: str, text: str, executable: bool = False) -> PackageFile:
         for key, value in (*names.items(), ("per_run", PER_RUN)):
             text = text.replace(f"@{key}@", value)
         return PackageFile(
@@ -236,13 +236,13 @@ def system_items(code: Implementation, system: str, variant: str) -> Iterator[Pa
         )
 
     link = names | {"code": f"../{IMPLEMENTATIONS}/{code.name}"}
-    yield made(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")
-    yield made("README.md", README + (SUITE_README if code.is_suite else OTHER_README))
+    yield fill_template(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")
+    yield fill_template("README.md", README + (SUITE_README if code.is_suite else OTHER_README))
     data = DATA_HEAD + (FULL_DATA if variant == FULL else MINI_DATA)
     bodies = {"setup.sh": SETUP, "init_datasets.sh": data, "run_and_time.sh": DATA_HEAD + RUN}
     for script, body in bodies.items():
         head = HEAD.replace("@title@", TITLES[script])
         if code.is_suite:
-            yield made(script, head + WORK + body, executable=True)
+            yield fill_template(script, head + WORK + body, executable=True)
         elif (code.root / script).is_file():
-            yield made(script, head + DELEGATE.replace("@script@", script), executable=True)
+            yield fill_template(script, head + DELEGATE.replace("@script@", script), executable=True)

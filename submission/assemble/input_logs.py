@@ -55,20 +55,20 @@ def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes,
         raise AssemblyError(f"cannot read {path}: {error.strerror}; fix the file or remove it") from error
     if data.startswith(GZIP):
         raise AssemblyError(f"{path} is compressed, but the official tools read only plain text: gunzip it")
-    copy, counts = redact(data) if redacted else (data, {})
+    copy, counts = redact_text(data) if redacted else (data, {})
     return copy, counts, hashlib.sha256(data).hexdigest()
 
 
-def input_logs(paths: Sequence[Path], redacted: bool, known: Mapping[Path, Run]) -> list[InputLog]:
+def read_input_logs(paths: Sequence[Path], redacted: bool, read_runs: Mapping[Path, Run]) -> list[InputLog]:
     """Return the logs in files and folders, in the natural order of their paths: run_2 before run_10.
 
-    Takes result_*.txt at any depth of a folder. known: logs that were read before, by path.
+    Takes result_*.txt at any depth of a folder. read_runs: logs that were read before, by path.
     Raises UsageError for a path that does not exist.
     """
-    found = sorted(_find(paths), key=lambda path: natural(path.as_posix()))
+    log_paths = sorted(_find_logs(paths), key=lambda path: natural(path.as_posix()))
     return [
-        _read(path, redacted, known.get(path))
-        for path in tqdm(found, desc="reading", unit=" logs", disable=None, delay=2)
+        _read_log(path, redacted, read_runs.get(path))
+        for path in tqdm(log_paths, desc="reading", unit=" logs", disable=None, delay=2)
     ]
 
 
@@ -104,8 +104,10 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             raise AssemblyError(f"{log.path} {twice}: give it once, as a run or as pruned")
         first[log.original_sha256] = log.path
         if not log.run.benchmark:
-            known = ", ".join(REFERENCES)
-            raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; expected one of {known}")
+            benchmarks = ", ".join(REFERENCES)
+            raise AssemblyError(
+                f"{log.path}: submission_benchmark is not a known benchmark; expected one of {benchmarks}"
+            )
     open_ended = [log.path for log in runs if not log.run.finished]
     if open_ended and not unfinished:
         raise AssemblyError(
@@ -132,17 +134,17 @@ def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
         organisations.setdefault(run.organisation, path)
         platforms.setdefault(run.benchmark, {}).setdefault(run.platform, path)
     _check_one("organisations (submission_org)", organisations)
-    for benchmark, found in platforms.items():
-        _check_one(f"platforms (submission_platform) for {benchmark}", found)
+    for benchmark, first in platforms.items():
+        _check_one(f"platforms (submission_platform) for {benchmark}", first)
 
 
-def _check_one(what: str, first: Mapping[str | None, Path]) -> None:
+def _check_one(kind: str, first: Mapping[str | None, Path]) -> None:
     if len(first) > 1:
-        found = listed([f"{show(value)} in {path}" for value, path in first.items()])
-        raise AssemblyError(f"several {what}: {found}. Assemble each one separately")
+        values = listed([f"{show(value)} in {path}" for value, path in first.items()])
+        raise AssemblyError(f"several {kind}: {values}. Assemble each one separately")
 
 
-def _find(paths: Sequence[Path]) -> Iterator[Path]:
+def _find_logs(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             yield from (file for file in files_below(path) if RESULT_NAME.fullmatch(file.name))
@@ -152,16 +154,16 @@ def _find(paths: Sequence[Path]) -> Iterator[Path]:
             raise UsageError(f"no such file or folder: {path}")
 
 
-def _read(path: Path, redacted: bool, known: Run | None) -> InputLog:
+def _read_log(path: Path, redacted: bool, read_run: Run | None) -> InputLog:
     copy, counts, original = read_copy(path, redacted)
-    run = parse_run(copy, str(path)) if known is None or counts else known
+    run = parse_run(copy, str(path)) if read_run is None or counts else read_run
     return InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run)
 
 
 # -- redaction ---------------------------------------------------------------------------------------------
 
 
-def redact(text: bytes) -> tuple[bytes, dict[str, int]]:
+def redact_text(text: bytes) -> tuple[bytes, dict[str, int]]:
     r"""Return the log with personal data such as mail addresses replaced by `[kind]`, and the removals by kind.
 
     Lines stay lines, and records stay valid JSON: an escape such as `\n` is never cut.
@@ -181,14 +183,14 @@ def redact(text: bytes) -> tuple[bytes, dict[str, int]]:
 
 def _whole_escapes(text: bytes, begin: int, end: int) -> tuple[int, int]:
     """Return the span shortened at both ends so that it cuts no escape."""
-    if _escapes(text, begin):
+    if _is_escaped(text, begin):
         begin += UNICODE_ESCAPE_BYTES if text[begin : begin + 1] == b"u" else 1
-    if _escapes(text, end):
+    if _is_escaped(text, end):
         end -= 1
     return begin, end
 
 
-def _escapes(text: bytes, at: int) -> bool:
+def _is_escaped(text: bytes, at: int) -> bool:
     """Return whether the byte before `at` is a backslash that escapes the byte at `at`."""
     first = at
     while text[first - 1 : first] == b"\\":

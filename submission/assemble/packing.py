@@ -27,13 +27,20 @@ from submission.assemble import provenance
 from submission.assemble.implementation import (
     Implementation,
     PackageFile,
-    code_of,
+    find_implementation,
     suite_at,
     suite_hash,
     system_folder,
     system_items,
 )
-from submission.assemble.input_logs import AssemblyError, InputLog, check_logs, check_one_system, input_logs, read_copy
+from submission.assemble.input_logs import (
+    AssemblyError,
+    InputLog,
+    check_logs,
+    check_one_system,
+    read_copy,
+    read_input_logs,
+)
 
 FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
@@ -50,7 +57,7 @@ class Assembly:
     pruned: instances of a throughput result that do not count. sources: the code; None: this suite.
     implementation: name of the folder of the code; None: this suite, or the name of the folder `sources`.
     redact: remove personal data from the copies. unfinished: accept logs without run_stop.
-    known: logs that were read before, by path; they are not read again.
+    read_runs: logs that were read before, by path; they are not read again.
     """
 
     runs: tuple[Path, ...]
@@ -63,13 +70,13 @@ class Assembly:
     sources: Path | None = None
     redact: bool = False
     unfinished: bool = False
-    known: Mapping[Path, Run] = field(default_factory=dict)
+    read_runs: Mapping[Path, Run] = field(default_factory=dict)
 
 
 class Packing:
     """All files that a package should contain.
 
-    present: hashes of the logs already in the package, by name. hashes: their names by hash. known: these logs and the
+    present: hashes of the logs already in the package, by name. hashes: their names by hash. read_runs: these and the
     given ones as read, by name. redactions: of the given logs, by name. numbers: the last run number by folder.
     """
 
@@ -79,26 +86,26 @@ class Packing:
         self._check_use()
         self.system = _folder_name(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
         runs, pruned = (
-            input_logs(paths, assembly.redact, assembly.known) for paths in (assembly.runs, assembly.pruned)
+            read_input_logs(paths, assembly.redact, assembly.read_runs) for paths in (assembly.runs, assembly.pruned)
         )
         check_logs(runs, pruned, assembly.unfinished)
-        self.root = assembly.output / self._organisation(runs)
+        self.root = assembly.output / self._choose_organisation(runs)
         self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
         self.earlier = provenance.read_provenance(self.root)
-        self.known: dict[str, Run] = {}
-        given = {log.sha256: log.run for log in runs + pruned}
-        self.present = {name: self._read_present(name, given) for name in provenance.logs_of(self.root)}
+        self.read_runs: dict[str, Run] = {}
+        input_runs = {log.sha256: log.run for log in runs + pruned}
+        self.present = {name: self._read_present(name, input_runs) for name in provenance.find_logs(self.root)}
         self.hashes = {sha256: name for name, sha256 in self.present.items()}
         self.redactions: dict[str, provenance.Redaction | None] = {}
         self.numbers: dict[str, int] = {}
         beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
-        existing = [(self.root / name, run) for name, run in self.known.items() if name.startswith(beside)]
+        existing = [(self.root / name, run) for name, run in self.read_runs.items() if name.startswith(beside)]
         check_one_system([(log.path, log.run) for log in runs + pruned] + existing)
-        results = [*self._results(runs, ""), *self._results(pruned, PRUNED)]
+        results = [*self._plan_results(runs, ""), *self._plan_results(pruned, PRUNED)]
         self.items = [self._system_item({log.run.platform for log in runs + pruned})]
         for benchmark in sorted({str(log.run.benchmark) for log in runs + pruned}):
-            self.items += self._benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])
+            self.items += self._plan_benchmark([log for log in runs + pruned if log.run.benchmark == benchmark])
         self.items += results  # written last: a log in the package implies that its code is there
 
     def files_to_write(self) -> list[PackageFile]:
@@ -113,50 +120,53 @@ class Packing:
                 raise AssemblyError(f"{target} leads out of {self.root} through a link; replace the link by a folder")
             if not os.path.lexists(target):
                 new.append(item)
-            elif not (item.once or self._holds(target, item.read())):
+            elif not (item.once or self._has_content(target, item.read())):
                 raise AssemblyError(
                     f"{target} exists and differs from {item.source}; nothing was written. Compare the two and remove "
                     "one, or use another -o (for other code: another --implementation)"
                 )
         return new
 
-    def _holds(self, target: Path, data: bytes) -> bool:
+    def _has_content(self, target: Path, data: bytes) -> bool:
         return self.tree.begin(target, len(data) + 1) == data and target.is_file()
 
     def _check_use(self) -> None:
-        given = self.assembly
-        if given.pruned and given.scaling != WEAK:
+        assembly = self.assembly
+        if assembly.pruned and assembly.scaling != WEAK:
             raise UsageError("--pruned is for throughput results: add --scaling weak")
-        for path in (*given.runs, *given.pruned, given.system, *([given.sources] if given.sources else [])):
+        logs = (*assembly.runs, *assembly.pruned)
+        for path in (*logs, assembly.system, *([assembly.sources] if assembly.sources else [])):
             if not path.exists():
                 raise UsageError(f"no such file or folder: {path}")
-        _check_outside(given.output, (*given.runs, *given.pruned))
-        if given.implementation is not None and not FOLDER_NAME.fullmatch(given.implementation):
-            raise UsageError(f"--implementation {given.implementation}: expected letters, digits and . _ + & @ ( ) -")
-        self.description = read_description(str(given.system))
+        _check_outside(assembly.output, logs)
+        if assembly.implementation is not None and not FOLDER_NAME.fullmatch(assembly.implementation):
+            raise UsageError(
+                f"--implementation {assembly.implementation}: expected letters, digits and . _ + & @ ( ) -"
+            )
+        self.description = read_description(str(assembly.system))
         problem = self.description.problem
         if problem:
             raise AssemblyError(
-                f"the system description {given.system} {problem}; `python -m submission.system` writes one"
+                f"the system description {assembly.system} {problem}; `python -m submission.system` writes one"
             )
 
-    def _organisation(self, runs: Sequence[InputLog]) -> str:
-        said = self.assembly.organisation or runs[0].run.organisation
-        if said is None:
+    def _choose_organisation(self, runs: Sequence[InputLog]) -> str:
+        organisation = self.assembly.organisation or runs[0].run.organisation
+        if organisation is None:
             raise AssemblyError(f"{runs[0].path} has no submission_org: use --organisation NAME")
-        return _folder_name(said, "organisation", "use --organisation NAME")
+        return _folder_name(organisation, "organisation", "use --organisation NAME")
 
-    def _read_present(self, name: str, given: Mapping[str, Run]) -> str:
+    def _read_present(self, name: str, input_runs: Mapping[str, Run]) -> str:
         """Return the hash of a log in the package; raise AssemblyError if the log has changed since assembly.
 
-        given: the given logs as read, by hash.
+        input_runs: the given logs as read, by hash.
         """
         path = self.root / name
         data, _, sha256 = read_copy(path, False, self.tree)
         recorded = self.earlier.files.get(name) if self.earlier else None
         if recorded is not None and recorded.sha256 != sha256:
             raise AssemblyError(f"{path} has changed since it was assembled (see {provenance.NAME}): restore it")
-        self.known[name] = given.get(sha256) or parse_run(data, name)
+        self.read_runs[name] = input_runs.get(sha256) or parse_run(data, name)
         return sha256
 
     def _system_item(self, platforms: set[str | None]) -> PackageFile:
@@ -171,12 +181,12 @@ class Packing:
     def _is_called(self, platform: str | None) -> bool:
         """Tell whether a platform, as in 256xNVIDIA DGX H100, is the system's name or one that its description has."""
         name = letters_and_digits(re.sub(r"^\d+x", "", platform or ""))
-        models = (f"{what}_model_name" for what in ("host_processor", "accelerator"))
+        models = (f"{part}_model_name" for part in ("host_processor", "accelerator"))
         stated = [self.system, *map(self.description.fields.get, ("system_name", *models))]
-        known = any(name in letters_and_digits(text) for text in stated if isinstance(text, str))
-        return platform == self.system or (len(name) > 2 and known)
+        matches = any(name in letters_and_digits(text) for text in stated if isinstance(text, str))
+        return platform == self.system or (len(name) > 2 and matches)
 
-    def _results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
+    def _plan_results(self, logs: Iterable[InputLog], below: str) -> Iterator[PackageFile]:
         """Yield the logs, numbered: those in the package keep their numbers, new ones get the next."""
         existing = dict(self.hashes)
         for name, record in (self.earlier.logs if self.earlier else {}).items():
@@ -186,67 +196,67 @@ class Packing:
         for log in logs:
             parts = (RESULTS, self.system, self.assembly.scaling, str(log.run.benchmark), *([below] if below else ()))
             folder = "/".join(parts)
-            known = existing.get(log.sha256) or existing.get(log.original_sha256)
-            if known and os.path.dirname(known) != folder:
-                raise AssemblyError(f"{log.path} is already in the package, as {known}; a run counts once")
-            if known and self.present[known] != log.sha256:
+            existing_name = existing.get(log.sha256) or existing.get(log.original_sha256)
+            if existing_name and os.path.dirname(existing_name) != folder:
+                raise AssemblyError(f"{log.path} is already in the package, as {existing_name}; a run counts once")
+            if existing_name and self.present[existing_name] != log.sha256:
                 how = "without" if log.redacted else "with"
                 raise AssemblyError(
-                    f"{self.root / known} was copied from {log.path} {how} --redact: do the same, or remove it"
+                    f"{self.root / existing_name} was copied from {log.path} {how} --redact: do the same, or remove it"
                 )
-            name = known or f"{folder}/result_{self._number(folder)}.txt"
-            self.known[name] = log.run
+            name = existing_name or f"{folder}/result_{self._next_number(folder)}.txt"
+            self.read_runs[name] = log.run
             self.redactions[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
-            yield PackageFile(name, str(log.path), partial(_copy, log.path, redacted))
+            yield PackageFile(name, str(log.path), partial(_read_log_copy, log.path, redacted))
             if not below:
-                yield from self._power(log.path, f"{folder}/{POWER}/{result_name(name)}")
+                yield from self._plan_power(log.path, f"{folder}/{POWER}/{result_name(name)}")
 
-    def _power(self, log: Path, target: str) -> Iterator[PackageFile]:
+    def _plan_power(self, log: Path, target: str) -> Iterator[PackageFile]:
         """Yield the power files of a run for its folder in the package, without estimates of parts of the nodes."""
-        place = power_files(_power_folder(log))
-        read = read_power(place.nodes, place.switches, None, None)
-        named = [path for path in place.others if PARTS_FILE.fullmatch(os.path.basename(path))]
-        unknown = [path for path in place.others if path not in named and os.path.isfile(path)]
+        files = power_files(_power_folder(log))
+        read = read_power(files.nodes, files.switches, None, None)
+        parts_files = [path for path in files.others if PARTS_FILE.fullmatch(os.path.basename(path))]
+        unknown = [path for path in files.others if path not in parts_files and os.path.isfile(path)]
         if unknown:
             self.warnings.append(
-                f"{log}: not packed with its power files: {_names(unknown)}; expected node_<i>.txt or sw_<i>.txt, "
+                f"{log}: not packed with its power files: {_list_names(unknown)}; expected node_<i>.txt or sw_<i>.txt, "
                 "not compressed"
             )
         measured = (*read.nodes, *read.switches)
-        parts = [*named, *(one.path for one in measured if one.of_parts)]
-        whole = [one for one in measured if not one.of_parts]
-        if parts and not any(one.of_node for one in whole):
+        parts = [*parts_files, *(file.path for file in measured if file.of_parts)]
+        whole = [file for file in measured if not file.of_parts]
+        if parts and not any(file.of_node for file in whole):
             self.warnings.append(
-                f"{log}: its power was only estimated, for parts of the nodes ({_names(parts)}), which is not packed: "
-                "measure whole nodes"
+                f"{log}: its power was only estimated, for parts of the nodes ({_list_names(parts)}), which is "
+                "not packed: measure whole nodes"
             )
             return
-        for path in (Path(one.path) for one in whole):
-            yield PackageFile(f"{target}/{path.name}", str(path), partial(_copy, path, self.assembly.redact))
+        for path in (Path(file.path) for file in whole):
+            yield PackageFile(f"{target}/{path.name}", str(path), partial(_read_log_copy, path, self.assembly.redact))
 
-    def _number(self, folder: str) -> int:
+    def _next_number(self, folder: str) -> int:
         """Return the next number for a log in a folder."""
         if folder not in self.numbers:
             names = (os.path.basename(name) for name in self.present if os.path.dirname(name) == folder)
-            found = [int(number[1]) for name in names if (number := RUN_NUMBER.fullmatch(name))]
-            self.numbers[folder] = max(found, default=-1)
+            numbers = [int(number[1]) for name in names if (number := RUN_NUMBER.fullmatch(name))]
+            self.numbers[folder] = max(numbers, default=-1)
         self.numbers[folder] += 1
         return self.numbers[folder]
 
-    def _benchmark(self, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
+    def _plan_benchmark(self, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
         """Yield the files of benchmarks/ for the logs of one benchmark."""
-        given, benchmark = self.assembly, str(logs[0].run.benchmark)
-        if given.sources is None and not any(log.run.details.from_suite for log in logs):
+        assembly, benchmark = self.assembly, str(logs[0].run.benchmark)
+        if assembly.sources is None and not any(log.run.details.from_suite for log in logs):
             self.warnings.append(f"the {benchmark} logs are not from this suite: name their code with --sources DIR")
             return
-        name = given.implementation or _implementation_name(given.sources, benchmark)
-        code = code_of(benchmark, name, given.sources)
+        name = assembly.implementation or _implementation_name(assembly.sources, benchmark)
+        code = find_implementation(benchmark, name, assembly.sources)
         if all(log.sha256 in self.hashes for log in logs) and (self.root / code.folder).is_dir():
             return  # no new runs; the code may have changed since
-        _check_outside(given.output, code.folders)
-        yield from code.items()
+        _check_outside(assembly.output, code.folders)
+        yield from code.package_files()
         yield from system_items(code, self.system, logs[0].run.variant)
-        yield from self._configurations(code, logs)
+        yield from self._plan_configurations(code, logs)
         here = suite_hash(code.root, benchmark)
         stated = {log.run.details.source_sha256 for log in logs}
         others = sorted(hash_ for hash_ in stated if hash_ and hash_ != here)
@@ -256,12 +266,12 @@ class Packing:
                 f"{str(here)[:12]}: check out the revision in the logs and name it with --sources"
             )
 
-    def _configurations(self, code: Implementation, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
+    def _plan_configurations(self, code: Implementation, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
         """Yield config.yaml, and config_2.yaml etc. if the logs have several; existing files stay."""
         folder = system_folder(code.benchmark, self.system)
         existing = sorted((self.root / folder).glob("config*.yaml"))
         texts = {self.tree.read(path, MAX_FILE_BYTES): path.name for path in existing}
-        stated = {_yaml(log): log.path for log in logs if log.run.details.configuration is not None}
+        stated = {_render_configuration(log): log.path for log in logs if log.run.details.configuration is not None}
         for text, path in stated.items():
             names = ("config.yaml", *(f"config_{number}.yaml" for number in range(2, len(texts) + 3)))
             name = texts.setdefault(text, next(name for name in names if name not in texts.values()))
@@ -285,15 +295,15 @@ def _power_folder(log: Path) -> str:
     return str(folder if of_training else folder / result_name(str(log)))
 
 
-def _names(paths: Iterable[str]) -> str:
+def _list_names(paths: Iterable[str]) -> str:
     return listed([os.path.basename(path) for path in paths])
 
 
-def _copy(path: Path, redacted: bool) -> bytes:
+def _read_log_copy(path: Path, redacted: bool) -> bytes:
     return read_copy(path, redacted)[0]
 
 
-def _yaml(log: InputLog) -> bytes:
+def _render_configuration(log: InputLog) -> bytes:
     """Return the configuration in a log as a YAML file for `train`."""
     try:
         text = to_yaml(log.run.details.configuration)
@@ -302,11 +312,11 @@ def _yaml(log: InputLog) -> bytes:
     return f"# From the result logs, with all defaults; {PER_RUN} differ from run to run.\n{text}".encode()
 
 
-def _folder_name(text: str, what: str, fix: str) -> str:
+def _folder_name(text: str, subject: str, fix: str) -> str:
     """Return the text with underscores for blanks; raise AssemblyError if it is not a plain folder name."""
     name = "_".join(text.split())
     if not FOLDER_NAME.fullmatch(name):
-        raise AssemblyError(f"{what} is {show(text)}, which is not a plain folder name: {fix}")
+        raise AssemblyError(f"{subject} is {show(text)}, which is not a plain folder name: {fix}")
     return name
 
 

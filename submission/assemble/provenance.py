@@ -87,28 +87,28 @@ def record_package(
     root: Path,
     earlier: Provenance | None = None,
     redactions: Mapping[str, Redaction | None] = MappingProxyType({}),
-    known: Mapping[str, Run] = MappingProxyType({}),
+    read_runs: Mapping[str, Run] = MappingProxyType({}),
 ) -> bytes:
     """Return the contents of provenance.json for the package in the folder `root`.
 
     earlier: the previous provenance.json, for the redactions of logs already in the package. redactions: of new logs,
-    by name; None for an exact copy. known: logs that were read before, by name.
+    by name; None for an exact copy. read_runs: logs that were read before, by name.
     """
-    entries = _describe(root)
-    sources = _sources(root)
-    runs = {name: known.get(name) or read_run(str(root / name)) for name in logs_of(root)}
+    entries = _hash_files(root)
+    sources = _hash_sources(root)
+    runs = {name: read_runs.get(name) or read_run(str(root / name)) for name in find_logs(root)}
     logs: dict[str, LogRecord] = {}
     for name, run in runs.items():
         recorded = earlier.logs.get(name) if earlier and earlier.files.get(name) == entries[name] else None
-        logs[name] = _record(run, sources, redactions.get(name, recorded.redaction if recorded else None))
+        logs[name] = _record_log(run, sources, redactions.get(name, recorded.redaction if recorded else None))
     stated = [tree for run in runs.values() if (tree := run.details.configuration) is not None]
-    missing = incomplete(logs)
+    missing = find_incomplete(logs)
     provenance = Provenance(
         organisation=root.name,
         complete=not missing,
         incomplete=missing,
         logs=logs,
-        configurations=dict(sorted({digest(tree): tree for tree in stated}.items())),
+        configurations=dict(sorted({hash_tree(tree): tree for tree in stated}.items())),
         implementations=sources,
         files=entries,
     )
@@ -116,7 +116,7 @@ def record_package(
     return json.dumps(msgspec.to_builtins(provenance), indent=1).encode() + b"\n"
 
 
-def _describe(root: Path) -> dict[str, ManifestEntry]:
+def _hash_files(root: Path) -> dict[str, ManifestEntry]:
     """Return size and hash of each file of a package."""
     tree = Tree.at(root)
     files = {path.relative_to(root).as_posix(): path for path in files_below(root, tree)}
@@ -125,36 +125,36 @@ def _describe(root: Path) -> dict[str, ManifestEntry]:
     return {name: describe_file(path, tree) for name, path in bar}
 
 
-def _sources(root: Path) -> dict[str, str | None]:
+def _hash_sources(root: Path) -> dict[str, str | None]:
     """Return the hash of the suite's sources in each folder of an implementation."""
     folders = sorted(root.glob(f"{BENCHMARKS}/*/{IMPLEMENTATIONS}/*/"))
     return {path.relative_to(root).as_posix(): suite_hash(path, path.parent.parent.name) for path in folders}
 
 
-def logs_of(root: Path) -> list[str]:
+def find_logs(root: Path) -> list[str]:
     """Return the names of the logs in a package, pruned ones as well, relative to its root."""
     packages = discover([str(root)]).packages if root.is_dir() else []
-    found = [path for place in packages for result in place.sets for path in (*result.logs, *result.pruned)]
-    return [os.path.relpath(path, root) for path in found]
+    log_paths = [path for package in packages for result in package.sets for path in (*result.logs, *result.pruned)]
+    return [os.path.relpath(path, root) for path in log_paths]
 
 
-def incomplete(logs: Iterable[str]) -> dict[str, str]:
+def find_incomplete(logs: Iterable[str]) -> dict[str, str]:
     """Return the result sets with fewer runs than their benchmark requires; logs: names in a package."""
     runs = Counter("/".join(PurePosixPath(name).parts[1:4]) for name in logs if len(PurePosixPath(name).parts) == 5)
-    wanted = {
-        place: REFERENCES[place.rpartition("/")[2]].runs for place in runs if place.rpartition("/")[2] in REFERENCES
-    }
-    return {
-        place: f"{runs[place]} of {number} runs" for place, number in sorted(wanted.items()) if runs[place] < number
-    }
+    incomplete = {}
+    for name, number in sorted(runs.items()):
+        reference = REFERENCES.get(name.rpartition("/")[2])
+        if reference and number < reference.runs:
+            incomplete[name] = f"{number} of {reference.runs} runs"
+    return incomplete
 
 
-def digest(tree: Any) -> str:
+def hash_tree(tree: Any) -> str:
     """Return the SHA-256 of plain values, independent of the order of keys."""
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def _record(run: Run, sources: Mapping[str, str | None], redaction: Redaction | None) -> LogRecord:
+def _record_log(run: Run, sources: Mapping[str, str | None], redaction: Redaction | None) -> LogRecord:
     details = run.details
     stated, configuration = details.source_sha256, details.configuration
     same = [folder for folder, hash_ in sources.items() if stated is not None and hash_ == stated]
@@ -167,12 +167,12 @@ def _record(run: Run, sources: Mapping[str, str | None], redaction: Redaction | 
         git_revision=text_of(details.provenance.get("git_revision")),
         versions=details.provenance.get("versions"),
         host=details.provenance.get("host"),
-        configuration=None if configuration is None else digest(configuration),
-        data=_data(run.variant, details),
+        configuration=None if configuration is None else hash_tree(configuration),
+        data=_record_data(run.variant, details),
     )
 
 
-def _data(variant: str, details: RunDetails) -> dict[str, Any]:
+def _record_data(variant: str, details: RunDetails) -> dict[str, Any]:
     """Return the facts in a log about its data: variant, hash, folder and sizes."""
     resolved = details.provenance.get("config")
     section = resolved.get("data") if isinstance(resolved, dict) else None

@@ -20,14 +20,14 @@ from compliance.logs.run import Run
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
-from submission.assemble.assemble import Assembled, assemble
-from submission.assemble.implementation import code_of
+from submission.assemble.assemble import Assembled, assemble_package
+from submission.assemble.implementation import find_implementation
 from submission.assemble.packing import IMPLEMENTATION, Assembly
 from submission.report import write_report
 from submission.round.plan import Setup
 from submission.round.runs import Runs
 from submission.summary.formats import table_text
-from submission.system.describe import describe, render
+from submission.system.describe import describe_system, render_description
 from submission.text_table import output_width
 
 PACKAGE: Final = "package"
@@ -57,7 +57,7 @@ class RoundPackage:
         """
         self.folder, self.inputs = folder, inputs
         for setup in setups:
-            code_of(setup.series.benchmark, IMPLEMENTATION, inputs.sources).files()
+            find_implementation(setup.series.benchmark, IMPLEMENTATION, inputs.sources).find_files()
         self.submission = setups[0].submission
         self.round = setups[0].round
         self.mini = any(setup.variant != FULL for setup in setups)
@@ -80,11 +80,11 @@ class RoundPackage:
     def pack(self, logs: Mapping[Path, Run], scaling: Literal["strong", "weak"] = "strong") -> Assembled:
         """Write the package, or extend it by these logs."""
         with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
-            package = assemble(
+            package = assemble_package(
                 Assembly(
                     runs=tuple(logs),
                     scaling=scaling,
-                    known=logs,
+                    read_runs=logs,
                     output=self.folder / PACKAGE,
                     system=self.inputs.system or self._system_file(Path(scratch)),
                     organisation=self.submission["org"],
@@ -120,8 +120,8 @@ class RoundPackage:
             "system_name": self.submission["platform"],
             "number_of_nodes": "1",
         }
-        description = describe(known)
+        description = describe_system(known)
         path = scratch / name
-        path.write_text(render(description.fields))
+        path.write_text(render_description(description.fields))
         print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} fields to fill in", flush=True)
         return path

@@ -20,12 +20,12 @@ from compliance.cli import write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS, Style
 from compliance.model.system import OPEN, is_placeholder, read_description
-from submission.system.describe import Description, check_names, describe, render
+from submission.system.describe import Description, check_names, describe_system, render_description
 from submission.system.hardware import Fields
-from submission.system.machine import Machine, probe
-from submission.system.merge import merge, notes_of
-from submission.system.nodes import Answer, answer_calls, collect, meeting_folder, open_call, parts_of
-from submission.system.power import NONE_ASKED, check_source, power_note, read_node
+from submission.system.machine import Machine, probe_machine
+from submission.system.merge import collect_notes, merge_fields
+from submission.system.nodes import Answer, answer_calls, collect_answers, count_parts, meeting_folder, open_call
+from submission.system.power import NO_READING, check_source, power_note, read_node
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
@@ -59,11 +59,11 @@ TIMEOUT_S: Final = 60
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(argv)
-    return run_command(lambda: _check(given) if given.check else _describe(given), (OSError, LaunchError))
+    args = _build_parser().parse_args(argv)
+    return run_command(lambda: _check_file(args) if args.check else _write_description(args), (OSError, LaunchError))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="python -m submission.system",
         description=DESCRIPTION,
@@ -88,85 +88,87 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _describe(given: argparse.Namespace) -> int:
+def _write_description(args: argparse.Namespace) -> int:
     """Write the description of this machine, or of all nodes of a job; return the exit status."""
-    place = find_place(os.environ)
-    parts, total = parts_of(place)
+    launch = find_place(os.environ)
+    parts, total = count_parts(launch)
     if not parts:  # another process of the node describes it
         return 0
     try:
-        known, other = _settings(given.set), _other(given.other)
-        if given.power is not None:
-            check_source(given.power)
-        if given.logs:
+        set_fields, other = _parse_settings(args.set), _read_other(args.other)
+        if args.power is not None:
+            check_source(args.power)
+        if args.logs:
             raise UsageError("--logs needs a description to compare with: add --check FILE")
-        if parts < total and given.output is None:
+        if parts < total and args.output is None:
             raise UsageError(f"{total} processes describe their nodes: give -o FILE in a folder that all nodes share")
     except UsageError:
-        if place.rank:  # rank 0 tells
+        if launch.rank:  # rank 0 tells
             return 2
         raise
     if parts == total:
-        nodes = [_answer(place, parts, given.power)]
+        nodes = [_make_answer(launch, parts, args.power)]
     else:
-        folder = meeting_folder(given.output, place, os.environ)
-        if place.rank:
-            return 0 if answer_calls(folder, _answer(place, parts, given.power), given.timeout) else 1
+        folder = meeting_folder(args.output, launch, os.environ)
+        if launch.rank:
+            return 0 if answer_calls(folder, _make_answer(launch, parts, args.power), args.timeout) else 1
         with open_call(folder) as answers:
-            nodes = collect(answers, _answer(place, parts, given.power), place, given.timeout)
-    found, told = _merged(nodes, known)
-    if given.power:
-        told.setdefault("hw_notes", []).extend(_powers(nodes, given.power))
-    _output(describe(known, other, found, told), given)
+            nodes = collect_answers(answers, _make_answer(launch, parts, args.power), launch, args.timeout)
+    fields, notes = _merge_nodes(nodes, set_fields)
+    if args.power:
+        notes.setdefault("hw_notes", []).extend(_report_powers(nodes, args.power))
+    _print_description(describe_system(set_fields, other, fields, notes), args)
     return 0
 
 
-def _answer(place: Place, parts: int, power: str | None) -> Answer:
-    """Return what this process says of its node. power: a source of its power."""
+def _make_answer(launch: Place, parts: int, power: str | None) -> Answer:
+    """Describe the node of this process. power: the source to read its power from, None for no reading."""
     host = socket.gethostname()
-    reading = read_node(power, host) if power else NONE_ASKED
-    return Answer(place.rank, parts, place.node_rank, host, probe(Machine()), reading)
+    reading = read_node(power, host) if power else NO_READING
+    return Answer(launch.rank, parts, launch.node_rank, host, probe_machine(Machine()), reading)
 
 
-def _names(nodes: Sequence[Answer]) -> list[str]:
+def _node_names(nodes: Sequence[Answer]) -> list[str]:
     return [f"{number if node.node is None else node.node} ({node.host})" for number, node in enumerate(nodes)]
 
 
-def _powers(nodes: Sequence[Answer], source: str) -> list[str]:
-    """Tell the power of each node, or why there is none; return what the notes say."""
-    for name, node in zip(_names(nodes), nodes, strict=True):
+def _report_powers(nodes: Sequence[Answer], source: str) -> list[str]:
+    """Print the power of each node, or why there is none; return the texts for the notes."""
+    for name, node in zip(_node_names(nodes), nodes, strict=True):
         watts, problem = node.power.watts, node.power.problem
-        said = f"warning: no power of node {name}: {problem}" if watts is None else f"node {name}: {watts:g} W"
-        print(clean(said), file=sys.stderr)
+        line = f"warning: no power of node {name}: {problem}" if watts is None else f"node {name}: {watts:g} W"
+        print(clean(line), file=sys.stderr)
     note = power_note([node.power for node in nodes], source)
     return [note] if note else []
 
 
-def _merged(nodes: Sequence[Answer], known: Mapping[str, str]) -> tuple[Fields, dict[str, list[str]]]:
-    """Return the fields of all nodes, and what notes tell of them; tell where they differ, but for known fields."""
+def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tuple[Fields, dict[str, list[str]]]:
+    """Return the merged fields, and the texts for each field of notes; warn of differences except in set fields."""
     if len(nodes) == 1:
         return nodes[0].fields, {}
-    found, differences = merge([{k: v for k, v in node.fields.items() if k not in known} for node in nodes])
+    merged, differences = merge_fields(
+        [{k: v for k, v in node.fields.items() if k not in set_fields} for node in nodes]
+    )
     verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:
-        print(f"warning: {clean(difference.told(_names(nodes)))}", file=sys.stderr)
-    return found, notes_of(differences, len(nodes))
+        print(f"warning: {clean(difference.format_warning(_node_names(nodes)))}", file=sys.stderr)
+    return merged, collect_notes(differences, len(nodes))
 
 
-def _output(description: Description, given: argparse.Namespace) -> None:
+def _print_description(description: Description, args: argparse.Namespace) -> None:
     """Write the description; list the open fields."""
-    text = render(description.fields)
-    if given.output is None:
+    text = render_description(description.fields)
+    if args.output is None:
         print(text, end="")
     else:
-        print(f"{clean(given.output)}: {_write(text, given.output, given.force)}", file=sys.stderr)
+        print(f"{clean(args.output)}: {_write_file(text, args.output, args.force)}", file=sys.stderr)
     if description.open_points:
         print(f"{len(description.open_points)} fields to fill in:", file=sys.stderr)
         print("".join(f"  {point}\n" for point in description.open_points), end="", file=sys.stderr)
 
 
-def _settings(texts: Sequence[str]) -> dict[str, str]:
+def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for name, equals, _ in pairs:
         if not equals:
@@ -179,7 +181,7 @@ def _settings(texts: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-def _other(path: Path | None) -> Mapping[str, object]:
+def _read_other(path: Path | None) -> Mapping[str, object]:
     if path is None:
         return {}
     other = read_description(str(path), NAMED)
@@ -188,7 +190,7 @@ def _other(path: Path | None) -> Mapping[str, object]:
     return {name: value for name, value in other.fields.items() if not is_placeholder(str(value))}
 
 
-def _write(text: str, output: Path, force: bool) -> str:
+def _write_file(text: str, output: Path, force: bool) -> str:
     """Write the text to the file; return "written" or "unchanged".
 
     Raises UsageError if another file exists there and `force` is not set.
@@ -203,14 +205,14 @@ def _write(text: str, output: Path, force: bool) -> str:
     return "written"
 
 
-def _check(given: argparse.Namespace) -> int:
+def _check_file(args: argparse.Namespace) -> int:
     """Print the findings; return the exit status of the checker."""
-    if given.output or given.set or given.other or given.force or given.power is not None:
+    if args.output or args.set or args.other or args.force or args.power is not None:
         raise UsageError("--check only reads: do not combine it with -o, --set, --from, --power or --force")
-    for path in (given.check, *given.logs):
+    for path in (args.check, *args.logs):
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
-    report = check_description(str(given.check), given.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
+    report = check_description(str(args.check), args.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 100
     style = Style(color=terminal and "NO_COLOR" not in os.environ, width=width, base=os.getcwd())

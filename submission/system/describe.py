@@ -12,7 +12,7 @@ from compliance.model.system import OPEN, is_placeholder
 from compliance.rules.package import FIELDS
 from compliance.rules.system import SYSTEM_TYPE
 from submission.system.hardware import Fields
-from submission.system.machine import Machine, probe
+from submission.system.machine import Machine, probe_machine
 from submission.system.merge import NOTES
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
@@ -46,33 +46,38 @@ class Description:
     open_points: list[str]
 
 
-def describe(
-    given: Mapping[str, str],
+def describe_system(
+    set_fields: Mapping[str, str],
     other: Mapping[str, object] | None = None,
-    found: Fields | None = None,
-    told: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    detected: Fields | None = None,
+    added_notes: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Description:
     """Return the description of a system.
 
-    given: known fields, which take precedence over detected ones. other: another description, for fields that cannot
-    be detected. found: the detected fields; None: those of this machine. told: texts to add to notes, `subject: what`.
+    set_fields: by the user; they take precedence over detected ones. other: another description, for fields that cannot
+    be detected. detected: the detected fields; None: those of this machine. added_notes: texts to add to notes, as
+    `subject: text`.
     """
-    taken = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
+    other_fields = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
     # Notes by people are better than detected ones.
-    notes = {name: taken[name] for name in NOTES if taken.get(name, NOTHING) != NOTHING}
-    known = {**taken, **(probe(Machine()) if found is None else found), **notes}
-    known = {**known, **{name: _with(known.get(name, NOTHING), texts) for name, texts in told.items()}, **given}
+    notes = {name: other_fields[name] for name in NOTES if other_fields.get(name, NOTHING) != NOTHING}
+    values = {**other_fields, **(probe_machine(Machine()) if detected is None else detected), **notes}
+    values = {
+        **values,
+        **{name: _add_texts(values.get(name, NOTHING), texts) for name, texts in added_notes.items()},
+        **set_fields,
+    }
     fields, open_points = {}, []
     for name in ALL_FIELDS:
         question = QUESTIONS.get(name, name.replace("_", " "))
-        value = known.get(name, NOTHING if name in NOTES else f"{OPEN}: {question}")
+        value = values.get(name, NOTHING if name in NOTES else f"{OPEN}: {question}")
         if is_placeholder(value):
             open_points.append(f"{name}: {question}")
         fields[name] = value
     return Description(fields, open_points)
 
 
-def _with(note: str, texts: Sequence[str]) -> str:
+def _add_texts(note: str, texts: Sequence[str]) -> str:
     """Return a note with texts added, in place of earlier ones of the same subjects."""
     subjects = {text.partition(": ")[0] for text in texts}
     kept = [part for part in note.split("; ") if part != NOTHING and part.partition(": ")[0] not in subjects]
@@ -86,6 +91,6 @@ def check_names(names: Iterable[str]) -> None:
         raise ValueError(f"a system description has no field {unknown!r}; expected one of {', '.join(ALL_FIELDS)}")
 
 
-def render(fields: Mapping[str, str]) -> str:
+def render_description(fields: Mapping[str, str]) -> str:
     """Return the description as the text of its file: JSON in ASCII."""
     return json.dumps(dict(fields), indent=2) + "\n"

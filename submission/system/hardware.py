@@ -52,12 +52,12 @@ class Disk:
 # -- host processors ---------------------------------------------------------------------------------------
 
 
-def processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Fields:
+def parse_processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Fields:
     """Return the processor fields from `lscpu -J`, or else /proc/cpuinfo; base_khz: cpufreq/base_frequency."""
-    facts = {**_cpuinfo(cpuinfo), **_lscpu(lscpu)}
-    model, count = _model(facts), _sockets(facts)
-    cpus, threads = _whole(facts.get("CPU(s)")), _whole(facts.get("Thread(s) per core")) or 1
-    cores = _whole(facts.get("Core(s) per socket")) if count == _whole(facts.get("Socket(s)")) else 0
+    facts = {**_parse_cpuinfo(cpuinfo), **_parse_lscpu(lscpu)}
+    model, count = _model_name(facts), _count_sockets(facts)
+    cpus, threads = _parse_integer(facts.get("CPU(s)")), _parse_integer(facts.get("Thread(s) per core")) or 1
+    cores = _parse_integer(facts.get("Core(s) per socket")) if count == _parse_integer(facts.get("Socket(s)")) else 0
     if not cores and cpus and count:
         cores = cpus // threads // count
     fields = {
@@ -65,20 +65,20 @@ def processors(lscpu: str, cpuinfo: str = "", base_khz: str = "") -> Fields:
         "host_processor_model_name": model,
         "host_processor_core_count": str(cores or ""),
         "host_processor_vcpu_count": str(cpus or ""),
-        "host_processor_frequency": _frequency(facts, base_khz),
+        "host_processor_frequency": _format_frequency(facts, base_khz),
         "host_processor_caches": ", ".join(
             f"{name.removesuffix(' cache')} {facts[name]}" for name in CACHES if name in facts
         ),
         "host_processor_interconnect": NONE if count == 1 else "",
         "hw_notes": f"virtual machine ({facts['Hypervisor vendor']})" if "Hypervisor vendor" in facts else "",
     }
-    return _known(fields)
+    return _clean_fields(fields)
 
 
-def apple(sysctl: str) -> Fields:
+def parse_apple(sysctl: str) -> Fields:
     """Return the processor and memory fields from `sysctl` on macOS, called with APPLE_KEYS."""
     facts = dict(re.findall(r"^([\w.]+): (.+)$", sysctl, re.MULTILINE))
-    packages, cores, cpus, size = (_whole(facts.get(f"hw.{name}")) for name in APPLE_NAMES)
+    packages, cores, cpus, size = (_parse_integer(facts.get(f"hw.{name}")) for name in APPLE_NAMES)
     fields = {
         "host_processors_per_node": str(packages or ""),
         "host_processor_model_name": facts.get(APPLE_BRAND, ""),
@@ -87,10 +87,10 @@ def apple(sysctl: str) -> Fields:
         "host_processor_interconnect": NONE if packages == 1 else "",
         "host_memory_capacity": f"{round(size / 2**30)} GiB" if size else "",
     }
-    return _known(fields)
+    return _clean_fields(fields)
 
 
-def _lscpu(text: str) -> Fields:
+def _parse_lscpu(text: str) -> Fields:
     """Return the values of `lscpu -J`, without empty ones (`-`) and bare vendor numbers (`0x46`)."""
     try:
         stack = list(json.loads(text)["lscpu"])
@@ -106,16 +106,16 @@ def _lscpu(text: str) -> Fields:
         return {}
 
 
-def _cpuinfo(text: str) -> Fields:
+def _parse_cpuinfo(text: str) -> Fields:
     """Return the values of /proc/cpuinfo, under the names of lscpu."""
     values: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
         if colon:
             values.setdefault(name.strip(), []).append(value.strip())
-    first = {name: found[0] for name, found in values.items()}
+    first = {name: texts[0] for name, texts in values.items()}
     vendor, model = ARM_PARTS.get((first.get("CPU implementer", ""), first.get("CPU part", "")), ("", ""))
-    sockets, cores = len(set(values.get("physical id", ()))), _whole(first.get("cpu cores"))
+    sockets, cores = len(set(values.get("physical id", ()))), _parse_integer(first.get("cpu cores"))
     cpus = len(values.get("processor", ()))
     facts = {
         "Vendor ID": first.get("vendor_id", vendor),
@@ -125,10 +125,10 @@ def _cpuinfo(text: str) -> Fields:
         "Core(s) per socket": str(cores or ""),
         "Thread(s) per core": str(cpus // (sockets * cores)) if sockets and cores else "",
     }
-    return _known(facts)
+    return _clean_fields(facts)
 
 
-def _model(facts: Fields) -> str:
+def _model_name(facts: Fields) -> str:
     """Return the model's name; an ARM core's name alone does not tell the processor, its maker in the BIOS may."""
     name, vendor = facts.get("Model name", ""), facts.get("Vendor ID", "")
     if vendor in ("ARM", "FUJITSU") and name and vendor not in name:
@@ -140,17 +140,17 @@ def _model(facts: Fields) -> str:
     return name
 
 
-def _sockets(facts: Fields) -> int:
+def _count_sockets(facts: Fields) -> int:
     """Return the number of processors, 0 where it is unknown: some firmware tells clusters instead of sockets."""
     if any(model in facts.get("Model name", "") for model in SINGLE_PROCESSORS):
         return 1
-    return _whole(facts.get("Socket(s)")) or (1 if facts.get("NUMA node(s)") == "1" else 0)
+    return _parse_integer(facts.get("Socket(s)")) or (1 if facts.get("NUMA node(s)") == "1" else 0)
 
 
-def _frequency(facts: Fields, base_khz: str) -> str:
-    named = re.search(r"@ ([\d.]+) ?GHz", facts.get("Model name", ""))
-    base = _whole(base_khz.strip()) / 1e6 or (float(named[1]) if named else 0)
-    most = _number(facts.get("CPU max MHz")) / 1e3
+def _format_frequency(facts: Fields, base_khz: str) -> str:
+    stated = re.search(r"@ ([\d.]+) ?GHz", facts.get("Model name", ""))
+    base = _parse_integer(base_khz.strip()) / 1e6 or (float(stated[1]) if stated else 0)
+    most = _parse_number(facts.get("CPU max MHz")) / 1e3
     parts = [f"{base:.2f} GHz base" if base else "", f"{most:.2f} GHz maximum" if most else ""]
     return ", ".join(filter(None, parts))
 
@@ -158,7 +158,7 @@ def _frequency(facts: Fields, base_khz: str) -> str:
 # -- memory, storage, network ------------------------------------------------------------------------------
 
 
-def memory(lsmem: str, meminfo: str = "") -> Fields:
+def parse_memory(lsmem: str, meminfo: str = "") -> Fields:
     """Return what `lsmem --summary=only -b` tells of the memory; else /proc/meminfo, which leaves out the kernel's."""
     online = re.search(r"^Total online memory:\s*(\d+)", lsmem, re.MULTILINE)
     usable = re.search(r"^MemTotal:\s*(\d+) kB", meminfo, re.MULTILINE)
@@ -167,7 +167,7 @@ def memory(lsmem: str, meminfo: str = "") -> Fields:
     return {"host_memory_capacity": f"{round(int(usable[1]) / 2**20)} GiB usable"} if usable else {}
 
 
-def storage(disks: Iterable[Disk]) -> Fields:
+def describe_storage(disks: Iterable[Disk]) -> Fields:
     """Return types and sizes of the disks, equal ones counted; the type of a virtual disk is unknown."""
     kinds: Counter[tuple[str, str]] = Counter()
     for disk in disks:
@@ -175,8 +175,8 @@ def storage(disks: Iterable[Disk]) -> Fields:
             kind = "virtual disk"
         else:
             kind = "NVMe SSD" if disk.name.startswith("nvme") else "hard disk" if disk.rotates else "SSD"
-        kinds[kind, _decimal(disk.bytes)] += 1
-    return _known(
+        kinds[kind, _format_size(disk.bytes)] += 1
+    return _clean_fields(
         {
             "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
             "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
@@ -184,11 +184,11 @@ def storage(disks: Iterable[Disk]) -> Fields:
     )
 
 
-def network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int] = ()) -> Fields:
+def describe_network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int] = ()) -> Fields:
     """Return the network ports. fabric: (type, rate, card), "" for unknown; ethernet_mbits: speed, 0 for unknown."""
     ports = Counter(" ".join((kind, rate, f"({card})" if card else "")).strip() for kind, rate, card in fabric)
     ports.update(f"Ethernet {speed / 1000:g} Gb/s" if speed > 0 else "Ethernet" for speed in ethernet_mbits)
-    return _known({"host_networking": ", ".join(f"{count}x {port}" for port, count in ports.items())})
+    return _clean_fields({"host_networking": ", ".join(f"{count}x {port}" for port, count in ports.items())})
 
 
 # -- accelerators ------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int
 NVIDIA_QUERY: Final = "name,memory.total,clocks.max.sm,pcie.link.gen.max,pcie.link.width.max"
 
 
-def nvidia(listing: str, topology: str = "") -> Fields:
+def parse_nvidia(listing: str, topology: str = "") -> Fields:
     """Return the accelerator fields from `nvidia-smi --query-gpu=… --format=csv` and `nvidia-smi topo -m`."""
     rows = [[cell.strip() for cell in row] for row in csv.reader(listing.splitlines()) if row]
     if len(rows) < 2 or rows[0][0] != "name":
@@ -205,18 +205,18 @@ def nvidia(listing: str, topology: str = "") -> Fields:
     first = {name: "" if "N/A" in value or "Not Supported" in value else value for name, value in table[0].items()}
     name, generation, width = (first.get(k, "") for k in ("name", "pcie.link.gen.max", "pcie.link.width.max"))
     pcie = f"PCIe {generation}.0 x{width}" if generation and width else ""
-    mebibytes = _whole(first.get("memory.total"))
+    mebibytes = _parse_integer(first.get("memory.total"))
     fields = {
         "accelerators_per_node": str(len(table)),
-        "accelerator_model_name": _counted(row.get("name", "") for row in table),
+        "accelerator_model_name": _count_names(row.get("name", "") for row in table),
         "accelerator_host_interconnect": "NVLink-C2C" if SUPERCHIP.search(name) else pcie,
         "accelerator_frequency": f"{first['clocks.max.sm']} maximum" if first.get("clocks.max.sm") else "",
         "accelerator_memory_capacity": f"{round(mebibytes / 1024)} GiB" if mebibytes else "",
     }
-    return _known(fields | _links(topology, len(table)))
+    return _clean_fields(fields | _parse_links(topology, len(table)))
 
 
-def _links(topology: str, count: int) -> Fields:
+def _parse_links(topology: str, count: int) -> Fields:
     """Return the interconnect fields from the matrix of `nvidia-smi topo -m`."""
     if count == 1:
         return {"accelerator_interconnect": NONE, "accelerator_interconnect_topology": NONE}
@@ -235,7 +235,7 @@ def _links(topology: str, count: int) -> Fields:
     }
 
 
-def amd(listing: str) -> Fields:
+def parse_amd(listing: str) -> Fields:
     """Return the accelerator fields from `rocm-smi --showproductname --showmeminfo vram --json`."""
     try:
         parsed = json.loads(listing)
@@ -244,13 +244,13 @@ def amd(listing: str) -> Fields:
         return {}
     if not cards:
         return {}
-    vram = _whole(str(cards[0].get("VRAM Total Memory (B)", "")))
+    vram = _parse_integer(str(cards[0].get("VRAM Total Memory (B)", "")))
     fields = {
         "accelerators_per_node": str(len(cards)),
-        "accelerator_model_name": _counted(map(_card_name, cards)),
+        "accelerator_model_name": _count_names(map(_card_name, cards)),
         "accelerator_memory_capacity": f"{round(vram / 2**30)} GiB" if vram else "",
     }
-    return _known(fields)
+    return _clean_fields(fields)
 
 
 def _card_name(card: Mapping[str, Any]) -> str:
@@ -259,7 +259,7 @@ def _card_name(card: Mapping[str, Any]) -> str:
     return f"AMD {name}" if name and not name.startswith("AMD") else name
 
 
-def _counted(names: Iterable[str]) -> str:
+def _count_names(names: Iterable[str]) -> str:
     """Return the names, with counts if they differ."""
     counts = Counter(names)
     return next(iter(counts)) if len(counts) == 1 else ", ".join(f"{count}x {name}" for name, count in counts.items())
@@ -268,24 +268,24 @@ def _counted(names: Iterable[str]) -> str:
 # -- numbers -----------------------------------------------------------------------------------------------
 
 
-def _known(fields: Mapping[str, str]) -> Fields:
+def _clean_fields(fields: Mapping[str, str]) -> Fields:
     """Return the non-empty fields, without line breaks and unprintable characters."""
     plain = {name: "".join(c for c in value if c.isprintable()).strip() for name, value in fields.items()}
     return {name: value for name, value in plain.items() if value}
 
 
-def _whole(text: str | None) -> int:
+def _parse_integer(text: str | None) -> int:
     """Return the integer at the start of a text, 0 without one."""
-    found = re.match(r"\d{1,15}", text or "")
-    return int(found[0]) if found else 0
+    match = re.match(r"\d{1,15}", text or "")
+    return int(match[0]) if match else 0
 
 
-def _number(text: str | None) -> float:
-    found = re.match(r"\d{1,15}(\.\d{1,15})?", text or "")
-    return float(found[0]) if found else 0.0
+def _parse_number(text: str | None) -> float:
+    match = re.match(r"\d{1,15}(\.\d{1,15})?", text or "")
+    return float(match[0]) if match else 0.0
 
 
-def _decimal(size: int) -> str:
+def _format_size(size: int) -> str:
     """Return a size in bytes as disk vendors write it: in powers of 1000, with three digits."""
     for unit, scale in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
         if size >= scale:

@@ -49,7 +49,7 @@ class Machine:
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     timeout_s: float = TIMEOUT_S
 
-    def text(self, *path: str) -> str:
+    def read_text(self, *path: str) -> str:
         """Return the contents of a file, "" if it cannot be read."""
         try:
             with self.root.joinpath(*path).open("rb") as file:
@@ -57,14 +57,14 @@ class Machine:
         except (OSError, ValueError):
             return ""
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """Return the sorted names in a folder, [] if it cannot be read."""
         try:
             return sorted(os.listdir(self.root / folder))
         except OSError:
             return []
 
-    def output(self, *command: str) -> str:
+    def run_program(self, *command: str) -> str:
         """Return the output of a program; "" if it does not exist, fails or exceeds the time limit."""
         try:
             done = subprocess.run(
@@ -80,106 +80,112 @@ class Machine:
         return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
-def probe(machine: Machine) -> Fields:
+def probe_machine(machine: Machine) -> Fields:
     """Return the detected fields of a system description; all nodes of a cluster are assumed to be equal.
 
     A machine without output of nvidia-smi and rocm-smi counts as one without accelerators.
     """
     return {
-        "number_of_nodes": _nodes(machine),
-        **_host(machine),
-        **hardware.storage(_disks(machine)),
-        **hardware.network(_fabric(machine), _ethernet(machine)),
-        **_accelerators(machine),
-        **_software(machine),
+        "number_of_nodes": _count_nodes(machine),
+        **_probe_host(machine),
+        **hardware.describe_storage(_find_disks(machine)),
+        **hardware.describe_network(_find_fabric_ports(machine), _find_ethernet_speeds(machine)),
+        **_probe_accelerators(machine),
+        **_probe_software(machine),
     }
 
 
-def _nodes(machine: Machine) -> str:
+def _count_nodes(machine: Machine) -> str:
     """Return the number of nodes of the Slurm job, 1 outside a job."""
     stated = machine.environment.get("SLURM_JOB_NUM_NODES", "")
     return stated if stated.isdecimal() else "1"
 
 
-def _host(machine: Machine) -> Fields:
-    cpuinfo = machine.text("proc/cpuinfo")
+def _probe_host(machine: Machine) -> Fields:
+    cpuinfo = machine.read_text("proc/cpuinfo")
     if not cpuinfo:
-        return hardware.apple(machine.output("sysctl", *hardware.APPLE_KEYS))
-    base_khz = machine.text("sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
+        return hardware.parse_apple(machine.run_program("sysctl", *hardware.APPLE_KEYS))
+    base_khz = machine.read_text("sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
     return {
-        **hardware.processors(machine.output("lscpu", "-J"), cpuinfo, base_khz),
-        **hardware.memory(machine.output("lsmem", "--summary=only", "-b"), machine.text("proc/meminfo")),
+        **hardware.parse_processors(machine.run_program("lscpu", "-J"), cpuinfo, base_khz),
+        **hardware.parse_memory(
+            machine.run_program("lsmem", "--summary=only", "-b"), machine.read_text("proc/meminfo")
+        ),
     }
 
 
-def _disks(machine: Machine) -> Iterator[Disk]:
-    for name in machine.names("sys/block"):
+def _find_disks(machine: Machine) -> Iterator[Disk]:
+    for name in machine.list_names("sys/block"):
         folder = f"sys/block/{name}"
-        sectors = machine.text(folder, "size")
-        fixed = machine.text(folder, "removable") != "1" and not name.startswith(NOT_DISKS)
+        sectors = machine.read_text(folder, "size")
+        fixed = machine.read_text(folder, "removable") != "1" and not name.startswith(NOT_DISKS)
         if fixed and sectors.isdecimal() and sectors != "0":
-            yield Disk(name, int(sectors) * SECTOR_BYTES, machine.text(folder, "queue/rotational") == "1")
+            yield Disk(name, int(sectors) * SECTOR_BYTES, machine.read_text(folder, "queue/rotational") == "1")
 
 
-def _fabric(machine: Machine) -> Iterator[tuple[str, str, str]]:
+def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
     """Yield kind, rate and card of each active port of a fast network."""
-    for name in machine.names("sys/class/infiniband"):
+    for name in machine.list_names("sys/class/infiniband"):
         card = f"sys/class/infiniband/{name}"
-        for port in machine.names(f"{card}/ports"):
+        for port in machine.list_names(f"{card}/ports"):
             # Ports with Ethernet as link layer (RoCE) are among the Ethernet ports.
-            active = "ACTIVE" in machine.text(card, "ports", port, "state")
-            if active and machine.text(card, "ports", port, "link_layer") == "InfiniBand":
+            active = "ACTIVE" in machine.read_text(card, "ports", port, "state")
+            if active and machine.read_text(card, "ports", port, "link_layer") == "InfiniBand":
                 kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
-                yield kind, machine.text(card, "ports", port, "rate"), machine.text(card, "hca_type")
-    for _ in (name for name in machine.names("sys/class/net") if name.startswith("hsn")):
+                yield kind, machine.read_text(card, "ports", port, "rate"), machine.read_text(card, "hca_type")
+    for _ in (name for name in machine.list_names("sys/class/net") if name.startswith("hsn")):
         yield "HPE Slingshot", "", ""
 
 
-def _ethernet(machine: Machine) -> Iterator[int]:
+def _find_ethernet_speeds(machine: Machine) -> Iterator[int]:
     """Yield the speed in Mbit/s of each connected physical Ethernet port; 0 if unknown."""
-    for name in machine.names("sys/class/net"):
+    for name in machine.list_names("sys/class/net"):
         folder = f"sys/class/net/{name}"
-        connected = machine.text(folder, "carrier") == "1" and (machine.root / folder / "device").exists()
-        if connected and machine.text(folder, "type") == ETHERNET and not name.startswith("hsn"):
-            speed = machine.text(folder, "speed")
+        connected = machine.read_text(folder, "carrier") == "1" and (machine.root / folder / "device").exists()
+        if connected and machine.read_text(folder, "type") == ETHERNET and not name.startswith("hsn"):
+            speed = machine.read_text(folder, "speed")
             yield int(speed) if speed.isdecimal() else 0
 
 
-def _accelerators(machine: Machine) -> Fields:
-    listing = machine.output("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
-    found = hardware.nvidia(listing, machine.output("nvidia-smi", "topo", "-m") if listing else "")
-    if not found:
-        found = hardware.amd(machine.output("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"))
-    return found or hardware.NO_ACCELERATORS
+def _probe_accelerators(machine: Machine) -> Fields:
+    listing = machine.run_program("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
+    fields = hardware.parse_nvidia(listing, machine.run_program("nvidia-smi", "topo", "-m") if listing else "")
+    if not fields:
+        fields = hardware.parse_amd(
+            machine.run_program("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
+        )
+    return fields or hardware.NO_ACCELERATORS
 
 
-def _software(machine: Machine) -> Fields:
+def _probe_software(machine: Machine) -> Fields:
     distribution, name = FRAMEWORK
-    installed = versions([distribution, *(one for _, names, _ in STACK for one in names)])
+    installed = versions([distribution, *(package for _, names, _ in STACK for package in names)])
     stack = [f"Python {installed['python']}"]
     for title, names, variable in STACK:
         # The variable of an image is the version that its torch was built with, whatever else is installed.
-        version = machine.environment.get(variable) or next((installed[one] for one in names if installed[one]), None)
+        version = machine.environment.get(variable) or next(
+            (installed[package] for package in names if installed[package]), None
+        )
         stack += [f"{title} {version}"] if version else []
-    driver = machine.text("sys/module/nvidia/version")
+    driver = machine.read_text("sys/module/nvidia/version")
     stack += [f"NVIDIA driver {driver}"] if driver else []
     fields = {"other_software_stack": ", ".join(stack), "operating_system": _operating_system(machine)}
     if installed[distribution]:
         fields["framework"] = f"{name} {installed[distribution]}"
-    container = _container(machine)
+    container = _detect_container(machine)
     return {**fields, "sw_notes": f"in a container ({container})"} if container else fields
 
 
 def _operating_system(machine: Machine) -> str:
-    lines = (line.partition("=") for line in machine.text("etc/os-release").splitlines())
+    lines = (line.partition("=") for line in machine.read_text("etc/os-release").splitlines())
     release = {key: value.strip("\"'") for key, _, value in lines}
-    kernel = machine.text("proc/sys/kernel/osrelease")
+    kernel = machine.read_text("proc/sys/kernel/osrelease")
     if kernel:
         return f"{release.get('PRETTY_NAME', 'Linux')}, Linux {kernel}"
     return f"macOS {platform.mac_ver()[0]}" if platform.mac_ver()[0] else platform.system()
 
 
-def _container(machine: Machine) -> str:
+def _detect_container(machine: Machine) -> str:
     """Return the type of the container, "" outside one."""
     if {"APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"} & set(machine.environment):
         return "Apptainer"
@@ -187,4 +193,4 @@ def _container(machine: Machine) -> str:
         return "Podman"
     if (machine.root / ".dockerenv").exists():
         return "Docker"
-    return machine.text("run/systemd/container")
+    return machine.read_text("run/systemd/container")

@@ -11,7 +11,7 @@ from submission.system.hardware import Fields
 NOTES_OF: Final = dict.fromkeys(("framework", "other_software_stack", "operating_system"), "sw_notes")
 """The notes that tell that a field differs; those of the others are the hardware's."""
 NOTES: Final = ("hw_notes", "sw_notes")
-MOST_TOLD: Final = 5
+MOST_LISTED: Final = 5
 """Values of a field, and nodes of a value, that a message lists."""
 
 
@@ -22,22 +22,22 @@ class Difference:
     name: str
     values: Mapping[str, Sequence[int]]
 
-    def told(self, names: Sequence[str]) -> str:
-        """Return the difference as a line; names: those of the nodes."""
+    def format_warning(self, names: Sequence[str]) -> str:
+        """Return the difference as a line. names: of the nodes."""
         parts = [
-            f"{value or 'not detected'} on {_listed([names[node] for node in nodes], len(names))}"
-            for value, nodes in list(self.values.items())[:MOST_TOLD]
+            f"{value or 'not detected'} on {_list_nodes([names[node] for node in nodes], len(names))}"
+            for value, nodes in list(self.values.items())[:MOST_LISTED]
         ]
-        return f"{self.name}: {'; '.join([*parts, *_rest(len(self.values))])}"
+        return f"{self.name}: {'; '.join([*parts, *_count_rest(len(self.values))])}"
 
-    def noted(self, nodes: int) -> str:
-        """Return what the notes of the description say; "" if the other nodes only lack the value."""
-        others = [(value, len(found)) for value, found in self.values.items() if value][1:]
-        parts = [f"{value} on {count} of {nodes} nodes" for value, count in others[:MOST_TOLD]]
-        return f"{self.name}: {', '.join([*parts, *_rest(len(others))])}" if parts else ""
+    def format_note(self, nodes: int) -> str:
+        """Return the difference as a text for the notes, "" if the other nodes only lack the value."""
+        others = [(value, len(having)) for value, having in self.values.items() if value][1:]
+        parts = [f"{value} on {count} of {nodes} nodes" for value, count in others[:MOST_LISTED]]
+        return f"{self.name}: {', '.join([*parts, *_count_rest(len(others))])}" if parts else ""
 
 
-def merge(nodes: Sequence[Fields]) -> tuple[Fields, list[Difference]]:
+def merge_fields(nodes: Sequence[Fields]) -> tuple[Fields, list[Difference]]:
     """Return the fields of the whole system, and where its nodes differ.
 
     A field has the value of most nodes that know it, of the first such value in a tie. The number of nodes is counted.
@@ -49,14 +49,14 @@ def merge(nodes: Sequence[Fields]) -> tuple[Fields, list[Difference]]:
     return {"number_of_nodes": str(len(nodes)), **merged}, differences
 
 
-def notes_of(differences: Sequence[Difference], nodes: int) -> dict[str, list[str]]:
-    """Return what the notes of the description tell of the differences, by the field of the notes."""
-    found: dict[str, list[str]] = {}
+def collect_notes(differences: Sequence[Difference], nodes: int) -> dict[str, list[str]]:
+    """Return the texts about the differences for each field of notes."""
+    notes: dict[str, list[str]] = {}
     for difference in differences:
-        text = difference.noted(nodes)
+        text = difference.format_note(nodes)
         if text and difference.name not in NOTES:
-            found.setdefault(NOTES_OF.get(difference.name, "hw_notes"), []).append(text)
-    return found
+            notes.setdefault(NOTES_OF.get(difference.name, "hw_notes"), []).append(text)
+    return notes
 
 
 def _by_value(values: Sequence[str]) -> dict[str, list[int]]:
@@ -67,11 +67,11 @@ def _by_value(values: Sequence[str]) -> dict[str, list[int]]:
     return dict(sorted(nodes.items(), key=lambda item: (not item[0], -len(item[1]))))
 
 
-def _listed(names: Sequence[str], total: int) -> str:
-    if len(names) > MOST_TOLD:
+def _list_nodes(names: Sequence[str], total: int) -> str:
+    if len(names) > MOST_LISTED:
         return f"{len(names)} of {total} nodes"
     return f"node{'s' * (len(names) > 1)} {', '.join(names)}"
 
 
-def _rest(values: int) -> list[str]:
-    return [f"{values - MOST_TOLD} more values"] if values > MOST_TOLD else []
+def _count_rest(values: int) -> list[str]:
+    return [f"{values - MOST_LISTED} more values"] if values > MOST_LISTED else []

@@ -27,7 +27,7 @@ from common.files import write_whole_file
 from common.measure.power.sources import is_watts
 from common.tree import Tree
 from submission.system.hardware import Fields
-from submission.system.power import NONE_ASKED, Reading
+from submission.system.power import NO_READING, Reading
 
 IDS: Final = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
@@ -53,9 +53,9 @@ MOST_NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a process says of its node. parts: how many of all nodes or ranks it speaks for. node: None if not known.
+    """A process's description of its node. parts: the number of nodes or ranks it answers for. node: None if unknown.
 
-    power: a reading, if one was asked for.
+    power: the reading, if requested.
     """
 
     rank: int
@@ -63,29 +63,29 @@ class Answer:
     node: int | None
     host: str
     fields: Fields
-    power: Reading = NONE_ASKED
+    power: Reading = NO_READING
 
 
-def parts_of(place: Place) -> tuple[int, int]:
-    """Return how many nodes or ranks this process speaks for, and how many there are.
+def count_parts(launch: Place) -> tuple[int, int]:
+    """Return the number of nodes or ranks that this process answers for, and their total.
 
-    0: another process of the node speaks. Counted are nodes, or ranks if the launcher does not number the nodes; each
-    rank speaks for itself if it does not say which ranks share a node.
+    0: another process of the node answers. Counted are nodes, or ranks if the launcher does not number the nodes; each
+    rank answers for itself if the launcher does not say which ranks share a node.
     Raises LaunchError if the launcher does not say how many ranks there are.
     """
-    if place.nodes is not None and place.local_rank is not None:
-        return int(place.local_rank == 0), place.nodes
-    if place.world_size is None:
-        raise LaunchError(f"{place.launcher} does not say how many ranks there are: use srun, mpirun or torchrun")
-    if place.local_size is not None and place.local_rank is not None:
-        return (0 if place.local_rank else place.local_size), place.world_size
-    return 1, place.world_size
+    if launch.nodes is not None and launch.local_rank is not None:
+        return int(launch.local_rank == 0), launch.nodes
+    if launch.world_size is None:
+        raise LaunchError(f"{launch.launcher} does not say how many ranks there are: use srun, mpirun or torchrun")
+    if launch.local_size is not None and launch.local_rank is not None:
+        return (0 if launch.local_rank else launch.local_size), launch.world_size
+    return 1, launch.world_size
 
 
-def meeting_folder(output: Path, place: Place, environ: Mapping[str, str]) -> Path:
+def meeting_folder(output: Path, launch_place: Place, environ: Mapping[str, str]) -> Path:
     """Return the folder beside the output through which the processes of a launch meet."""
-    launch = "\n".join(environ.get(name, "") for name in IDS.get(place.launcher, ()))
-    digest = hashlib.sha256(f"{place.launcher}\n{launch}".encode(errors="replace")).hexdigest()
+    launch = "\n".join(environ.get(name, "") for name in IDS.get(launch_place.launcher, ()))
+    digest = hashlib.sha256(f"{launch_place.launcher}\n{launch}".encode(errors="replace")).hexdigest()
     return output.with_name(f".{output.name}.nodes-{digest[:12]}")
 
 
@@ -105,42 +105,42 @@ def open_call(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def collect(answers: Path, own: Answer, place: Place, timeout_s: float) -> list[Answer]:
+def collect_answers(answers: Path, own: Answer, launch: Place, timeout_s: float) -> list[Answer]:
     """Return one answer of each node, in the order of the nodes.
 
     Raises LaunchError if answers are missing after the timeout, or one is not what this command writes.
     """
-    _, total = parts_of(place)
-    found = {own.rank: own}
-    for last in _looks(timeout_s):
+    _, total = count_parts(launch)
+    by_rank = {own.rank: own}
+    for last in _poll_until(timeout_s):
         for path in answers.iterdir():
             match = ANSWER.fullmatch(path.name)
-            if match and int(match[1]) not in found:
-                found[int(match[1])] = _read(path, int(match[1]))
-        parts = sum(answer.parts for answer in found.values())
+            if match and int(match[1]) not in by_rank:
+                by_rank[int(match[1])] = _read_answer(path, int(match[1]))
+        parts = sum(answer.parts for answer in by_rank.values())
         if sys.stderr.isatty():
             end = "\n" if last or parts >= total else ""
-            print(f"\r{parts} of {total} {_counted(place)} described", end=end, file=sys.stderr, flush=True)
+            print(f"\r{parts} of {total} {_counted_unit(launch)} described", end=end, file=sys.stderr, flush=True)
         if parts >= total:
             break
     else:
-        raise LaunchError(_missing(list(found.values()), place, answers.parent.parent, timeout_s))
+        raise LaunchError(_explain_missing(list(by_rank.values()), launch, answers.parent.parent, timeout_s))
     by_node: dict[int | str, Answer] = {}
-    for answer in sorted(found.values(), key=lambda answer: (answer.node or 0, answer.rank)):
+    for answer in sorted(by_rank.values(), key=lambda answer: (answer.node or 0, answer.rank)):
         by_node.setdefault(answer.host if answer.node is None else answer.node, answer)
     return list(by_node.values())
 
 
-def _missing(found: Sequence[Answer], place: Place, folder: Path, timeout_s: float) -> str:
-    _, total = parts_of(place)
-    counted = _counted(place)
-    if counted == "nodes" and all(answer.node is not None for answer in found):
-        missing = [str(node) for node in range(total) if node not in {answer.node for answer in found}]
+def _explain_missing(answers: Sequence[Answer], launch: Place, folder: Path, timeout_s: float) -> str:
+    _, total = count_parts(launch)
+    counted = _counted_unit(launch)
+    if counted == "nodes" and all(answer.node is not None for answer in answers):
+        missing = [str(node) for node in range(total) if node not in {answer.node for answer in answers}]
         rest = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
         who = f"node{'s' * (len(missing) > 1)} {', '.join(missing[:MOST_NAMED])}{rest} of {total} (counted from 0)"
     else:
-        hosts = list(dict.fromkeys(answer.host for answer in found))
-        parts = sum(answer.parts for answer in found)
+        hosts = list(dict.fromkeys(answer.host for answer in answers))
+        parts = sum(answer.parts for answer in answers)
         who = f"{total - parts} of {total} {counted} (answers came from {', '.join(hosts[:MOST_NAMED])})"
     return (
         f"no description of {who} within {timeout_s:g} s; nothing is written. If the nodes do not share {folder}, "
@@ -148,11 +148,11 @@ def _missing(found: Sequence[Answer], place: Place, folder: Path, timeout_s: flo
     )
 
 
-def _counted(place: Place) -> str:
-    return "ranks" if place.nodes is None or place.local_rank is None else "nodes"
+def _counted_unit(launch: Place) -> str:
+    return "ranks" if launch.nodes is None or launch.local_rank is None else "nodes"
 
 
-def _read(path: Path, rank: int) -> Answer:
+def _read_answer(path: Path, rank: int) -> Answer:
     try:
         answer = msgspec.json.decode(Tree.at(path.parent).read(path, MOST_BYTES), type=Answer)
         watts = answer.power.watts
@@ -175,8 +175,8 @@ def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
     A call may be what a killed launch left; then a new one follows, and is answered, too.
     """
     answered = ""
-    for _ in _looks(timeout_s):
-        call = _call(folder)
+    for _ in _poll_until(timeout_s):
+        call = _read_call(folder)
         if call == answered:
             continue
         if not call:
@@ -187,13 +187,13 @@ def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
     return bool(answered)
 
 
-def _call(folder: Path) -> str:
+def _read_call(folder: Path) -> str:
     """Return the name of the open call, "" without one."""
     name = Tree.at(folder).begin(folder / CALL, 100).decode("ascii", "replace")
     return name if NAME.fullmatch(name) else ""
 
 
-def _looks(timeout_s: float) -> Iterator[bool]:
+def _poll_until(timeout_s: float) -> Iterator[bool]:
     """Yield until the timeout, with pauses; at least once. Yields whether it is the last time."""
     end = time.monotonic() + timeout_s
     while (left := end - time.monotonic()) > 0:

@@ -16,7 +16,7 @@ HOST: Final = "{host}"
 PATIENCE_S: Final = 3.0
 """For how long to try again: a file of watts counts once it has changed."""
 PAUSE_S: Final = 0.5
-MOST_SAID: Final = 200
+LONGEST_PROBLEM: Final = 200
 """Characters of a problem; what a program says can be long."""
 SUBJECT: Final = "power of a node when described"
 
@@ -29,7 +29,7 @@ class Reading:
     problem: str = ""
 
 
-NONE_ASKED: Final = Reading()
+NO_READING: Final = Reading()
 
 
 def check_source(text: str) -> None:
@@ -51,24 +51,24 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
     try:
         source = TimedReader(open_source(text.replace(HOST, host.partition(".")[0]), clock)[1])
     except UsageError as error:
-        return Reading(problem=str(error).removeprefix("--source: ")[:MOST_SAID])
+        return Reading(problem=str(error).removeprefix("--source: ")[:LONGEST_PROBLEM])
     end_s = clock.monotonic() + PATIENCE_S
     while True:
         try:
             watts = source.read_watts()
         except ReadingError as error:
             if clock.monotonic() >= end_s:
-                return Reading(problem=str(error)[:MOST_SAID])
+                return Reading(problem=str(error)[:LONGEST_PROBLEM])
             clock.sleep(PAUSE_S)
         else:
             return Reading(watts) if is_watts(watts) else Reading(problem=f"{watts} is not a power in watts")
 
 
 def power_note(readings: Sequence[Reading], source: str) -> str:
-    """Return what the notes say of the readings of all nodes, "" without any."""
-    known = sorted(round(one.watts, 1) for one in readings if one.watts is not None)
-    if not known:
+    """Return the text for the notes about the readings of all nodes, "" without any."""
+    watts_known = sorted(round(reading.watts, 1) for reading in readings if reading.watts is not None)
+    if not watts_known:
         return ""
-    low, high = (f"{watts:g}" for watts in (known[0], known[-1]))
-    nodes = "" if len(known) == len(readings) else f", {len(known)} of {len(readings)} nodes"
+    low, high = (f"{watts:g}" for watts in (watts_known[0], watts_known[-1]))
+    nodes = "" if len(watts_known) == len(readings) else f", {len(watts_known)} of {len(readings)} nodes"
     return f"{SUBJECT}: {low if low == high else f'{low} to {high}'} W ({source_name(source)}{nodes})"

@@ -12,13 +12,13 @@ from newbenchmark.synthesize import SYNTHESIS
 from newbenchmark.train import BENCHMARK, NewBenchmark
 
 
-def flops(problem: NewBenchmark) -> StepFlops:
+def count_flops(problem: NewBenchmark) -> StepFlops:
     """Return the operations of a training step for one sample."""
     side = problem.config.data.side
     return step_flops(problem.model, torch.empty(1, side, side, device="meta"))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, flops))
+main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -36,7 +36,7 @@ class NewBenchmark(nn.Module):
         return y_B1
 
 
-def build(config: ModelConfig, seed: int) -> NewBenchmark:
+def build_model(config: ModelConfig, seed: int) -> NewBenchmark:
     """Return the network on the CPU, with torch's initial weights drawn from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

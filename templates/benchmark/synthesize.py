@@ -15,7 +15,7 @@ from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import MINI
 from newbenchmark.data import files
 from newbenchmark.simulation import diffusion
-from newbenchmark.simulation.plot import draw
+from newbenchmark.simulation.plot import plot_samples
 from newbenchmark.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
@@ -46,7 +46,7 @@ class Generator:
 
     def __call__(self, item: Item, folder: Path) -> None:
         split, i, stem = item.source
-        files.write(folder / stem, *self.recipe.simulate(self.seed, split, i))
+        files.write_sample(folder / stem, *self.recipe.simulate_plate(self.seed, split, i))
 
 
 class Synthesize(Synthesis):
@@ -87,7 +87,7 @@ class Synthesize(Synthesis):
 
     def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
         """Draw the first plates."""
-        draw(recipe, seed, path)
+        plot_samples(recipe, seed, path)
 
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the command that trains on the data."""

@@ -45,7 +45,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
         }
         super().__init__(config, dist, seed, sets)
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
-        self.model = model.build(config.model, seed).to(dist.device)
+        self.model = model.build_model(config.model, seed).to(dist.device)
 
     def describe(self) -> str:
         """Return a line for the user: data and network."""

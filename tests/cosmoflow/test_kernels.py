@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cosmoflow.model import SLOPE, ModelConfig, block, build
+from cosmoflow.model import SLOPE, ModelConfig, apply_block, build_model
 from tests.hopper import resources
 from tests.interpreter import DEVICE, needs_gpu, needs_triton, not_interpreted, run_in_the_interpreter
 
@@ -104,14 +104,16 @@ def test_the_first_block_and_its_gradients_equal_those_of_torch(monkeypatch, sha
 @pytest.mark.parametrize("kernels", ["triton", "fused"])
 @pytest.mark.parametrize("samples", [0, 2])
 def test_loss_and_gradients_of_the_network_equal_those_with_torch(monkeypatch, kernels, samples):
-    monkeypatch.setattr("cosmoflow.kernels.fits", lambda x, weight: weight.shape[1] == 4)  # in wider formats, too
+    monkeypatch.setattr(
+        "cosmoflow.kernels.fits_first_block", lambda x, weight: weight.shape[1] == 4
+    )  # in wider formats, too
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     dtype = torch.float32 if kernels == "fused" and DEVICE == "cuda" else torch.float64  # see above
     shape, config = (4, 4, 8, 4), ModelConfig(conv_layers=2, fc1=16, fc2=8, dropout=0.0)
     x = torch.rand(samples, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(DEVICE)
     gradients = []
     for name, format in (("torch", torch.float64), (kernels, dtype)):
-        model = build(replace(config, kernels=name), shape, seed=1).to(DEVICE, format)
+        model = build_model(replace(config, kernels=name), shape, seed=1).to(DEVICE, format)
         loss = model(x.to(format)).square().sum()
         loss.backward()
         gradients.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
@@ -128,21 +130,27 @@ def test_a_block_under_autocast_computes_in_its_format(kernels):
     for kernel_size in (3, 2):
         conv = torch.nn.Conv3d(4, 32, kernel_size, padding="same", device=DEVICE)
         with torch.autocast(DEVICE, torch.float16):
-            found = block(conv, x, kernels)
+            found = apply_block(conv, x, kernels)
         assert found.dtype == torch.float16
-        torch.testing.assert_close(found.float(), block(conv, x, "torch"), rtol=0.004, atol=0.004)
+        torch.testing.assert_close(found.float(), apply_block(conv, x, "torch"), rtol=0.004, atol=0.004)
         found.float().sum().backward()
         assert conv.weight.grad.dtype == conv.bias.grad.dtype == torch.float32 and conv.weight.grad.any()
 
 
 def test_the_first_block_is_fused_where_its_kernel_fits():
-    from cosmoflow.kernels import FIRST_WEIGHT, fits
+    from cosmoflow.kernels import FIRST_WEIGHT, fits_first_block
 
     x, weight = torch.empty(1, 4, 8, 8, 8), torch.empty(FIRST_WEIGHT)
-    assert fits(x.bfloat16(), weight) and fits(x.half(), weight) and not fits(x, weight)
+    assert (
+        fits_first_block(x.bfloat16(), weight)
+        and fits_first_block(x.half(), weight)
+        and not fits_first_block(x, weight)
+    )
     with torch.autocast("cpu", torch.bfloat16):
-        assert fits(x, weight) and not fits(x.requires_grad_(), weight)
-    assert not fits(x.bfloat16().detach(), weight[:8]) and not fits(x.bfloat16().detach(), weight[..., :2, :2, :2])
+        assert fits_first_block(x, weight) and not fits_first_block(x.requires_grad_(), weight)
+    assert not fits_first_block(x.bfloat16().detach(), weight[:8]) and not fits_first_block(
+        x.bfloat16().detach(), weight[..., :2, :2, :2]
+    )
 
 
 # -- machine code at the published sizes, as launched ----------------------------------------------------------
@@ -165,7 +173,7 @@ def test_pooling_reads_and_writes_16_bytes_at_a_time(channels):
 
     side = 128 * 32 // channels
     x = torch.empty(4, side, side, side, channels, dtype=torch.bfloat16, device="meta")
-    _, sizes = kernels._pooling(x, SLOPE)
+    _, sizes = kernels._plan_pooling(x, SLOPE)
     shape = dict.fromkeys("DHW", side)
     halves, byte, wide = memory(torch.bfloat16), memory(torch.uint8), memory(torch.float32)
     forward = {"x": halves, "bias": wide, "y": halves, "byte": byte}

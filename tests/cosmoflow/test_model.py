@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from common.training.flops import count
-from cosmoflow.model import CosmoFlow, ModelConfig, build, pool_and_activate
+from cosmoflow.model import CosmoFlow, ModelConfig, build_model, pool_and_activate
 
 FULL = (128, 128, 128, 4)
 SMALL = ModelConfig(conv_size=4, fc1=16, fc2=8, dropout=0.0)
@@ -68,7 +68,7 @@ def published(x_BDHWC, weights, kernel_size):
 @pytest.mark.parametrize("kernel_size", [3, 2])
 @pytest.mark.parametrize(("shape", "layers"), [((32, 32, 32, 4), 5), ((9, 11, 14, 3), 3)])
 def test_outputs_and_gradients_equal_the_layer_table(shape, layers, kernel_size):
-    model = build(replace(SMALL, conv_layers=layers, kernel_size=kernel_size), shape, seed=1).double()
+    model = build_model(replace(SMALL, conv_layers=layers, kernel_size=kernel_size), shape, seed=1).double()
     x_BDHWC = samples(2, shape, torch.float64)
     for parameter in model.parameters():
         parameter.data += 0.01  # no bias is 0
@@ -96,7 +96,7 @@ def test_activation_after_pooling_equals_the_published_order_bit_by_bit(dtype):
 
 
 def test_bfloat16_stays_close_and_pools_in_bfloat16():
-    model = build(SMALL, (32, 32, 32, 4), seed=1)
+    model = build_model(SMALL, (32, 32, 32, 4), seed=1)
     x_BDHWC = samples(2, (32, 32, 32, 4))
     with torch.no_grad():
         exact = model(x_BDHWC)
@@ -106,7 +106,7 @@ def test_bfloat16_stays_close_and_pools_in_bfloat16():
 
 
 def test_a_rank_without_samples_has_zero_gradients():
-    model = build(SMALL, (32, 32, 32, 4), seed=1)
+    model = build_model(SMALL, (32, 32, 32, 4), seed=1)
     with torch.autocast("cpu", torch.bfloat16):
         predicted_BP = model(samples(0, (32, 32, 32, 4)))
     assert predicted_BP.shape == (0, 4)
@@ -116,7 +116,7 @@ def test_a_rank_without_samples_has_zero_gradients():
 
 def test_start_is_that_of_keras_and_depends_on_the_seed_alone():
     torch_state = torch.get_rng_state()
-    model = build(ModelConfig(), (32, 32, 32, 4), seed=5)
+    model = build_model(ModelConfig(), (32, 32, 32, 4), seed=5)
     assert torch.equal(torch.get_rng_state(), torch_state)
     fans = [((4, 32), 27), ((256, 512), 27), ((512, 128), 1), ((64, 4), 1)]
     for layer, (channels, volume) in zip(
@@ -127,12 +127,12 @@ def test_start_is_that_of_keras_and_depends_on_the_seed_alone():
         assert layer.weight.std().item() == pytest.approx(limit / 3**0.5, rel=0.1)
         assert not layer.bias.any()
     for same, seed in ((True, 5), (False, 6)):
-        other = build(ModelConfig(), (32, 32, 32, 4), seed)
+        other = build_model(ModelConfig(), (32, 32, 32, 4), seed)
         assert torch.equal(model.hidden[0].weight, other.hidden[0].weight) is same
 
 
 def test_l2_is_lambda_times_the_squares_of_the_hidden_dense_kernels():
-    model = build(ModelConfig(conv_size=1, l2=0.01), (32, 32, 32, 4), seed=1)
+    model = build_model(ModelConfig(conv_size=1, l2=0.01), (32, 32, 32, 4), seed=1)
     kernels = [model.hidden[0].weight, model.hidden[1].weight]
     penalty = model.l2_penalty()
     assert penalty.item() == pytest.approx(0.01 * sum((kernel.detach().numpy() ** 2).sum() for kernel in kernels))
@@ -146,15 +146,15 @@ def test_l2_is_lambda_times_the_squares_of_the_hidden_dense_kernels():
 
 def test_dropout_acts_in_training_only():
     shape = (32, 32, 32, 4)
-    model, x_BDHWC = build(ModelConfig(conv_size=1, dropout=0.5), shape, seed=1), samples(1, shape)
+    model, x_BDHWC = build_model(ModelConfig(conv_size=1, dropout=0.5), shape, seed=1), samples(1, shape)
     assert not torch.equal(model(x_BDHWC), model(x_BDHWC))
     model.eval()
-    assert torch.equal(model(x_BDHWC), build(ModelConfig(conv_size=1, dropout=0.0), shape, seed=1)(x_BDHWC))
+    assert torch.equal(model(x_BDHWC), build_model(ModelConfig(conv_size=1, dropout=0.0), shape, seed=1)(x_BDHWC))
 
 
 def test_impossible_networks_are_refused():
     with pytest.raises(ValueError, match=r"\[16, 32, 32, 4\], too small .* expected at most 4 layers"):
-        build(ModelConfig(), (16, 32, 32, 4), seed=1)
+        build_model(ModelConfig(), (16, 32, 32, 4), seed=1)
     with pytest.raises(ValueError, match=r"dropout is 1\.0; expected 0 <= dropout < 1"):
         ModelConfig(dropout=1.0)
     with pytest.raises(ValueError, match="conv_size is 0"):
@@ -171,7 +171,7 @@ def test_loss_and_gradients_equal_those_of_keras(kernel_size):
     """
     keras, tf = pytest.importorskip("keras"), pytest.importorskip("tensorflow")
     shape = (8, 12, 10, 4)
-    model = build(replace(SMALL, conv_layers=2, kernel_size=kernel_size, l2=0.01), shape, seed=1)
+    model = build_model(replace(SMALL, conv_layers=2, kernel_size=kernel_size, l2=0.01), shape, seed=1)
     layers = [keras.layers.Input(shape)]
     for conv in model.convs:
         layers += [keras.layers.Conv3D(conv.out_channels, kernel_size, padding="same")]

@@ -15,7 +15,7 @@ from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.simulation.recipe import PRESETS, Recipe
-from cosmoflow.synthesize import synthesis
+from cosmoflow.synthesize import plan_synthesis
 
 SMALL = ["--prior", "wide", "--grid", "8", "--particles", "8", "--train", "4", "--validation", "2"]
 RECIPE = Recipe("wide", 8, 1, particles=8, length_mpc_h=256.0, train=4, validation=2)
@@ -30,7 +30,7 @@ def contents(folder):
 
 
 def test_the_mini_problem_is_what_the_design_says():
-    plan = synthesis(PRESETS["mini2"], 0, SampleFormat())
+    plan = plan_synthesis(PRESETS["mini2"], 0, SampleFormat())
     assert plan.variant == "mini2" and len(plan.items) == 2_304
     assert plan.facts["box"] == {"grid": 32, "particles": 48, "length_mpc_h": 256.0, "lpt": 2}
     assert list(plan.facts["prior"]) == ["sigma_8", "drift_x", "drift_y", "drift_z"] and plan.facts["sample_shape"] == [
@@ -42,7 +42,7 @@ def test_the_mini_problem_is_what_the_design_says():
     assert plan.facts["samples"] == {"train": 2_048, "validation": 256}
     assert len(plan.facts["generator_sha256"]) == 64
     assert plan.items[0].files == ("train/20000000_univ_ics_2019-03_a10000000_000.tfrecord",)
-    assert synthesis(RECIPE, 0, SampleFormat()).variant == "synthetic"
+    assert plan_synthesis(RECIPE, 0, SampleFormat()).variant == "synthetic"
 
 
 def test_samples_are_the_simulated_universes(tmp_path):
@@ -52,7 +52,7 @@ def test_samples_are_the_simulated_universes(tmp_path):
         assert len(files) == count
         for i, file in enumerate(files):
             found = tfrecord.read_sample(file, Sample.empty((8, 8, 8, 4)), verify_crc=True)
-            counts, labels = RECIPE.simulate(5, code, i)
+            counts, labels = RECIPE.simulate_universe(5, code, i)
             np.testing.assert_array_equal(found.x, counts)
             np.testing.assert_array_equal(found.y, labels)
 
@@ -68,7 +68,7 @@ def test_workers_do_not_change_the_data(tmp_path):
 
 def test_subvolumes_are_a_universe_cut(tmp_path):
     assert synthesize_to(tmp_path / "out", "--subvolumes", "2", "--format", "npy") == 0
-    whole = Recipe("wide", 8, 2, particles=8, length_mpc_h=256.0, train=4, validation=2).simulate(0, 1, 1)[0]
+    whole = Recipe("wide", 8, 2, particles=8, length_mpc_h=256.0, train=4, validation=2).simulate_universe(0, 1, 1)[0]
     for i, (a, b, c) in enumerate(np.ndindex(2, 2, 2)):
         x = np.load(tmp_path / f"out/validation/20000000_univ_ics_2019-03_a15000001_{i:03d}_data.npy")
         np.testing.assert_array_equal(x, whole[8 * a : 8 * a + 8, 8 * b : 8 * b + 8, 8 * c : 8 * c + 8])

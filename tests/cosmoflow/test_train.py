@@ -12,7 +12,7 @@ from common.data.prefetch import TensorBatch
 from common.distributed.dist import alone
 from common.precision import Precision, PrecisionConfig
 from cosmoflow.data.dataset import DataConfig, to_input
-from cosmoflow.model import ModelConfig, build
+from cosmoflow.model import ModelConfig, build_model
 from cosmoflow.train import CosmoFlow, main
 
 SHAPE = (8, 8, 8, 4)
@@ -25,7 +25,7 @@ def problem(dtype, **data):
     config = DataConfig(Path(), sample_shape=SHAPE, **data)
     ours.config = SimpleNamespace(data=config, model=MODEL, precision=PrecisionConfig(dtype))
     ours.dist = alone()
-    ours.model = build(MODEL, SHAPE, seed=1)
+    ours.model = build_model(MODEL, SHAPE, seed=1)
     return ours
 
 

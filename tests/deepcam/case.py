@@ -2,14 +2,14 @@
 
 import torch
 
-from deepcam.metrics import iou
+from deepcam.metrics import class_iou
 from tests.case import Case
 
 
 def judged(predictor, samples, index):
     sample = samples.read(index)
     classes_BHW = predictor(sample.x[None]).argmax(dim=1)
-    return float(iou(classes_BHW, torch.from_numpy(sample.y[None])).mean()), 1
+    return float(class_iou(classes_BHW, torch.from_numpy(sample.y[None])).mean()), 1
 
 
 CASE = Case(

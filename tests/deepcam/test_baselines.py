@@ -30,16 +30,16 @@ def test_a_network_sees_a_pixel_its_neighbours_and_the_medians(data, few_steps):
     train = Snapshots(data, "train")
     network = PixelNetwork(train, NEIGHBOURS, CLASS_WEIGHTS)
     pixel = [np.array([number]) for number in (0, 20, 30)]
-    seen = network.features(train, *pixel)
+    seen = network.gather_features(train, *pixel)
     x_HWC, near = train.x_NHWC[0], {(20, 30), *((20 + rows, 30 + columns) for rows, columns in NEIGHBOURS)}
     kept = x_HWC.copy()
     x_HWC += 1
     for row, column in near:
         x_HWC[row, column] = kept[row, column]
-    assert (network.features(train, *pixel) == seen).all()
+    assert (network.gather_features(train, *pixel) == seen).all()
     for row, column in near:
         x_HWC[row, column] += 1
-        assert (network.features(train, *pixel) != seen).any()
+        assert (network.gather_features(train, *pixel) != seen).any()
         x_HWC[row, column] = kept[row, column]
     train.x_NHWC[0] = kept
 
@@ -47,7 +47,7 @@ def test_a_network_sees_a_pixel_its_neighbours_and_the_medians(data, few_steps):
 def test_thresholds_are_the_best_of_those_tried(data):
     train = Snapshots(data, "train")
     tried = [(wind, 101_600.0) for wind in (5.0, detection.GALE, 60.0)]
-    assert baselines.chosen(train, baselines.cyclones, CYCLONE, tried) == (detection.GALE, 101_600.0)
+    assert baselines.choose_thresholds(train, baselines.mark_cyclones, CYCLONE, tried) == (detection.GALE, 101_600.0)
 
 
 def test_the_command_shows_the_baselines_beside_the_target(data, few_steps, tmp_path, capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deepcam.metrics import iou
+from deepcam.metrics import class_iou
 
 
 def mask(*rows):
@@ -13,7 +13,7 @@ def mask(*rows):
 
 def test_background_counts_like_the_other_classes():
     prediction, labels = mask("0012", "0012"), mask("0022", "0012")
-    assert iou(prediction, labels).tolist() == [[1.0, 1 / 2, 2 / 3]]
+    assert class_iou(prediction, labels).tolist() == [[1.0, 1 / 2, 2 / 3]]
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ def test_background_counts_like_the_other_classes():
     ],
 )
 def test_a_class_that_is_absent_is_right_if_it_is_in_neither(prediction, labels, expected):
-    assert iou(prediction, labels).tolist() == [expected]
+    assert class_iou(prediction, labels).tolist() == [expected]
 
 
 def test_images_are_not_pooled():
     prediction, labels = torch.cat((mask("0001"), mask("1111"))), torch.cat((mask("0000"), mask("1111")))
-    scores = iou(prediction, labels)
+    scores = class_iou(prediction, labels)
     assert scores.tolist() == [[3 / 4, 0, 1], [1, 1, 1]]
     assert float(scores.mean()) == pytest.approx((7 / 12 + 1) / 2)  # pooled: class 1 has 4/5, the mean is 0.85
 
@@ -40,7 +40,7 @@ def test_scores_are_those_of_sets_of_pixels():
     rng = np.random.default_rng(3)
     labels = rng.choice(3, (5, 16, 24), p=[0.9, 0.02, 0.08]).astype(np.uint8)
     prediction = np.where(rng.random(labels.shape) < 0.9, labels, rng.integers(0, 3, labels.shape))
-    found = iou(torch.from_numpy(prediction), torch.from_numpy(labels))
+    found = class_iou(torch.from_numpy(prediction), torch.from_numpy(labels))
     assert found.shape == (5, 3) and found.dtype is torch.float64
     for image in range(5):
         for number in range(3):
@@ -51,8 +51,8 @@ def test_scores_are_those_of_sets_of_pixels():
 def test_any_split_of_the_images_gives_the_same_scores():
     generator = torch.Generator().manual_seed(0)
     prediction, labels = (torch.randint(0, 3, (7, 8, 8), generator=generator) for _ in range(2))
-    whole = iou(prediction, labels.to(torch.uint8))
+    whole = class_iou(prediction, labels.to(torch.uint8))
     for sizes in ([7], [4, 3], [3, 3, 1], [5, 0, 2]):
-        parts = [iou(p, y) for p, y in zip(prediction.split(sizes), labels.split(sizes), strict=True)]
+        parts = [class_iou(p, y) for p, y in zip(prediction.split(sizes), labels.split(sizes), strict=True)]
         assert torch.equal(torch.cat(parts), whole) and sum(map(len, parts)) == 7
         assert float(sum(part.mean(dim=1).sum() for part in parts)) / 7 == pytest.approx(float(whole.mean()), rel=1e-14)

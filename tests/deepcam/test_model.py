@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from common.training.flops import count, table3
-from deepcam.model import DeepLab, ModelConfig, Shortcut, build
+from deepcam.model import DeepLab, ModelConfig, Shortcut, build_model
 
 SMALL = ModelConfig(width=0.125, middle_blocks=2)
 FINE = replace(SMALL, output_stride=8)
@@ -140,7 +140,7 @@ class Published:
     ids=["stride 16", "stride 8", "variant"],
 )
 def test_outputs_and_gradients_equal_the_layer_table(config, rates, training):
-    model = build(config, 16, seed=1).double().train(training)
+    model = build_model(config, 16, seed=1).double().train(training)
     generator = torch.Generator().manual_seed(2)
     for tensor in model.state_dict().values():  # nothing is 0 or 1, and no variance is negative
         if tensor.ndim in (1, 3):
@@ -164,13 +164,13 @@ def test_outputs_and_gradients_equal_the_layer_table(config, rates, training):
 def test_low_level_features_differ_by_the_relu():
     outputs = []
     for low_level in ("after_relu", "before_relu"):
-        model = build(replace(SMALL, low_level=low_level), 16, seed=1)
+        model = build_model(replace(SMALL, low_level=low_level), 16, seed=1)
         outputs.append(model(snapshots(1, 32, 48)))
     assert not torch.allclose(*outputs, atol=1e-2)
 
 
 def test_running_statistics_move_by_a_tenth():
-    model = build(SMALL, 16, seed=1)
+    model = build_model(SMALL, 16, seed=1)
     x_BHWC = snapshots(2, 32, 48)
     first = model.xception.stem[0](x_BHWC.permute(0, 3, 1, 2))
     model(x_BHWC)
@@ -195,7 +195,7 @@ def test_a_narrow_shortcut_is_the_convolution_with_several_threads():
 
 
 def test_the_pooled_view_is_merged_as_if_it_were_joined_to_the_others():
-    pyramid = build(FINE, 16, seed=1).double().pyramid
+    pyramid = build_model(FINE, 16, seed=1).double().pyramid
     x_BCHW = torch.randn(2, 256, 6, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64).requires_grad_()
     pooled_BCHW = pyramid.pooled(x_BCHW.mean((2, 3), keepdim=True)) * pyramid.pooled_scale + pyramid.pooled_shift
     views = [branch(x_BCHW) for branch in pyramid.branches]
@@ -228,7 +228,7 @@ class Layouts(TorchDispatchMode):
 
 
 def test_channels_stay_last_in_memory():
-    model = build(FINE, 16, seed=1).eval()
+    model = build_model(FINE, 16, seed=1).eval()
     for parameter in model.parameters():
         assert parameter.ndim < 4 or parameter.is_contiguous(memory_format=torch.channels_last)
     x_BHWC = snapshots(2, 32, 48)
@@ -240,7 +240,7 @@ def test_channels_stay_last_in_memory():
 
 @pytest.mark.parametrize("config", [SMALL, FINE], ids=["stride 16", "stride 8"])
 def test_no_map_leaves_the_layout_with_channels_last(config):
-    model = build(config, 16, seed=1)
+    model = build_model(config, 16, seed=1)
     with Layouts() as layouts:
         with torch.autocast("cpu", torch.bfloat16):
             y_BKHW = model(snapshots(2, 96, 144))
@@ -250,7 +250,7 @@ def test_no_map_leaves_the_layout_with_channels_last(config):
 
 @pytest.mark.parametrize("config", [SMALL, FINE], ids=["stride 16", "stride 8"])
 def test_bfloat16_stays_close(config):
-    model = build(config, 16, seed=1)
+    model = build_model(config, 16, seed=1)
     x_BHWC = snapshots(2, 48, 80)
     with torch.no_grad():
         exact = model(x_BHWC)
@@ -262,7 +262,7 @@ def test_bfloat16_stays_close(config):
 
 
 def test_a_rank_without_samples_has_zero_gradients():
-    model = build(FINE, 16, seed=1)
+    model = build_model(FINE, 16, seed=1)
     with torch.autocast("cpu", torch.bfloat16):
         logits_BKHW = model(snapshots(0, 32, 48))
     assert logits_BKHW.shape == (0, 3, 32, 48)
@@ -272,10 +272,10 @@ def test_a_rank_without_samples_has_zero_gradients():
 
 def test_start_depends_on_the_seed_alone():
     torch_state = torch.get_rng_state()
-    start = build(SMALL, 16, seed=5).state_dict()
+    start = build_model(SMALL, 16, seed=5).state_dict()
     assert torch.equal(torch.get_rng_state(), torch_state)
     for same, seed in ((True, 5), (False, 6)):
-        other = build(SMALL, 16, seed).state_dict()
+        other = build_model(SMALL, 16, seed).state_dict()
         assert all(torch.equal(tensor, other[name]) for name, tensor in start.items() if tensor.ndim == 4) is same
 
 
@@ -285,7 +285,7 @@ def kernels(module):
 
 @pytest.mark.parametrize("init", ["reference", "nvidia"])
 def test_start_is_the_published_one_in_each_part(init):
-    model = build(ModelConfig(width=0.25, middle_blocks=1, init=init), 16, seed=1)
+    model = build_model(ModelConfig(width=0.25, middle_blocks=1, init=init), 16, seed=1)
     for layer in model.modules():
         if isinstance(layer, torch.nn.BatchNorm2d):
             assert (layer.weight == 1).all() and (layer.running_var == 1).all()
@@ -322,7 +322,7 @@ def test_widths_are_multiples_of_eight():
 
 
 def test_impossible_networks_and_snapshots_are_refused():
-    model = build(replace(SMALL, middle_blocks=0), 16, seed=1)
+    model = build_model(replace(SMALL, middle_blocks=0), 16, seed=1)
     for height, width in ((40, 48), (48, 40)):
         with pytest.raises(
             ValueError, match=f"snapshots are {height} x {width}; expected sides that are multiples of 16"

@@ -35,9 +35,9 @@ def write_source(folder, train=TRAIN):
         (folder / split).mkdir(parents=True)
         for i in range(samples):
             data = rng.standard_normal(SHAPE).astype(np.float32)
-            snapshot.write(folder / split / name_of(i), data, rng.integers(0, 3, SHAPE[:2]))
+            snapshot.write_snapshot(folder / split / name_of(i), data, rng.integers(0, 3, SHAPE[:2]))
     vectors = {name: np.zeros(len(CHANNELS)) + (name == "maxval") for name in stats.VECTORS}
-    stats.write(folder / "stats.h5", stats.Stats(train, **vectors))
+    stats.write_stats(folder / "stats.h5", stats.Stats(train, **vectors))
     return folder
 
 
@@ -92,7 +92,7 @@ def test_every_sample_is_that_of_its_snapshot(source, tmp_path, form, capsys):
 
 def test_samples_of_a_big_file_lie_at_pages(source, tmp_path):
     assert convert(source, tmp_path / "out", "hdf5-single") == 0
-    file = single_file.locate(tmp_path / "out" / "train.h5")
+    file = single_file.locate_arrays(tmp_path / "out" / "train.h5")
     assert file.data_NHWC.offset % 4096 == 0 and file.labels_NHW.offset % 4096 == 0
 
 
@@ -134,7 +134,7 @@ def spoil_label(path):
 
 
 def another_shape(path):
-    snapshot.write(path, np.zeros((32, 16, 16)), np.zeros((32, 16)))
+    snapshot.write_snapshot(path, np.zeros((32, 16, 16)), np.zeros((32, 16)))
 
 
 @both
@@ -266,4 +266,4 @@ def test_the_examples_are_understood():
     assert len(lines) == 4
     for line in lines:
         command = line.partition("python -m deepcam.prepare ")[2]
-        prepare._parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        prepare._build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())

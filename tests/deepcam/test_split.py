@@ -39,12 +39,12 @@ def shuffled_by_hand(items, seed):
 
 
 def test_the_published_counts_come_out():
-    counts = [len(part) for part in split.split([str(i) for i in range(151_583)]).values()]
+    counts = [len(part) for part in split.split_names([str(i) for i in range(151_583)]).values()]
     assert counts == [121_266, 15_158, 15_159]
 
 
 def test_the_order_is_the_references():
-    sides = split.split(names(50)[::-1])
+    sides = split.split_names(names(50)[::-1])
     order = shuffled_by_hand(names(50), 12345)
     assert (sides["train"], sides["validation"], sides["test"]) == (order[:40], order[40:45], order[45:])
 
@@ -55,7 +55,7 @@ def test_links_are_made_once_completed_and_can_be_moved(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "16 for train, 2 for validation, 3 for test" in told and "151,583" in told
     found = {side: set(os.listdir(out / side)) for side in SPLITS}
-    assert found == {side: set(part) for side, part in split.split(names(21)).items()}
+    assert found == {side: set(part) for side, part in split.split_names(names(21)).items()}
     gone = out / "train" / min(found["train"])
     gone.unlink()
     assert split.main([str(source), str(out)]) == 0
@@ -70,7 +70,7 @@ def foreign_file(out):
 
 
 def another_split(out):
-    split.link(out / "all", out)
+    split.link_splits(out / "all", out)
     (out / "all" / "data-9999.h5").write_text("")
 
 

@@ -30,7 +30,7 @@ def data(tmp_path):
         path = tmp_path / f"{name}{i}-1.h5"
         path.parent.mkdir(exist_ok=True)
         arrays.append((300 + rng.standard_normal(SHAPE) * np.arange(1, 17)).astype(np.float32))
-        snapshot.write(path, arrays[-1], rng.integers(0, 3, SHAPE[:2]))
+        snapshot.write_snapshot(path, arrays[-1], rng.integers(0, 3, SHAPE[:2]))
     return tmp_path, np.stack(arrays[:2])
 
 
@@ -135,7 +135,7 @@ def test_statistics_that_are_there_are_checked_and_kept(data, capsys):
     folder, _ = data
     file = folder / "stats.h5"
     assert call(folder) == 0
-    right = stats.read(file)
+    right = stats.read_stats(file)
     before = file.read_bytes(), file.stat().st_mtime_ns
     assert call(folder) == 0
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
@@ -151,7 +151,7 @@ def test_statistics_that_are_there_are_checked_and_kept(data, capsys):
             "is from 3 snapshots, but 2 were found",
         ),
     ]:
-        stats.write(file, other)
+        stats.write_stats(file, other)
         before = file.read_bytes()
         assert call(folder) == 1
         error = capsys.readouterr().err
@@ -165,6 +165,6 @@ def test_no_snapshots_and_constant_channels_are_told(data, tmp_path, capsys):
     for path in (folder / "train").iterdir():
         array = arrays[0].copy()
         array[..., 10] = 0
-        snapshot.write(path, array, np.zeros(SHAPE[:2]))
+        snapshot.write_snapshot(path, array, np.zeros(SHAPE[:2]))
     assert call(folder) == 1
     assert "cannot be scaled to [0, 1]: PRECT" in capsys.readouterr().err

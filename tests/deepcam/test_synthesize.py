@@ -17,7 +17,7 @@ from deepcam.data.snapshot import NAME
 from deepcam.simulation.detection import detect
 from deepcam.simulation.planet import Planet
 from deepcam.simulation.recipe import PRESETS, Recipe, name_of
-from deepcam.synthesize import synthesis
+from deepcam.synthesize import plan_synthesis
 
 SMALL = ["--height", "48", "--width", "72", "--train", "6", "--validation", "2", "--test", "1"]
 RECIPE = Recipe(48, 72, 3.0, train=6, validation=2, test=1)
@@ -39,19 +39,19 @@ def made(tmp_path_factory):
 
 
 def test_the_mini_problem_is_what_the_design_says():
-    plan = synthesis(PRESETS["mini2"], 0)
+    plan = plan_synthesis(PRESETS["mini2"], 0)
     assert plan.variant == "mini2" and len(plan.items) == 640
     assert plan.facts["sample_shape"] == [96, 144, 16] and plan.facts["size"] == 3.0
     assert plan.facts["samples"] == {"train": 512, "validation": 64, "test": 64}
     assert len(plan.facts["generator_sha256"]) == 64
     assert plan.items[0].files == ("train/data-1980-01-01-00-1.h5",)
-    assert synthesis(RECIPE, 0).variant == "synthetic"
+    assert plan_synthesis(RECIPE, 0).variant == "synthetic"
     full = PRESETS["full-size"]
     assert (full.height, full.width, full.size, *full.samples.values()) == (768, 1152, 1.0, 8, 1, 1)
 
 
 def test_no_name_comes_twice_and_all_seasons_are_in_every_split():
-    plan = synthesis(replace(PRESETS["mini2"], train=3_000, validation=800, test=400), 0)
+    plan = plan_synthesis(replace(PRESETS["mini2"], train=3_000, validation=800, test=400), 0)
     names = [item.name.partition("/")[2] for item in plan.items]
     assert len(set(names)) == 4_200 and all(NAME.fullmatch(name) for name in names)
     assert len({name[:15] for name in names[:365]}) == 365
@@ -68,7 +68,7 @@ def test_files_have_the_published_layout_and_hold_what_is_simulated(made):
                 data, labels = file["climate/data"], file["climate/labels_0"]
                 assert data.dtype == "<f4" and data.shape == (48, 72, 16) and data.chunks is None
                 assert labels.dtype == "<i4" and labels.shape == (48, 72) and labels.chunks is None
-                fields, classes = RECIPE.simulate(5, code, i)
+                fields, classes = RECIPE.simulate_snapshot(5, code, i)
                 np.testing.assert_array_equal(data[()], fields)
                 np.testing.assert_array_equal(labels[()], classes)
                 assert set(np.unique(classes)) == {0, 1, 2}
@@ -76,8 +76,8 @@ def test_files_have_the_published_layout_and_hold_what_is_simulated(made):
 
 
 def test_statistics_are_those_of_the_training_snapshots(made):
-    fields = np.stack([RECIPE.simulate(5, 0, i)[0] for i in range(6)]).astype(np.float64)
-    found = stats.read(made / "stats.h5")
+    fields = np.stack([RECIPE.simulate_snapshot(5, 0, i)[0] for i in range(6)]).astype(np.float64)
+    found = stats.read_stats(made / "stats.h5")
     assert found.count == 6
     np.testing.assert_allclose(found.mean, fields.mean((0, 1, 2)), rtol=1e-9)
     np.testing.assert_allclose(found.sqmean, (fields**2).mean((0, 1, 2)), rtol=1e-9)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from oc20.graphs import Frame, neighbours
+from oc20.graphs import Frame, find_neighbours
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def slab(seed, atoms):
     if atoms == 1:
         cell *= 3
     pos = (rng.random((atoms, 3)) @ cell).astype(np.float32)
-    edges, offsets = neighbours(pos, cell, cutoff=4.0)
+    edges, offsets = find_neighbours(pos, cell, cutoff=4.0)
     return Frame(
         numbers=rng.integers(1, 80, atoms).astype(np.uint8),
         pos=pos,

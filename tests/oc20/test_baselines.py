@@ -10,7 +10,7 @@ import torch
 
 from oc20 import baselines, synthesize
 from oc20.data.dataset import DataConfig, Dataset
-from oc20.graphs import collate, neighbours
+from oc20.graphs import build_graph, find_neighbours
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +23,11 @@ def data(tmp_path_factory):
 def test_embedding_columns_are_the_gradient_of_an_energy(data):
     """The energy of each element and function is added up by itself, and differentiated by torch."""
     frame = Dataset(data / "train", DataConfig(data_dir=data)).read(0)
-    edges, offsets = neighbours(frame.pos, frame.cell, 4.0, 1000)  # symmetric ones
-    graph = collate([replace(frame, edges=edges, offsets=offsets)])
+    edges, offsets = find_neighbours(frame.pos, frame.cell, 4.0, 1000)  # symmetric ones
+    graph = build_graph([replace(frame, edges=edges, offsets=offsets)])
     features = baselines.Features(np.unique(frame.numbers).tolist())
     first = features.pairs * len(baselines.CENTRES_ANGSTROM)
-    columns = features.rows(graph).columns.unflatten(0, (-1, 3))[..., first:]
+    columns = features.build_rows(graph).columns.unflatten(0, (-1, 3))[..., first:]
     assert columns.abs().max() > 0.01
     pos = torch.zeros(len(frame.numbers), 3, dtype=torch.float64, requires_grad=True)
     lengths = (graph.vectors.double() + pos[graph.sources] - pos[graph.targets]).norm(dim=1)

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from oc20.basis import RadialBasis, SphericalBasis, bessel, bessel_roots, envelope, harmonics
+from oc20.basis import RadialBasis, SphericalBasis, bessel_roots, smooth_envelope, spherical_bessel, spherical_harmonics
 from oc20.settings import MOST_ORDERS
 
 X = torch.cat([torch.logspace(-3, -1, 50), torch.linspace(0.1, 0.999, 300)]).double()
 
 
 def test_envelope_is_the_published_polynomial_and_ends_smoothly():
-    torch.testing.assert_close(envelope(X, 5), 1 / X - 28 * X**5 + 48 * X**6 - 21 * X**7, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(smooth_envelope(X, 5), 1 / X - 28 * X**5 + 48 * X**6 - 21 * X**7, rtol=1e-12, atol=1e-12)
     x = torch.tensor(1 - 1e-5, dtype=torch.float64)
     for exponent in (3, 5, 6):
-        value, slope, curvature = derivatives(lambda x, p=exponent: envelope(x, p), x)
+        value, slope, curvature = derivatives(lambda x, p=exponent: smooth_envelope(x, p), x)
         assert abs(value) < 1e-12 and abs(slope) < 1e-7 and abs(curvature) < 2e-2
-    assert not envelope(torch.tensor([1.0, 1.001, 2.0]), 5).any()
+    assert not smooth_envelope(torch.tensor([1.0, 1.001, 2.0]), 5).any()
 
 
 def derivatives(function, x):
@@ -35,8 +35,8 @@ def test_bessel_functions_have_their_closed_forms_and_known_roots():
     sin, cos = np.sin(t), np.cos(t)
     closed = [sin / t, sin / t**2 - cos / t, (3 / t**3 - 1 / t) * sin - 3 / t**2 * cos]
     for order, values in enumerate(closed):
-        np.testing.assert_allclose(bessel(order, t), values, rtol=0, atol=1e-11)
-    assert bessel(0, np.zeros(1)) == 1 and bessel(3, np.zeros(1)) == 0
+        np.testing.assert_allclose(spherical_bessel(order, t), values, rtol=0, atol=1e-11)
+    assert spherical_bessel(0, np.zeros(1)) == 1 and spherical_bessel(3, np.zeros(1)) == 0
     # Abramowitz and Stegun, table 10.6.
     roots = bessel_roots(3, 2)
     assert roots.flatten().tolist() == pytest.approx([3.141593, 6.283185, 4.493409, 7.725252, 5.763459, 9.095011])
@@ -47,7 +47,7 @@ def test_bessel_functions_equal_scipys():
     t = np.logspace(-4, 1.7, 500)
     for order in range(MOST_ORDERS):
         digits = 1e-13 if order < 8 else 1e-9
-        np.testing.assert_allclose(bessel(order, t), special.spherical_jn(order, t), rtol=1e-9, atol=digits)
+        np.testing.assert_allclose(spherical_bessel(order, t), special.spherical_jn(order, t), rtol=1e-9, atol=digits)
     roots = bessel_roots(7, 6)
     for order, row in enumerate(roots):
         assert np.abs(special.spherical_jn(order, row)).max() < 1e-14
@@ -59,7 +59,7 @@ def test_radial_basis_is_an_envelope_times_sines_of_trained_frequencies():
     basis = RadialBasis(6, 5).double()
     n = torch.arange(1, 7)
     torch.testing.assert_close(
-        basis(X), envelope(X, 5)[:, None] * torch.sin(math.pi * n * X[:, None]), rtol=1e-6, atol=1e-6
+        basis(X), smooth_envelope(X, 5)[:, None] * torch.sin(math.pi * n * X[:, None]), rtol=1e-6, atol=1e-6
     )
     torch.autograd.gradcheck(
         lambda x, f: torch.func.functional_call(basis, {"frequencies": f}, x), gradients(X[::20], basis)
@@ -74,8 +74,8 @@ def gradients(x, basis):
 def test_spherical_basis_and_its_slope_equal_the_formula(orders, count):
     special = pytest.importorskip("scipy.special")
     u, du = (
-        envelope(X, 5).numpy(),
-        torch.autograd.functional.jvp(lambda x: envelope(x, 5), X, torch.ones_like(X))[1].numpy(),
+        smooth_envelope(X, 5).numpy(),
+        torch.autograd.functional.jvp(lambda x: smooth_envelope(x, 5), X, torch.ones_like(X))[1].numpy(),
     )
     values, slopes = [], []
     for order, roots in enumerate(bessel_roots(orders, count).tolist()):
@@ -108,10 +108,10 @@ def test_harmonics_multiply_to_legendre_polynomials():
     legendre = [torch.ones_like(cosine), cosine]
     for order in range(1, 7):
         legendre.append(((2 * order + 1) * cosine * legendre[-1] - order * legendre[-2]) / (order + 1))
-    for order, (of_a, of_b) in enumerate(zip(harmonics(a, 7), harmonics(b, 7), strict=True)):
+    for order, (of_a, of_b) in enumerate(zip(spherical_harmonics(a, 7), spherical_harmonics(b, 7), strict=True)):
         assert of_a.shape == (200, 2 * order + 1)
         torch.testing.assert_close((of_a * of_b).sum(1), legendre[order], rtol=0, atol=1e-13)
-        torch.testing.assert_close(harmonics(-a, 7)[order], (-1) ** order * of_a)
+        torch.testing.assert_close(spherical_harmonics(-a, 7)[order], (-1) ** order * of_a)
     x, y, z = a.unbind(1)
     second = [z**2 - (x**2 + y**2) / 2, *(math.sqrt(3) * f for f in (x * z, y * z, (x**2 - y**2) / 2, x * y))]
-    torch.testing.assert_close(harmonics(a, 3)[2], torch.stack(second, 1))
+    torch.testing.assert_close(spherical_harmonics(a, 3)[2], torch.stack(second, 1))

@@ -3,8 +3,8 @@
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from oc20.graphs import collate, count_triplets
-from oc20.measure import counted, published, table3
+from oc20.graphs import build_graph, count_triplets
+from oc20.measure import count_own, count_published, count_table3
 from oc20.model import ModelConfig
 from submission.analysis.cost.model import read_workloads
 from tests.oc20.test_model import SMALL, Plain, crystal, framed, network
@@ -16,7 +16,7 @@ def sizes(frame):
 
 def test_operations_are_those_of_a_network_that_lists_triplets():
     frame, weights = crystal(1), dict(network().named_parameters())
-    operations = published(SMALL, *sizes(frame))
+    operations = count_published(SMALL, *sizes(frame))
     with FlopCounterMode(display=False) as counter:
         _, forces = Plain(SMALL, weights).forward([frame])
         assert counter.get_total_flops() == operations.forces == 2 * operations.energy
@@ -41,27 +41,29 @@ def test_operations_of_slabs_are_the_known_ones(metal, size, edges, triplets, gf
     found = sizes(frame)
     # Where the oxygen of the known slabs lay is not recorded.
     assert found == pytest.approx((len(slab), edges, triplets), rel=0.005)
-    operations = published(ModelConfig(), *found)
+    operations = count_published(ModelConfig(), *found)
     assert [number / 1e9 for number in operations] == pytest.approx(gflop, rel=0.02)
     if size == (3, 3, 3):
-        ours = counted(ModelConfig(), collate([frame]))
+        ours = count_own(ModelConfig(), build_graph([frame]))
         assert [a / b for a, b in zip(ours, operations, strict=True)] == pytest.approx([0.884, 0.900, 0.891], abs=0.002)
-        other = table3(ModelConfig(), collate([frame]))  # a multiply-add of a product as one, and all element-wise work
+        other = count_table3(
+            ModelConfig(), build_graph([frame])
+        )  # a multiply-add of a product as one, and all element-wise work
         assert other.training == 3 * other.forces and ours.forces / 2 < other.forces < ours.forces
 
 
 def test_the_cost_model_has_these_operations():
     cost, config = read_workloads()["oc20"], ModelConfig()
-    of_one = [published(config, *counts).forces for counts in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
+    of_one = [count_published(config, *counts).forces for counts in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
     assert of_one == [cost.atom_flop, cost.edge_flop, cost.triplet_flop]
     atoms, edges, triplets = 78, 3_700, 165_000
     assert f"{atoms} atoms, {edges:,} edges and {triplets:,} triplets" in cost.source
-    _, forces, training = published(config, atoms, edges, triplets)
+    _, forces, training = count_published(config, atoms, edges, triplets)
     assert (cost.forward_flop, cost.training_flop) == pytest.approx((forces, training), rel=1e-4)
 
 
 def test_shapes_give_the_operations_of_a_real_step():
-    graph, model = collate([crystal(1)]), network().float()
+    graph, model = build_graph([crystal(1)]), network().float()
     with FlopCounterMode(display=False) as counter:
         model(graph)[1].sum().backward()
-    assert counted(SMALL, graph).training == counter.get_total_flops()
+    assert count_own(SMALL, graph).training == counter.get_total_flops()

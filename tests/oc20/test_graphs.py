@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from oc20.graphs import FAR_ANGSTROM, Frame, collate, count_triplets, join, linked, neighbours
+from oc20.graphs import FAR_ANGSTROM, Frame, build_graph, count_triplets, find_neighbours, join_frames, link_frames
 
 
 def frame(pos, cell, edges=None, offsets=None, fid=0):
     n = len(pos)
     if edges is None:
-        edges, offsets = neighbours(np.asarray(pos, np.float32), np.asarray(cell, np.float32))
+        edges, offsets = find_neighbours(np.asarray(pos, np.float32), np.asarray(cell, np.float32))
     return Frame(
         numbers=np.arange(1, n + 1, dtype=np.uint8),
         pos=np.asarray(pos, np.float32),
@@ -55,7 +55,7 @@ def test_neighbours_are_ases(atoms, cutoff):
     atoms = atoms()
     i, j, distance, offset = pytest.importorskip("ase.neighborlist").neighbor_list("ijdS", atoms, cutoff)
     expected = {(*key, *image): d for *key, image, d in zip(j, i, offset.tolist(), distance, strict=True)}
-    edges, offsets = neighbours(atoms.positions, atoms.cell[:], cutoff, most=10**6)
+    edges, offsets = find_neighbours(atoms.positions, atoms.cell[:], cutoff, most=10**6)
     assert edges.dtype == np.int32 and offsets.dtype == np.int8
     found = [(*edge, *offset) for edge, offset in zip(edges.tolist(), offsets.tolist(), strict=True)]
     assert len(found) == len(set(found)) and set(found) == set(expected)
@@ -63,7 +63,7 @@ def test_neighbours_are_ases(atoms, cutoff):
     assert order == sorted(order), "grouped by centre, by distance"
 
     most = 20
-    nearest, _ = neighbours(atoms.positions, atoms.cell[:], cutoff, most)
+    nearest, _ = find_neighbours(atoms.positions, atoms.cell[:], cutoff, most)
     assert np.bincount(nearest[:, 1]).tolist() == np.minimum(np.bincount(edges[:, 1]), most).tolist()
     kept = np.concatenate([np.flatnonzero(edges[:, 1] == centre)[:most] for centre in range(len(atoms))])
     assert np.array_equal(nearest, edges[kept])
@@ -72,19 +72,19 @@ def test_neighbours_are_ases(atoms, cutoff):
 def test_at_most_fifty_neighbours_chosen_alike_in_a_crystal():
     """Of the equally near the same ones stay, although rounding makes their distances differ a little."""
     pos = np.array([[0, 0, 0], [0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]) * 3.6
-    edges, offsets = neighbours(pos, 3.6 * np.eye(3))
+    edges, offsets = find_neighbours(pos, 3.6 * np.eye(3))
     assert np.bincount(edges[:, 1]).tolist() == [50] * 4
     noise = np.random.default_rng(1).uniform(-1e-9, 1e-9, pos.shape)
-    again, offsets_again = neighbours(pos + noise, 3.6 * np.eye(3))
+    again, offsets_again = find_neighbours(pos + noise, 3.6 * np.eye(3))
     assert np.array_equal(edges, again) and np.array_equal(offsets, offsets_again)
 
 
 def test_alone_nowhere_and_at_the_same_place():
     for pos in (np.empty((0, 3)), [[1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]):
-        edges, offsets = neighbours(np.asarray(pos), 20 * np.eye(3))
+        edges, offsets = find_neighbours(np.asarray(pos), 20 * np.eye(3))
         assert edges.shape == (0, 2) and offsets.shape == (0, 3)
         assert count_triplets(edges, offsets, len(pos)) == 0
-    edges, offsets = neighbours(np.zeros((1, 3)), np.diag([5.0, 20, 20]))
+    edges, offsets = find_neighbours(np.zeros((1, 3)), np.diag([5.0, 20, 20]))
     assert edges.tolist() == [[0, 0], [0, 0]] and offsets.tolist() == [[-1, 0, 0], [1, 0, 0]], "its own images"
 
 
@@ -99,20 +99,20 @@ def test_alone_nowhere_and_at_the_same_place():
 )
 def test_impossible_cells_are_refused(pos, cell, message):
     with pytest.raises(ValueError, match=message):
-        neighbours(np.asarray(pos), np.asarray(cell))
+        find_neighbours(np.asarray(pos), np.asarray(cell))
 
 
 def capped(seed=4):
     """Return a frame with edges that have no way back, for each atom keeps three."""
     pos = np.random.default_rng(seed).uniform(0, 4, (6, 3))
-    edges, offsets = neighbours(pos, 4 * np.eye(3), most=3)
+    edges, offsets = find_neighbours(pos, 4 * np.eye(3), most=3)
     return frame(pos, 4 * np.eye(3), edges, offsets)
 
 
 def test_reverse_edges_and_triplets_are_those_found_one_by_one():
     one = capped()
     edges, offsets = one.edges.tolist(), one.offsets.tolist()
-    reverse = collate([one]).reverse.numpy()
+    reverse = build_graph([one]).reverse.numpy()
     keys = [(j, i, *offset) for (j, i), offset in zip(edges, offsets, strict=True)]
     for edge, (j, i, *offset) in enumerate(keys):
         opposite = (i, j, *(-n for n in offset))
@@ -126,7 +126,7 @@ def test_reverse_edges_and_triplets_are_those_found_one_by_one():
 
 def test_a_batch_is_its_frames_side_by_side():
     frames = [capped(4), frame([[0, 0, 0]], 20 * np.eye(3)), capped(5), frame([[0, 0, 0], [0, 0, 2]], 9 * np.eye(3))]
-    graph = collate(frames)
+    graph = build_graph(frames)
     assert graph.images == 4 and graph.energies.tolist() == [9, 1.5, 9, 3]
     assert graph.image.tolist() == 6 * [0] + [1] + 6 * [2] + 2 * [3]
     assert graph.numbers.tolist() == [1, 2, 3, 4, 5, 6, 1, 1, 2, 3, 4, 5, 6, 1, 2]
@@ -134,7 +134,7 @@ def test_a_batch_is_its_frames_side_by_side():
     assert graph.forces.dtype == torch.float32 and torch.equal(graph.forces[:6], graph.forces[7:13])
     edge = 0
     for start, one in zip((0, 6, 7, 13), frames, strict=True):
-        reverse = collate([one]).reverse
+        reverse = build_graph([one]).reverse
         for number, ((j, i), offset) in enumerate(zip(one.edges, one.offsets, strict=True)):
             assert (graph.sources[edge], graph.targets[edge]) == (j + start, i + start)
             vector = one.pos[j] - one.pos[i] + offset @ one.cell
@@ -166,10 +166,10 @@ def alone_between():
 @pytest.mark.parametrize("wider", [0, 3])
 @pytest.mark.parametrize("frames", [[], alone_between, *([capped(seed)] * 2 for seed in range(6))])
 def test_tables_and_reverse_edges_are_those_found_one_by_one(frames, wider):
-    joined = join(frames() if callable(frames) else frames)
+    joined = join_frames(frames() if callable(frames) else frames)
     joined = replace(joined, widths=tuple(width + wider for width in joined.widths))
-    graph = linked(joined)
-    assert linked(graph) is graph
+    graph = link_frames(joined)
+    assert link_frames(graph) is graph
     values = (joined.sources, joined.targets, joined.offsets)
     expected = tables(*(value.tolist() for value in values), len(joined.numbers), joined.widths)
     found = [graph.reverse]
@@ -183,12 +183,12 @@ def test_tables_and_reverse_edges_are_those_found_one_by_one(frames, wider):
 def test_frames_with_ungrouped_edges_are_refused():
     one = capped()
     with pytest.raises(ValueError, match="not grouped by centre: sort them by their second column"):
-        join([replace(one, edges=one.edges[::-1], offsets=one.offsets[::-1])])
+        join_frames([replace(one, edges=one.edges[::-1], offsets=one.offsets[::-1])])
 
 
 def test_no_frames_and_no_edges_make_a_graph():
     for frames, atoms in (([], 0), ([frame([[0, 0, 0]], 20 * np.eye(3))] * 2, 2)):
-        graph = collate(frames)
+        graph = build_graph(frames)
         assert graph.images == len(frames) and graph.forces.shape == (atoms, 3)
         assert graph.vectors.shape == (0, 3) and graph.reverse.shape == (0,)
         assert graph.incoming.members.shape == graph.outgoing.members.shape == (atoms, 0)
@@ -197,12 +197,12 @@ def test_no_frames_and_no_edges_make_a_graph():
 def test_edges_of_no_length_lead_far_away():
     pos = [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
     edges = [[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2]]
-    graph = collate([frame(pos, 9 * np.eye(3), edges, np.zeros((6, 3)))])
+    graph = build_graph([frame(pos, 9 * np.eye(3), edges, np.zeros((6, 3)))])
     lengths = torch.linalg.vector_norm(graph.vectors, dim=1)
     assert lengths[[1, 3, 4, 5]].tolist() == 4 * [1] and (lengths[[0, 2]] > FAR_ANGSTROM).all()
 
 
 def test_all_tensors_move_to_the_device():
-    graph = collate([capped()]).to("meta", non_blocking=True)
+    graph = build_graph([capped()]).to("meta", non_blocking=True)
     tensors = [graph.numbers, graph.vectors, graph.free, graph.incoming.members, graph.outgoing.slots]
     assert all(tensor.is_meta for tensor in tensors) and graph.images == 1

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from oc20.graphs import collate, neighbours
-from oc20.model import ModelConfig, build
+from oc20.graphs import build_graph, find_neighbours
+from oc20.model import ModelConfig, build_model
 from oc20.operations import _silu_double_backward
 from oc20.triplets import Surroundings
 from tests.hopper import compile_for_amd, resources
@@ -35,9 +35,9 @@ def normal(*shape, seed=1, dtype=torch.float64):
 def graph(slabs):
     """Return four atoms: one with neighbours for two tiles of float64, one without any."""
     cell, one = 2.0 * np.eye(3), slabs[7]
-    edges, offsets = neighbours(one.pos[:1], cell, cutoff=5.0, most=20)
+    edges, offsets = find_neighbours(one.pos[:1], cell, cutoff=5.0, most=20)
     crowded = replace(one, numbers=one.numbers[:1], pos=one.pos[:1], cell=cell, edges=edges, offsets=offsets)
-    graph = collate([crowded, one]).to(DEVICE)
+    graph = build_graph([crowded, one]).to(DEVICE)
     assert torch.bincount(graph.targets, minlength=4).tolist() == [20, 2, 0, 2]
     return graph
 
@@ -54,7 +54,7 @@ def sums_and_gradients(graph, kernels, detached, dtype):
     moving = [b, radial] if detached else [b, radial, unit]
     for tensor in (*moving, weight, cotangent):
         tensor.requires_grad_()
-    sums = Surroundings.of(graph, radial, unit, kernels).sums(b, weight)
+    sums = Surroundings.from_graph(graph, radial, unit, kernels).sum_triplets(b, weight)
     plain = torch.autograd.grad(sums, [*moving, weight], cotangent.detach(), retain_graph=True)
     slopes = torch.autograd.grad(sums, moving, cotangent, create_graph=True)
     loss = sums.square().sum() + sum(slope.square().sum() for slope in slopes)
@@ -84,7 +84,7 @@ def test_sums_of_bfloat16_are_rounded_once(graph):
     values = [normal(edges, ORDERS, ROOTS), normal(edges, ORDERS**2), normal(edges, CHANNELS)]
     short = [value.bfloat16() for value in (*values, normal(ORDERS, ROOTS, CHANNELS))]
     found, expected = (
-        Fused.of(graph, radial, harmonics).moments(b, weight)
+        Fused.from_graph(graph, radial, harmonics).sum_moments(b, weight)
         for radial, harmonics, b, weight in (short, [value.double() for value in short])
     )
     assert found.dtype == torch.bfloat16
@@ -109,7 +109,7 @@ def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(gra
     small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8)
     results = []
     for kernels in ("torch", "triton"):
-        model = build(replace(small, kernels=kernels), seed=1)
+        model = build_model(replace(small, kernels=kernels), seed=1)
         for output in model.outputs:
             torch.nn.init.normal_(output.energy.weight, generator=torch.Generator().manual_seed(1))
         model.to(DEVICE).double()
@@ -124,8 +124,8 @@ def test_energies_forces_and_gradients_of_the_network_equal_those_with_torch(gra
 @needs_gpu
 @pytest.mark.parametrize("atoms", [0, 2])
 def test_without_edges_all_is_zero(slabs, atoms):
-    model = build(ModelConfig(hidden=8, blocks=1, interaction=4, out=8, kernels="triton"), seed=1).to(DEVICE)
-    _, forces = model(collate([slabs[3]] * atoms).to(DEVICE))
+    model = build_model(ModelConfig(hidden=8, blocks=1, interaction=4, out=8, kernels="triton"), seed=1).to(DEVICE)
+    _, forces = model(build_graph([slabs[3]] * atoms).to(DEVICE))
     forces.sum().backward()
     assert forces.shape == (atoms, 3) and not any(parameter.grad.any() for parameter in model.parameters())
 
@@ -167,10 +167,10 @@ def variant(kernel, arguments):
 def test_what_the_published_network_launches_compiles_for_an_h100_and_spills_nothing(slabs, launches, detached, dtype):
     from oc20.kernels import TILES
 
-    edges, offsets = neighbours(slabs[2].pos, slabs[2].cell, cutoff=8.0)
-    graph = collate([replace(slabs[2], edges=edges, offsets=offsets)])
+    edges, offsets = find_neighbours(slabs[2].pos, slabs[2].cell, cutoff=8.0)
+    graph = build_graph([replace(slabs[2], edges=edges, offsets=offsets)])
     assert graph.incoming.members.shape[1] == 50
-    model = build(ModelConfig(kernels="triton", detach_angles=detached), seed=1)
+    model = build_model(ModelConfig(kernels="triton", detach_angles=detached), seed=1)
     if dtype == torch.float64:
         model, graph = model.double(), replace(graph, vectors=graph.vectors.double())
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
@@ -192,7 +192,7 @@ def test_what_a_small_network_launches_compiles_for_an_mi300(graph, launches, mo
 
     monkeypatch.setattr(torch.version, "hip", "7.0")
     small = ModelConfig(hidden=8, blocks=1, radial=3, spherical=2, interaction=6, basis=4, out=8, kernels="triton")
-    build(small, seed=1).to(graph.numbers.device)(graph)
+    build_model(small, seed=1).to(graph.numbers.device)(graph)
     first = {kernel.__name__: (kernel, arguments) for kernel, arguments in reversed(launches)}
     assert set(first) >= set(TILES) - {"weights_kernel"}
     for kernel, arguments in first.values():
@@ -204,7 +204,7 @@ def test_what_a_small_network_launches_compiles_for_an_mi300(graph, launches, mo
 @not_interpreted
 def test_a_step_with_kernels_does_not_wait_for_the_device(graph, launches, monkeypatch):
     leave_out_autocast(monkeypatch)
-    model = build(ModelConfig(kernels="triton", detach_angles=False), seed=1).to("meta")
+    model = build_model(ModelConfig(kernels="triton", detach_angles=False), seed=1).to("meta")
     there = graph.to("meta")
     with NeverWaits():
         _, forces = model(there)

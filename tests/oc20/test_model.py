@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from oc20.basis import bessel_roots
-from oc20.graphs import Frame, collate, count_triplets, neighbours
-from oc20.model import ModelConfig, build
+from oc20.graphs import Frame, build_graph, count_triplets, find_neighbours
+from oc20.model import ModelConfig, build_model
 
 SMALL = ModelConfig(hidden=24, blocks=2, radial=4, spherical=5, cutoff=4.0, interaction=8, basis=5, out=16)
 
@@ -25,7 +25,7 @@ def crystal(seed, atoms=7, width=4.2, cutoff=4.0, most=50):
 
 
 def framed(pos, cell, numbers, cutoff=4.0, most=50):
-    edges, offsets = neighbours(pos, cell, cutoff, most)
+    edges, offsets = find_neighbours(pos, cell, cutoff, most)
     n = len(numbers)
     return Frame(
         numbers=np.asarray(numbers, np.uint8),
@@ -45,12 +45,12 @@ def framed(pos, cell, numbers, cutoff=4.0, most=50):
 def exact(frames):
     """Return the graph in float64, also its vectors."""
     vectors = [f.pos[f.edges[:, 0]] - f.pos[f.edges[:, 1]] + f.offsets.astype(np.float64) @ f.cell for f in frames]
-    return replace(collate(frames), vectors=torch.from_numpy(np.concatenate(vectors)))
+    return replace(build_graph(frames), vectors=torch.from_numpy(np.concatenate(vectors)))
 
 
 def network(config=SMALL, seed=1):
     """Return a network with energies: none of its weights is 0."""
-    model = build(config, seed)
+    model = build_model(config, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -277,7 +277,7 @@ def test_edges_between_atoms_at_the_same_place_are_as_good_as_none():
     edges = np.array([[1, 0], [0, 1], [2, 0], [2, 1], [3, 2], [0, 2], [1, 2], [2, 3]], np.int32)
     for some in (edges, edges[2:]):
         some = some[np.argsort(some[:, 1], kind="stable")]
-        graph = collate([replace(frame, edges=some, offsets=np.zeros((len(some), 3), np.int8))])
+        graph = build_graph([replace(frame, edges=some, offsets=np.zeros((len(some), 3), np.int8))])
         model.zero_grad()
         energy, forces = model(replace(graph, vectors=graph.vectors.double()))
         forces.abs().sum().backward()
@@ -289,10 +289,10 @@ def test_edges_between_atoms_at_the_same_place_are_as_good_as_none():
 @pytest.mark.parametrize("atoms", [0, 1])
 @pytest.mark.parametrize("mixed", [False, True], ids=["float32", "bfloat16"])
 def test_a_rank_without_edges_has_zero_gradients(atoms, mixed):
-    model = build(SMALL, seed=1)
+    model = build_model(SMALL, seed=1)
     frames = [framed([[1.0, 2.0, 3.0]], 30 * np.eye(3), [8])] * atoms
     with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-        energy, forces = model(collate(frames))
+        energy, forces = model(build_graph(frames))
     assert energy.shape == (atoms,) and forces.shape == (atoms, 3)
     forces.abs().sum().backward()
     assert not any(parameter.grad.any() for parameter in model.parameters())
@@ -300,7 +300,7 @@ def test_a_rank_without_edges_has_zero_gradients(atoms, mixed):
 
 def nearly_trained(config, seed=1):
     """Return a network whose energies are not 0, otherwise with its initial weights."""
-    model = build(config, seed)
+    model = build_model(config, seed)
     generator = torch.Generator().manual_seed(seed)
     for output in model.outputs:
         torch.nn.init.normal_(output.energy.weight, std=0.1, generator=generator)
@@ -334,7 +334,7 @@ def test_mixed_precision_trains_like_float32():
     for mixed in (False, True):
         model = nearly_trained(ModelConfig())
         with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-            _, forces = model(collate(frames))
+            _, forces = model(build_graph(frames))
         (forces - 0.1).square().sum().backward()
         assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters())
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
@@ -346,7 +346,7 @@ def size(module):
 
 
 def test_numbers_of_parameters_are_the_published_ones():
-    model = build(ModelConfig(), seed=0)
+    model = build_model(ModelConfig(), seed=0)
     assert size(model) == 1_810_182
     assert (size(model.embedding), size(model.radial), size(model.spherical)) == (130_368, 6, 0)
     assert [size(output) for output in model.outputs] == 4 * [149_568]
@@ -354,7 +354,7 @@ def test_numbers_of_parameters_are_the_published_ones():
 
 
 def test_start_is_the_published_one():
-    model = build(ModelConfig(), seed=1)
+    model = build_model(ModelConfig(), seed=1)
     assert torch.equal(model.radial.frequencies, math.pi * torch.arange(1, 7))
     elements = model.embedding.elements.weight
     assert elements.std().item() == pytest.approx(1, abs=0.02) and 1.72 < elements.abs().max() < 1.7321
@@ -376,16 +376,16 @@ def test_start_is_the_published_one():
             limit = inputs**-0.5 if name.endswith("up") else 0
             assert 0.9 * limit <= layer.bias.abs().max() <= limit
     with torch.no_grad():
-        energy, forces = model(collate([crystal(1)]))
+        energy, forces = model(build_graph([crystal(1)]))
     assert not energy.any() and not forces.any()
 
 
 def test_start_depends_on_the_seed_alone():
     torch_state = torch.get_rng_state()
-    start = build(SMALL, seed=5).state_dict()
+    start = build_model(SMALL, seed=5).state_dict()
     assert torch.equal(torch.get_rng_state(), torch_state)
     for same, seed in ((True, 5), (False, 6)):
-        other = build(SMALL, seed).state_dict()
+        other = build_model(SMALL, seed).state_dict()
         assert all(torch.equal(tensor, other[name]) for name, tensor in start.items()) is same
 
 

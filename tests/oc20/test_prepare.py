@@ -46,7 +46,7 @@ def source(tmp_path):
     for split, numbers in PAIRS.items():
         (folder / split).mkdir(parents=True)
         for number in numbers:
-            extxyz.write(folder / split, number, [frame_of(split, number, fid) for fid in range(FRAMES)])
+            extxyz.write_pair(folder / split, number, [frame_of(split, number, fid) for fid in range(FRAMES)])
     return folder
 
 
@@ -76,7 +76,7 @@ def test_every_frame_is_that_of_its_pair(source, tmp_path, form, capsys):
             shard = SHARD[form](out / split / f"data.{number:04d}{conversion.FORMATS[form].ending}")
             assert len(shard) == FRAMES
             for fid in range(FRAMES):
-                frame, atoms = shard.read(fid), frame_of(split, number, fid).atoms
+                frame, atoms = shard.read_frame(fid), frame_of(split, number, fid).atoms
                 np.testing.assert_array_equal(frame.pos, np.round(atoms.positions, 8).astype("f4"))
                 forces = atoms.get_forces(apply_constraint=False)
                 np.testing.assert_array_equal(frame.force, np.round(forces, 8).astype("f4"))
@@ -240,7 +240,7 @@ def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeyp
         if full:
             raise lmdb.DiskError("mdb_txn_commit: No space left on device")
         full.append(path)
-        return records.write(path, frames)
+        return records.write_frames(path, frames)
 
     monkeypatch.setitem(conversion.FORMATS, "lmdb", conversion.FrameFormat("lmdb", ".lmdb", write, records.LmdbShard))
     assert convert(source, out, "lmdb") == 1
@@ -255,8 +255,8 @@ def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeyp
 def test_frames_are_compared_with_their_source(source, tmp_path, capsys):
     out = tmp_path / "out"
     assert convert(source, out, "compact") == 0
-    extxyz.write(source / "train", 11, [frame_of("train", 11, fid) for fid in (0, 2, 2)])
-    extxyz.write(source / "validation", 2, [frame_of("validation", 2, 0)])
+    extxyz.write_pair(source / "train", 11, [frame_of("train", 11, fid) for fid in (0, 2, 2)])
+    extxyz.write_pair(source / "validation", 2, [frame_of("validation", 2, 0)])
     capsys.readouterr()
     assert convert(source, out, "compact", "--verify") == 1
     told = capsys.readouterr()
@@ -307,7 +307,7 @@ def test_nothing_is_mixed_or_overwritten_and_more_pairs_may_come(source, tmp_pat
     before = contents(out)
     assert convert(source, out, "compact") == 1
     assert "format: lmdb in the folder, compact now" in capsys.readouterr().err and contents(out) == before
-    extxyz.write(source / "train", 12, [frame_of("train", 12, 0)])
+    extxyz.write_pair(source / "train", 12, [frame_of("train", 12, 0)])
     assert convert(source, out, "lmdb", "--verify") == 0
     assert len(Dataset(out / "train", DataConfig(out))) == 10
 
@@ -329,7 +329,8 @@ def test_edges_may_be_counted_as_the_reference_counts_them(source, tmp_path, cap
     assert convert(source, tmp_path / "nearest", "lmdb") == 0
     assert convert(source, tmp_path / "reference", "lmdb", "--edges", "reference", "--verify") == 0
     ours, theirs = (
-        records.LmdbShard(tmp_path / name / "train" / "data.0000.lmdb").read(1) for name in ("nearest", "reference")
+        records.LmdbShard(tmp_path / name / "train" / "data.0000.lmdb").read_frame(1)
+        for name in ("nearest", "reference")
     )
     assert len(ours.edges) - 8 <= len(theirs.edges) < len(ours.edges)
     assert read_manifest(tmp_path / "reference" / "manifest.json").facts["edges"] == "reference"
@@ -340,7 +341,7 @@ def test_edges_may_be_counted_as_the_reference_counts_them(source, tmp_path, cap
 
 
 def test_frames_read_have_the_types_that_the_rest_expects(source):
-    for frame in extxyz.read(extxyz.find_pairs(source / "train")[0]):
+    for frame in extxyz.read_pair(extxyz.find_pairs(source / "train")[0]):
         assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))
         assert frame.pos.dtype == frame.force.dtype == frame.cell.dtype == np.float32
         records.check(frame)
@@ -359,5 +360,5 @@ def test_the_examples_are_understood():
     assert len(lines) == 6
     for line in lines:
         command = line.partition("python -m oc20.prepare ")[2]
-        args = prepare._parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        args = prepare._build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
         assert isinstance(getattr(args, "data_dir", None) or args.input_dir, Path)

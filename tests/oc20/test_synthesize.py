@@ -23,7 +23,7 @@ from oc20 import synthesize
 from oc20.data import compact
 from oc20.simulation import surface
 from oc20.simulation.recipe import PRESETS, Recipe
-from oc20.synthesize import synthesis
+from oc20.synthesize import plan_synthesis
 
 SMALL = ["--slab", "2", "2", "2", "--train", "4", "--validation", "2", "--frames", "2"]
 RECIPE = Recipe((2, 2, 2), train=4, validation=2, frames=2)
@@ -49,7 +49,7 @@ def raw(tmp_path_factory):
 
 
 def test_the_mini_problem_is_what_the_design_says():
-    plan = synthesis(PRESETS["mini"], 0, "lmdb")
+    plan = plan_synthesis(PRESETS["mini"], 0, "lmdb")
     assert plan.variant == "mini" and plan.facts["slab"] == [2, 2, 3] and plan.facts["largest_force"] == 10
     frames = {split: count * 5 for split, count in plan.facts["trajectories"].items()}
     assert frames == {"train": 2400, "validation": 320} and plan.facts["frames_per_trajectory"] == 5
@@ -57,7 +57,7 @@ def test_the_mini_problem_is_what_the_design_says():
     assert (
         len(plan.facts["generator_sha256"]) == 64 and plan.facts["cutoff"] == 6 and plan.facts["most_neighbours"] == 50
     )
-    assert synthesis(RECIPE, 0, "lmdb").variant == "synthetic"
+    assert plan_synthesis(RECIPE, 0, "lmdb").variant == "synthetic"
     assert PRESETS["full-size"].size == (4, 5, 4)
 
 
@@ -133,7 +133,7 @@ def test_pairs_have_the_published_layout_and_plain_ase_reads_them(raw):
         frames = ase.io.read(raw / split / "0.extxyz.xz", ":")
         lines = lzma.decompress((raw / split / "0.txt.xz").read_bytes()).decode().splitlines()
         assert len(frames) == len(lines) == trajectories * 2
-        records = [record for i in range(trajectories) for record in RECIPE.simulate(0, code, i)]
+        records = [record for i in range(trajectories) for record in RECIPE.simulate_trajectory(0, code, i)]
         for frame, line, record in zip(frames, lines, records, strict=True):
             assert re.fullmatch(r"random\d+,frame\d+,-?\d+\.\d+", line)
             sid, fid, energy = line.split(",")
@@ -159,7 +159,8 @@ def test_workers_do_not_change_the_data_and_seeds_do(tmp_path):
     digests = {read_manifest(tmp_path / name / "manifest.json").compute_digest() for name in ("one", "other")}
     assert len(digests) == 2
     frames = [
-        compact.CompactShard(tmp_path / "one" / split / "data.0000.bin").read(0) for split in ("train", "validation")
+        compact.CompactShard(tmp_path / "one" / split / "data.0000.bin").read_frame(0)
+        for split in ("train", "validation")
     ]
     assert not np.array_equal(frames[0].cell, frames[1].cell)
     assert len(compact.CompactShard(tmp_path / "one" / "train" / "data.0001.bin")) == 2

@@ -10,10 +10,10 @@ import torch
 from common.distributed.dist import alone
 from common.settings.run import TrainConfig
 from oc20.data import compact, metadata
-from oc20.data.buckets import Bucket, padded
+from oc20.data.buckets import Bucket, pad_frames
 from oc20.data.dataset import GraphBatch
 from oc20.data.metadata import Metadata
-from oc20.graphs import collate, join, linked
+from oc20.graphs import build_graph, join_frames, link_frames
 from oc20.model import ModelConfig
 from oc20.train import Config, DataConfig, Oc20
 from tests.tape import NeverWaits, leave_out_autocast
@@ -27,8 +27,8 @@ def problem(slabs, tmp_path):
     for split in ("train", "validation"):
         folder = tmp_path / split
         folder.mkdir()
-        compact.write(folder / "data.0000.bin", slabs)
-        metadata.write(folder / metadata.NAME, Metadata.of(map(metadata.size, slabs)))
+        compact.write_frames(folder / "data.0000.bin", slabs)
+        metadata.write_metadata(folder / metadata.NAME, Metadata.from_sizes(map(metadata.count_parts, slabs)))
 
     def made(model=(), **data):
         config = Config(
@@ -51,7 +51,7 @@ def test_neither_graphs_nor_steps_wait_for_the_device(problem, slabs, detach_ang
     leave_out_autocast(monkeypatch)
     made = problem({"detach_angles": detach_angles})
     made.model.to(device)
-    joined = padded(slabs, [Bucket(2560, 128, 12)]).to(device)
+    joined = pad_frames(slabs, [Bucket(2560, 128, 12)]).to(device)
     with NeverWaits():
         batch = made.prepared(GraphBatch(joined, np.arange(8), 0.0))
         made.loss(made.model, batch).backward()
@@ -65,11 +65,11 @@ def test_neither_graphs_nor_steps_wait_for_the_device(problem, slabs, detach_ang
 def test_padding_changes_no_loss_no_score_and_no_gradient(problem, slabs, detach_angles, count):
     made = problem({"detach_angles": detach_angles, "blocks": 2}, buckets="on")
     made.model.double()
-    joined = join(slabs[:count])
+    joined = join_frames(slabs[:count])
     atoms, edges = len(joined.numbers), len(joined.sources)
     results = []
-    for frames in (joined, padded(slabs[:count], [Bucket(edges + 120, atoms + 3, 12)])):
-        graph = linked(frames)
+    for frames in (joined, pad_frames(slabs[:count], [Bucket(edges + 120, atoms + 3, 12)])):
+        graph = link_frames(frames)
         batch = GraphBatch(replace(graph, vectors=graph.vectors.double()), np.arange(count), 0.0)
         made.model.zero_grad()
         _, forces = made.model(batch.graph)
@@ -89,7 +89,7 @@ def test_padding_is_finite_in_mixed_precision(problem, slabs):
     for some in ((), [Bucket(2560, 128, 12)]):
         made.model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            loss = made.loss(made.model, GraphBatch(linked(padded(slabs, some)), np.arange(8), 0.0))
+            loss = made.loss(made.model, GraphBatch(link_frames(pad_frames(slabs, some)), np.arange(8), 0.0))
         loss.backward()
         results.append(torch.cat([loss.detach()[None], *(p.grad.flatten() for p in made.model.parameters())]))
     assert (results[0] - results[1]).norm() < 1e-2 * results[0].norm()
@@ -99,8 +99,8 @@ def test_padding_is_finite_in_mixed_precision(problem, slabs):
 def test_batches_are_padded_where_asked_and_evaluated_alike(problem, slabs, how):
     made = problem(buckets=how, balance="none")
     found = list(made.batches(epoch=0, first_step=0))
-    some = made.buckets(made.sets["train"])
-    assert bool(some) == (how == "on") and some == problem(buckets=how).buckets(made.sets["train"])
+    some = made.choose_buckets(made.sets["train"])
+    assert bool(some) == (how == "on") and some == problem(buckets=how).choose_buckets(made.sets["train"])
     sizes = {(len(batch.graph.numbers), len(batch.graph.sources), batch.graph.images) for batch in found}
     natural = {(sum(len(slabs[i].numbers) for i in batch.indices), len(batch.indices)) for batch in found}
     assert len(natural) > 1
@@ -115,7 +115,7 @@ def test_batches_are_padded_where_asked_and_evaluated_alike(problem, slabs, how)
 
 
 def test_errors_of_free_atoms_are_added_up(problem, slabs):
-    made, graph = problem(), collate(slabs)
+    made, graph = problem(), build_graph(slabs)
     with torch.no_grad():
         _, forces = made.model(graph)
         score = made.score(SimpleNamespace(graph=graph))

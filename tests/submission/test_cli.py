@@ -10,7 +10,7 @@ import pytest
 
 from compliance.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
-from submission.cli import COMMANDS, main, resolve, usage
+from submission.cli import COMMANDS, main, render_usage, resolve_command
 
 ROOT = Path(__file__).parents[2]
 ALL = [name for commands in COMMANDS.values() for name in commands]
@@ -33,7 +33,7 @@ def mlperf_hpc(monkeypatch):
 def test_help_shows_every_command_that_can_run(mlperf_hpc, capsys):
     assert mlperf_hpc("--help") == 0
     out = capsys.readouterr().out
-    assert out == usage() + "\n"
+    assert out == render_usage() + "\n"
     shown = re.findall(r"^  (\w+)(?: BENCHMARK)? +\S", out, re.MULTILINE)
     for name in shown:
         assert name in ALL
@@ -44,15 +44,15 @@ def test_help_shows_every_command_that_can_run(mlperf_hpc, capsys):
 @pytest.mark.parametrize("name", ALL)
 def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
     benchmark = next((one for one in ("deepcam", "oc20") if (ROOT / one / f"{name}.py").exists()), "deepcam")
-    words = [name, benchmark] if name not in usage() or f"{name} BENCHMARK" in usage() else name.split()
-    if f"  {name} " not in usage():
+    words = [name, benchmark] if name not in render_usage() or f"{name} BENCHMARK" in render_usage() else name.split()
+    if f"  {name} " not in render_usage():
         pytest.skip(f"no benchmark has {name}")
     assert mlperf_hpc(*words, "--help") == 0
     out = capsys.readouterr().out
     assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} [-h]") and "python -m" not in out
     assert out.isascii(), "for terminals without UTF-8"
     for mentioned, second in re.findall(r"mlperf-hpc (\w+) ?(\w*)", out):
-        resolve([mentioned, second])
+        resolve_command([mentioned, second])
 
 
 @pytest.mark.parametrize(("output", "said"), [("/dev/full", "No space left on device"), ("", "")])
@@ -75,7 +75,7 @@ def test_commands_of_the_pages_exist(page):
     named = re.findall(r"mlperf-hpc\"? ([a-z]+) ?(\w*)", (ROOT / page).read_text())
     assert named
     for name, second in named:
-        resolve([name, second])
+        resolve_command([name, second])
 
 
 def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc, capsys):

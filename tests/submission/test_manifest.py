@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compliance.samples.log import SampleLog
-from submission.assemble.assemble import assemble
+from submission.assemble.assemble import assemble_package
 from submission.assemble.packing import Assembly
 from submission.manifest import main
 
@@ -31,7 +31,7 @@ def package(tmp_path, monkeypatch):
 
 
 def make():
-    return assemble(
+    return assemble_package(
         Assembly(runs=(Path("result_0.txt"),), output=Path("out"), system=Path("laptop.json"), sources=Path("code"))
     )
 

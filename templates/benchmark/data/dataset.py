@@ -27,7 +27,7 @@ class Dataset(Split):
     config: DataConfig
 
     def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
-        super().__init__(folder, _names(folder), samples, config)
+        super().__init__(folder, _find_samples(folder), samples, config)
 
     def files_of(self, index: int) -> tuple[str, ...]:
         """Return the names of the files of a sample, below data_dir."""
@@ -51,15 +51,15 @@ class Dataset(Split):
                 raise DatasetError(str(error)) from error
 
 
-def _names(folder: Path) -> list[str]:
+def _find_samples(folder: Path) -> list[str]:
     """Return the sorted names of the samples of a folder."""
     try:
-        found = sorted(name.removesuffix(FIELD) for name in os.listdir(folder) if name.endswith(FIELD))
+        names = sorted(name.removesuffix(FIELD) for name in os.listdir(folder) if name.endswith(FIELD))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetError(
             f"{folder} is not a folder: data.data_dir must contain train/ and validation/; "
             "`python -m newbenchmark.synthesize` makes them"
         ) from error
-    if not found:
+    if not names:
         raise DatasetError(f"{folder} has no samples: expected files *{FIELD} and *{LABEL}")
-    return found
+    return names

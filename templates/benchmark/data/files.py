@@ -11,7 +11,7 @@ FIELD: Final = "_field.npy"
 LABEL: Final = "_label.npy"
 
 
-def write(stem: Path, field: np.ndarray, label: np.ndarray) -> None:
+def write_sample(stem: Path, field: np.ndarray, label: np.ndarray) -> None:
     """Write a sample; each file appears whole or not at all."""
     write_npy(stem.with_name(stem.name + FIELD), field)
     write_npy(stem.with_name(stem.name + LABEL), label)

@@ -12,7 +12,7 @@ from newbenchmark.simulation.recipe import Recipe
 PLATES: Final = 4
 
 
-def draw(recipe: Recipe, seed: int, path: Path) -> None:
+def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     """Draw the first training plates into a file.
 
     Raises BuildError without matplotlib, or for a file that cannot be written.
@@ -24,7 +24,7 @@ def draw(recipe: Recipe, seed: int, path: Path) -> None:
     figure = Figure(figsize=(3 * PLATES, 3.3), layout="constrained")
     extent = (0, recipe.side * CELL_MM, 0, recipe.side * CELL_MM)
     for i, axes in enumerate(figure.subplots(1, PLATES)):
-        picture, label = recipe.simulate(seed, 0, i)
+        picture, label = recipe.simulate_plate(seed, 0, i)
         axes.imshow(picture, origin="lower", extent=extent, cmap="inferno", vmin=-3, vmax=3)
         axes.set_title(f"D = {float(physical(label)[0]):.2g} mm²/s")
         axes.set_xlabel("x in mm")

@@ -23,7 +23,7 @@ class Recipe:
         if self.side < 8:
             raise UsageError(f"--side {self.side}: expected at least 8 cells")
 
-    def simulate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+    def simulate_plate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return plate i of a split: its picture and its label."""
         return diffusion.plate(np.random.default_rng([seed, split, i]), self.side)
 

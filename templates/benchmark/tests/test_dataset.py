@@ -21,7 +21,7 @@ def test_samples_are_the_simulated_plates(folder):
     samples = Dataset(folder / "validation", DataConfig(folder, side=8))
     x, y = samples.buffer(1, pinned=False)
     samples.load(1, (x[0].numpy(), y[0].numpy()))
-    field, label = Recipe(8, 3, 2).simulate(5, 1, 1)
+    field, label = Recipe(8, 3, 2).simulate_plate(5, 1, 1)
     np.testing.assert_array_equal(x[0], field)
     assert len(samples) == 2 and y[0] == label
 

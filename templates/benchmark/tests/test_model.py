@@ -3,20 +3,20 @@
 import pytest
 import torch
 
-from newbenchmark.model import build
+from newbenchmark.model import build_model
 from newbenchmark.settings import ModelConfig
 
 
 def test_the_seed_gives_the_weights_and_leaves_the_generator_alone():
     before = torch.get_rng_state()
-    first, again, other = build(ModelConfig(), 1), build(ModelConfig(), 1), build(ModelConfig(), 2)
+    first, again, other = build_model(ModelConfig(), 1), build_model(ModelConfig(), 1), build_model(ModelConfig(), 2)
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(first.output.weight, again.output.weight)
     assert not torch.equal(first.output.weight, other.output.weight)
 
 
 def test_a_shifted_plate_has_the_same_diffusivity():
-    model = build(ModelConfig(), 1)
+    model = build_model(ModelConfig(), 1)
     x_BHW = torch.randn(2, 32, 32, generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close(model(x_BHW), model(x_BHW.roll((4, 8), dims=(1, 2))))
 

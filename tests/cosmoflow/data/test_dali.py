@@ -8,7 +8,7 @@ import torch
 
 from cosmoflow.data import npy, tfrecord
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
-from cosmoflow.data.pipeline import batches as read_batches
+from cosmoflow.data.pipeline import load_batches
 
 SHAPE = (8, 8, 8, 4)
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")
@@ -41,7 +41,7 @@ def batches(folder, pipeline, steps=STEPS):
     config = DataConfig(
         folder, sample_shape=SHAPE, format="npy" if folder.name == "npy" else "tfrecord", workers=1, pipeline=pipeline
     )
-    return list(read_batches(Dataset(folder, config), steps, CPU))
+    return list(load_batches(Dataset(folder, config), steps, CPU))
 
 
 @needs_dali

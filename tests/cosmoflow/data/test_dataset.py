@@ -12,9 +12,9 @@ import torch
 
 from common.spatial.grid import Block
 from cosmoflow.data import narrow, npy, tfrecord
-from cosmoflow.data.augment import SYMMETRIES, augment, turned
+from cosmoflow.data.augment import SYMMETRIES, augment_batch, turn_labels
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
-from cosmoflow.data.pipeline import batches, widened
+from cosmoflow.data.pipeline import load_batches, widen_counts
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import RecordError
 
@@ -138,7 +138,7 @@ STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
 def test_batches_come_in_the_order_asked_for(tmp_path, options):
     samples = dataset(write(tmp_path / "train", options.get("format", "gzip")), **options)
     for _ in range(2):
-        for step, batch in zip(STEPS, batches(samples, iter(STEPS), CPU), strict=True):
+        for step, batch in zip(STEPS, load_batches(samples, iter(STEPS), CPU), strict=True):
             assert batch.x.shape == (len(step), *SHAPE) and batch.x.dtype == torch.int16
             assert batch.y.shape == (len(step), 4) and batch.y.dtype == torch.float32
             assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
@@ -157,7 +157,7 @@ def test_narrow_samples_are_widened_on_the_device(tmp_path, monkeypatch, cache):
     samples = dataset(write(tmp_path / "train", "narrow"), format="narrow", cache=cache)
     assert np.array_equal(samples.read(3).x, SAMPLES[3][0])
     for _ in range(2):
-        for step, batch in zip(STEPS, batches(samples, STEPS, device), strict=True):
+        for step, batch in zip(STEPS, load_batches(samples, STEPS, device), strict=True):
             assert batch.x.dtype == torch.int16 and batch.x.device.type == device.type
             assert np.array_equal(batch.x.cpu(), np.array([SAMPLES[i][0] for i in step]).reshape(-1, *SHAPE))
             assert np.array_equal(batch.y.cpu(), np.array([SAMPLES[i][1] for i in step]).reshape(-1, 4))
@@ -165,17 +165,17 @@ def test_narrow_samples_are_widened_on_the_device(tmp_path, monkeypatch, cache):
 
 def test_batches_stay_as_they_are(tmp_path):
     samples = dataset(write(tmp_path / "train"))
-    kept = list(batches(samples, [np.array([i]) for i in range(7)], CPU))
+    kept = list(load_batches(samples, [np.array([i]) for i in range(7)], CPU))
     assert all(np.array_equal(kept[i].x[0].numpy(), SAMPLES[i][0]) for i in range(7))
 
 
 def test_cached_samples_need_no_files(tmp_path):
     samples = dataset(write(tmp_path / "train"), cache=True)
-    for batch in batches(samples, STEPS, CPU):
+    for batch in load_batches(samples, STEPS, CPU):
         batch.x.zero_()  # the batch is the consumer's own
     for path in (tmp_path / "train").iterdir():
         path.unlink()
-    first = next(batches(samples, STEPS, CPU))
+    first = next(load_batches(samples, STEPS, CPU))
     assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
 
 
@@ -184,17 +184,17 @@ def test_a_damaged_or_missing_file_is_named_when_its_batch_is_due(tmp_path):
     damaged = tmp_path / "train" / "s1.tfrecord"
     damaged.write_bytes(damaged.read_bytes()[:50])
     (tmp_path / "train" / "s5.tfrecord").unlink()
-    source = batches(samples, STEPS, CPU)
+    source = load_batches(samples, STEPS, CPU)
     assert len(next(source).x) == 3 and len(next(source).x) == 0
     with pytest.raises(RecordError, match=r"s1.tfrecord"):
         next(source)
     with pytest.raises(FileNotFoundError, match=r"s5.tfrecord"):
-        list(batches(samples, STEPS[3:], CPU))
+        list(load_batches(samples, STEPS[3:], CPU))
 
 
 def test_leaving_early_stops_the_threads(tmp_path):
     samples = dataset(write(tmp_path / "train"))
-    source = batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
+    source = load_batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
     next(source)
     source.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
@@ -224,7 +224,7 @@ def test_without_logarithm_each_sample_has_mean_one():
 def test_the_symmetries_of_the_cube_are_48_and_each_comes_up():
     x = torch.arange(27, dtype=torch.int16).reshape(1, 3, 3, 3, 1)
     seeds = np.arange(48, dtype=np.uint64) * np.uint64(65536) // np.uint64(48) + np.uint64(1)
-    images = {tuple(image.flatten().tolist()) for image in augment(x.expand(48, -1, -1, -1, -1), seeds)}
+    images = {tuple(image.flatten().tolist()) for image in augment_batch(x.expand(48, -1, -1, -1, -1), seeds)}
     assert len(SYMMETRIES) == len(images) == 48
     assert all(image[13] == 13 for image in images)  # the centre stays
 
@@ -234,8 +234,8 @@ def test_augmented_samples_keep_their_voxels_and_neighbours(roll_step):
     side, seeds = 5, np.random.default_rng(2).integers(0, 2**64, 20, np.uint64)
     place = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij"), axis=-1).astype(np.int16)
     x = torch.from_numpy(place).expand(20, -1, -1, -1, -1)  # the channels are the coordinates of a voxel
-    found = augment(x, seeds, roll_step)
-    assert torch.equal(found, augment(x, seeds, roll_step)) and torch.equal(x[3], torch.from_numpy(place))
+    found = augment_batch(x, seeds, roll_step)
+    assert torch.equal(found, augment_batch(x, seeds, roll_step)) and torch.equal(x[3], torch.from_numpy(place))
     assert not torch.equal(found[0], found[1])
     for sample in found.numpy():
         assert np.array_equal(np.sort(sample.reshape(-1, 3), axis=0), np.sort(place.reshape(-1, 3), axis=0))
@@ -249,7 +249,7 @@ def test_a_vector_of_labels_turns_with_its_sample():
     vectors = torch.from_numpy(np.random.default_rng(4).integers(-9, 10, (64, 4)).astype(np.float32))
     place = torch.stack(torch.meshgrid(*[torch.arange(side)] * 3, indexing="ij"), dim=-1)
     x = (place * vectors[:, None, None, None, 1:]).sum(-1, keepdim=True).short()  # a field with this gradient
-    found, labels = augment(x, seeds), turned(vectors, seeds)
+    found, labels = augment_batch(x, seeds), turn_labels(vectors, seeds)
     gradients = torch.stack([found.diff(dim=axis)[:, 0, 0, 0, 0] for axis in (1, 2, 3)], dim=1)
     assert torch.equal(labels[:, 1:], gradients.float()) and torch.equal(labels[:, 0], vectors[:, 0])
     assert not torch.equal(labels, vectors)
@@ -276,7 +276,7 @@ def large(tmp_path_factory):
         stem = folder / name / "train" / "s"
         stem.parent.mkdir(parents=True)
         kind = name if name in ("npy", "narrow") else "tfrecord"
-        SampleFormat(kind, gzip=name == "gzip").write(stem, x, y)
+        SampleFormat(kind, gzip=name == "gzip").write_sample(stem, x, y)
     return folder, x, y
 
 
@@ -331,7 +331,7 @@ def test_the_block_of_a_narrow_sample_stays_narrow_for_an_accelerator(large, blo
     samples = Dataset(folder / "narrow" / "train", config, block=block)
     body = np.full(samples.body.nbytes, 77, np.uint8)
     samples.read_into(0, (body, np.empty(4, np.float32)))
-    assert np.array_equal(widened(torch.from_numpy(body)[None], samples.body)[0].numpy(), x[block.slices])
+    assert np.array_equal(widen_counts(torch.from_numpy(body)[None], samples.body)[0].numpy(), x[block.slices])
 
 
 @pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])

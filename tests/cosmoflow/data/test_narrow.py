@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from common.datasets.build import BadItemError
 from cosmoflow.data.narrow import Body, encode_sample, read_body, read_sample, write_sample
-from cosmoflow.data.pipeline import widened
+from cosmoflow.data.pipeline import widen_counts
 from cosmoflow.data.tfrecord import RecordError, Sample
 
 SHAPE = (8, 8, 9, 4)
@@ -52,10 +52,10 @@ def test_the_device_widens_a_batch_to_the_same_counts(tmp_path):
         write_sample(tmp_path / "s.narrow", x, Y)
         read_body(tmp_path / "s.narrow", body, labels, Body(SHAPE))
         assert np.array_equal(labels, Y)
-    found = widened(bodies, Body(SHAPE))
+    found = widen_counts(bodies, Body(SHAPE))
     assert found.dtype == torch.int16 and np.array_equal(found.numpy(), np.stack(list(SAMPLES.values())))
-    assert widened(bodies[:0], Body(SHAPE)).shape == (0, *SHAPE)
-    assert widened(bodies.to("meta"), Body(SHAPE)).shape == found.shape  # no shape depends on the data
+    assert widen_counts(bodies[:0], Body(SHAPE)).shape == (0, *SHAPE)
+    assert widen_counts(bodies.to("meta"), Body(SHAPE)).shape == found.shape  # no shape depends on the data
 
 
 def test_the_file_is_as_described(x):

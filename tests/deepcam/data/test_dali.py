@@ -8,7 +8,7 @@ import torch
 
 from deepcam.data import npy
 from deepcam.data.dataset import DataConfig, Dataset
-from deepcam.data.pipeline import batches as read_batches
+from deepcam.data.pipeline import load_batches
 from deepcam.data.snapshot import SnapshotError
 
 H, W = 16, 32
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 def batches(folder, pipeline, steps=STEPS, **options):
     config = DataConfig(folder.parent, height=H, width=W, format="npy", workers=1, pipeline=pipeline, **options)
-    return list(read_batches(Dataset(folder, config), steps, CPU))
+    return list(load_batches(Dataset(folder, config), steps, CPU))
 
 
 @needs_dali

@@ -13,9 +13,9 @@ import torch
 
 from common.data.sampling import Batching, permutation, sample_seed, share
 from deepcam.data import npy, snapshot
-from deepcam.data.augment import augment
+from deepcam.data.augment import augment_batch
 from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, to_stage
-from deepcam.data.pipeline import batches
+from deepcam.data.pipeline import load_batches
 from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import Stats
 from deepcam.reference import CHANNELS
@@ -43,7 +43,7 @@ def write(root, format="hdf5"):
             np.save(folder / f"{stem}.npy", x)
             np.save(folder / f"{npy.LABEL}{stem.removeprefix(npy.DATA)}.npy", y.astype(np.float32))
         else:
-            snapshot.write(folder / f"{stem}.h5", x, y)
+            snapshot.write_snapshot(folder / f"{stem}.h5", x, y)
     return folder
 
 
@@ -181,7 +181,7 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
     samples = dataset(write(tmp_path), **options)
     channels = list(options.get("channels", range(16)))
     for _ in range(2):
-        for step, batch in zip(STEPS, batches(samples, iter(STEPS), CPU), strict=True):
+        for step, batch in zip(STEPS, load_batches(samples, iter(STEPS), CPU), strict=True):
             assert batch.x.shape == (len(step), H, W, len(channels)) and batch.x.dtype == torch.float32
             assert batch.y.shape == (len(step), H, W) and batch.y.dtype == torch.uint8
             assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
@@ -193,18 +193,18 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
 def test_cached_samples_need_no_files_and_are_nobody_elses(tmp_path):
     folder = write(tmp_path)
     samples = dataset(folder, cache=True)
-    for batch in batches(samples, STEPS, CPU):
+    for batch in load_batches(samples, STEPS, CPU):
         batch.x.zero_()
     for path in folder.iterdir():
         path.unlink()
-    first = next(batches(samples, STEPS, CPU))
+    first = next(load_batches(samples, STEPS, CPU))
     assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
 
 
 def test_a_damaged_file_is_named_when_its_batch_is_due(tmp_path):
     folder = write(tmp_path)
     os.truncate(folder / f"{STEMS[1]}.h5", 5000)
-    source = batches(dataset(folder), STEPS, CPU)
+    source = load_batches(dataset(folder), STEPS, CPU)
     assert len(next(source).x) == 3 and len(next(source).x) == 0
     with pytest.raises(SnapshotError, match=STEMS[1]):
         next(source)
@@ -222,7 +222,7 @@ def test_a_global_shuffle_is_the_same_for_any_number_of_ranks():
     config = DataConfig(Path("data"))
     for dist in (ranks(1, 1), ranks(8, 2)):
         shuffle = Shuffle(50, 8, config.shards(dist))
-        assert np.array_equal(shuffle.order(3, 2), permutation(50, 3, 2))
+        assert np.array_equal(shuffle.draw_order(3, 2), permutation(50, 3, 2))
 
 
 @pytest.mark.parametrize("shuffle, shards", [("node", 2), ("rank", 4)])
@@ -233,7 +233,7 @@ def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
     batching = Batching(8)
     seen = {}  # (shard, epoch) -> the indices of its ranks
     for epoch in range(3):
-        order = Shuffle(samples, 8, shards).order(7, epoch)
+        order = Shuffle(samples, 8, shards).draw_order(7, epoch)
         assert np.array_equal(np.sort(order), np.arange(samples))
         for rank in range(4):
             mine = [part for batch in batching.batches(order, rank, 4) for part in batch.parts]
@@ -246,7 +246,7 @@ def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
 
 def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_of_a_run():
     def shard(shards, part, seed):
-        return set(share(Shuffle(64, 64, shards).order(seed, 0), part, shards).tolist())
+        return set(share(Shuffle(64, 64, shards).draw_order(seed, 0), part, shards).tolist())
 
     assert shard(2, 1, 0) == shard(2, 1, 9) == shard(4, 2, 3) | shard(4, 3, 4)
 
@@ -264,9 +264,9 @@ def test_the_cache_of_a_rank_holds_its_shard_and_no_more(tmp_path, monkeypatch):
     for rank in range(3):
         samples = dataset(folder, 6, cache=True, shuffle="rank")
         for epoch in range(4):
-            order = Shuffle(len(samples), 3, samples.config.shards(ranks(3, 1))).order(1, epoch)
+            order = Shuffle(len(samples), 3, samples.config.shards(ranks(3, 1))).draw_order(1, epoch)
             parts = [part for batch in Batching(3).batches(order, rank, 3) for part in batch.parts]
-            assert sum(len(batch.x) for batch in batches(samples, parts, CPU)) == 2
+            assert sum(len(batch.x) for batch in load_batches(samples, parts, CPU)) == 2
     assert len(opened) == len(set(opened)) == 6  # each file once, by one rank
 
 
@@ -302,7 +302,7 @@ def test_augmented_snapshots_are_rolled_and_mirrored_with_their_labels():
     x = torch.from_numpy(np.stack([x for x, _ in SAMPLES] * 20))
     y = torch.from_numpy(np.stack([y for _, y in SAMPLES] * 20).astype(np.uint8))
     seeds = sample_seed(0, 1, np.arange(len(x)))
-    found_x, found_y = augment(x, y, seeds, range(16))
+    found_x, found_y = augment_batch(x, y, seeds, range(16))
     assert found_x.dtype == torch.float32 and found_y.dtype == torch.uint8
     assert torch.equal(x[0], torch.from_numpy(SAMPLES[0][0]))
     sign = torch.ones(16)
@@ -325,11 +325,11 @@ def test_augmented_snapshots_are_rolled_and_mirrored_with_their_labels():
 def test_a_sample_is_augmented_alone_and_by_its_seed():
     x, y = torch.from_numpy(np.stack([x for x, _ in SAMPLES])), torch.zeros((7, H, W), dtype=torch.uint8)
     seeds = sample_seed(3, 0, np.arange(7))
-    whole, _ = augment(x, y, seeds, range(16))
+    whole, _ = augment_batch(x, y, seeds, range(16))
     for i in range(7):
-        alone, _ = augment(x[i : i + 1], y[i : i + 1], seeds[i : i + 1], range(16))
+        alone, _ = augment_batch(x[i : i + 1], y[i : i + 1], seeds[i : i + 1], range(16))
         assert torch.equal(alone[0], whole[i])
-    picked, _ = augment(x[..., [4, 0]], y, seeds, (4, 0))
+    picked, _ = augment_batch(x[..., [4, 0]], y, seeds, (4, 0))
     assert torch.equal(picked, whole[..., [4, 0]])
-    empty, _ = augment(x[:0], y[:0], seeds[:0], range(16))
+    empty, _ = augment_batch(x[:0], y[:0], seeds[:0], range(16))
     assert empty.shape == (0, H, W, 16)

@@ -18,14 +18,14 @@ Y = RNG.integers(0, 3, (H, W))
 def read(path, **options):
     x = np.empty((H, W, len(options.get("channels") or CHANNELS)), np.float32)
     y = np.empty((H, W), np.uint8)
-    snapshot.read(path, x, y, **options)
+    snapshot.read_snapshot(path, x, y, **options)
     return x, y
 
 
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "data-1996-06-14-03-2.h5"
-    snapshot.write(path, X, Y)
+    snapshot.write_snapshot(path, X, Y)
     return path
 
 
@@ -36,7 +36,7 @@ def change(path, key, values, **options):
 
 
 def test_a_snapshot_is_as_published(path):
-    assert snapshot.NAME.fullmatch(path.name) and snapshot.find(path.parent) == [path.name]
+    assert snapshot.NAME.fullmatch(path.name) and snapshot.find_snapshots(path.parent) == [path.name]
     with h5py.File(path) as file:
         assert file[DATA].dtype == "<f4" and file[LABELS].dtype == "<i4"
         assert file[DATA].chunks is None and file[LABELS].chunks is None
@@ -149,12 +149,12 @@ STATS = Stats(7, RNG.normal(size=16), RNG.normal(size=16) ** 2, np.float64(X.min
 
 @pytest.fixture
 def stats_path(tmp_path):
-    stats.write(tmp_path / "stats.h5", STATS)
+    stats.write_stats(tmp_path / "stats.h5", STATS)
     return tmp_path / "stats.h5"
 
 
 def test_statistics_are_read_back(stats_path):
-    found = stats.read(stats_path)
+    found = stats.read_stats(stats_path)
     assert found.count == 7
     assert all(np.array_equal(getattr(found, name), getattr(STATS, name)) for name in stats.VECTORS)
 
@@ -164,7 +164,7 @@ def test_statistics_of_other_types_are_read(stats_path, kind):
     for name in stats.VECTORS:
         change(stats_path, f"climate/{name}", getattr(STATS, name).astype(kind))
     change(stats_path, "climate/count", [7.0])
-    found = stats.read(stats_path)
+    found = stats.read_stats(stats_path)
     assert found.count == 7 and np.array_equal(found.minval, STATS.minval)
 
 
@@ -175,7 +175,7 @@ def test_training_needs_nothing_but_the_range(stats_path):
     found = stats.read_range(stats_path)
     assert np.array_equal(found.minval, STATS.minval) and np.array_equal(found.maxval, STATS.maxval)
     with pytest.raises(StatsError, match="`climate/count` is missing"):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)
 
 
 def test_unusable_statistics_are_refused_with_the_way_to_fix_them(stats_path):
@@ -183,22 +183,22 @@ def test_unusable_statistics_are_refused_with_the_way_to_fix_them(stats_path):
     with h5py.File(stats_path, "a") as file:
         file["climate/maxval"][3] = file["climate/minval"][3]
     with pytest.raises(StatsError, match=rf"stats.h5: UBOT has minval .*; expected minval < maxval.*{command}"):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)
     change(stats_path, "climate/maxval", np.full(16, np.nan))
     with pytest.raises(StatsError, match=r"TMQ has minval .* and maxval nan"):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)
     change(stats_path, "climate/maxval", np.ones(15))
     with pytest.raises(StatsError, match=rf"`climate/maxval` has the shape \(15,\) where \(16,\).*{command}"):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)
     with h5py.File(stats_path, "a") as file:
         del file["climate/maxval"]
     with pytest.raises(StatsError, match=rf"`climate/maxval` is missing; .*{command}"):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)
     stats_path.write_bytes(b"damage")
     with pytest.raises(StatsError, match=rf"stats.h5: not a readable HDF5 file.*{command}"):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)
     stats_path.unlink()
     with pytest.raises(
         StatsError, match=rf"stats.h5 is missing: make it from the training snapshots by `{command}{stats_path.parent}`"
     ):
-        stats.read(stats_path)
+        stats.read_stats(stats_path)

@@ -10,9 +10,9 @@ import torch
 
 from common.data.split import DatasetError
 from oc20.data import compact, metadata, records
-from oc20.data.dataset import DataConfig, Dataset, batches, to_stage
+from oc20.data.dataset import DataConfig, Dataset, load_batches, to_stage
 from oc20.data.metadata import Metadata
-from oc20.graphs import Frame, collate, linked
+from oc20.graphs import Frame, build_graph, link_frames
 
 CPU = torch.device("cpu")
 FORMATS = ("lmdb", "compact")
@@ -24,11 +24,11 @@ def write(root, slabs, format="lmdb", split="train"):
     folder.mkdir(parents=True, exist_ok=True)
     for number, some in enumerate((slabs[:3], [], slabs[3:])):
         if format == "lmdb":
-            records.write(folder / f"data.{number:04}.lmdb", some)
+            records.write_frames(folder / f"data.{number:04}.lmdb", some)
         else:
-            compact.write(folder / f"data.{number:04}.bin", some)
+            compact.write_frames(folder / f"data.{number:04}.bin", some)
     (folder / "data_log.0000.txt").touch()
-    metadata.write(folder / metadata.NAME, Metadata.of(map(metadata.size, slabs)))
+    metadata.write_metadata(folder / metadata.NAME, Metadata.from_sizes(map(metadata.count_parts, slabs)))
     return folder
 
 
@@ -97,7 +97,7 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
 def test_wrong_sizes_are_found(slabs, tmp_path):
     folder = write(tmp_path, slabs)
     path, fix = folder / metadata.NAME, f"python -m oc20.prepare metadata {re.escape(str(tmp_path))}"
-    right = metadata.stored(path)
+    right = metadata.read_arrays(path)
 
     def opened(**arrays):
         np.savez(path, **arrays)
@@ -124,10 +124,10 @@ def test_wrong_sizes_are_found(slabs, tmp_path):
 def test_batches_are_graphs_of_their_frames_in_order_also_without_any(format, slabs, tmp_path):
     samples = dataset(write(tmp_path, slabs, format), format=format)
     chosen = [np.array(some, np.int64) for some in ([7, 0], [], [3], [1, 2, 4, 5, 6])]
-    found = list(batches(samples, iter(chosen), CPU))
+    found = list(load_batches(samples, iter(chosen), CPU))
     assert [batch.indices.tolist() for batch in found] == [some.tolist() for some in chosen]
     for batch, some in zip(found, chosen, strict=True):
-        expected = collate([slabs[index] for index in some])
+        expected = build_graph([slabs[index] for index in some])
         assert batch.graph.images == len(some) and batch.wait_s >= 0
         for name in ("numbers", "sources", "targets", "vectors", "free", "forces", "energies"):
             assert torch.equal(getattr(batch.graph, name), getattr(expected, name)), name
@@ -138,7 +138,7 @@ def test_a_wrong_frame_is_told_when_its_batch_is_due_and_no_thread_is_left(slabs
     data = bytearray((folder / "data.0002.bin").read_bytes())
     data[100] ^= 1
     (folder / "data.0002.bin").write_bytes(data)
-    found = batches(dataset(folder, format="compact"), (np.array([index]) for index in range(8)), CPU)
+    found = load_batches(dataset(folder, format="compact"), (np.array([index]) for index in range(8)), CPU)
     assert [next(found).indices.tolist() for _ in range(3)] == [[0], [1], [2]]
     with pytest.raises(records.FrameError, match=r"data.0002.bin, frame 0: the checksum is wrong"):
         next(found)
@@ -150,8 +150,8 @@ def test_graphs_arrive_on_an_accelerator_unchanged(slabs, tmp_path):
     samples = dataset(write(tmp_path, slabs * 4), cache=True)
     chosen = [np.arange(32), *np.random.default_rng(0).integers(0, 32, (30, 20))]
     device = torch.accelerator.current_accelerator()
-    for batch in batches(samples, chosen, device):
-        expected, graph = collate([samples.read(index) for index in batch.indices]), linked(batch.graph)
+    for batch in load_batches(samples, chosen, device):
+        expected, graph = build_graph([samples.read(index) for index in batch.indices]), link_frames(batch.graph)
         assert graph.vectors.device.type == device.type
         torch.testing.assert_close(graph.vectors.cpu(), expected.vectors)
         for name in ("incoming", "outgoing"):

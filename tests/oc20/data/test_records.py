@@ -21,7 +21,7 @@ from oc20.data import records
 from oc20.data.lmdb_file import LmdbError, LmdbFile
 from oc20.data.pickles import PickleError
 from oc20.data.records import FrameError, LmdbShard
-from oc20.data.tensors import tensor
+from oc20.data.tensors import encode_tensor
 from oc20.graphs import Frame
 
 
@@ -98,7 +98,7 @@ def published(frame):
 
 def test_pickles_of_torch_geometric_are_read(slabs, geometric):
     for frame in slabs:
-        assert_same(records.decode(pickle.dumps(geometric(**published(frame)), protocol=-1)), frame)
+        assert_same(records.decode_frame(pickle.dumps(geometric(**published(frame)), protocol=-1)), frame)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -113,7 +113,7 @@ def test_numbers_and_arrays_of_numpy_and_views_of_tensors_are_read(slabs, geomet
         "fixed": torch.tensor(frame.fixed),
         "hooks": OrderedDict(),
     }
-    assert_same(records.decode(pickle.dumps(geometric(**odd), protocol)), frame)
+    assert_same(records.decode_frame(pickle.dumps(geometric(**odd), protocol)), frame)
 
 
 def test_numbers_may_be_tensors_of_one_element(slabs, geometric):
@@ -121,13 +121,13 @@ def test_numbers_may_be_tensors_of_one_element(slabs, geometric):
     numbers = {"y": torch.tensor([frame.energy], dtype=torch.float64)}
     numbers |= {key: torch.tensor([value]) for key, value in published(frame).items() if type(value) is int}
     assert set(numbers) == {"y", "natoms", "sid", "fid"}
-    assert_same(records.decode(pickle.dumps(geometric(**published(frame) | numbers), protocol=-1)), frame)
+    assert_same(records.decode_frame(pickle.dumps(geometric(**published(frame) | numbers), protocol=-1)), frame)
 
 
 def test_torch_geometric_reads_what_is_written(slabs, geometric):
     layout = "pyg1" if geometric is Data else "pyg2"
     for frame in slabs:
-        found = pickle.loads(records.encode(frame, layout))
+        found = pickle.loads(records.encode_frame(frame, layout))
         assert type(found) is geometric
         expected, store = published(frame), found.__dict__
         if layout == "pyg2":
@@ -146,7 +146,7 @@ def test_edges_come_grouped_by_centre(slabs, geometric):
     frame = slabs[1]
     order = np.random.default_rng(0).permutation(len(frame.edges))
     given = published(replace(frame, edges=frame.edges[order], offsets=frame.offsets[order]))
-    found = records.decode(pickle.dumps(geometric(**given), protocol=-1))
+    found = records.decode_frame(pickle.dumps(geometric(**given), protocol=-1))
     assert (np.diff(found.edges[:, 1]) >= 0).all()
     rows = [sorted(map(tuple, np.hstack([some.edges, some.offsets]).tolist())) for some in (found, frame)]
     assert rows[0] == rows[1]
@@ -189,7 +189,7 @@ def hostile(mark):
     shell = pickle.dumps(Call(os.system, command), 2)
     getting = Call(getattr, Call(__import__, "os"), "system")
     saved = name("torch.storage", "_load_from_bytes") + b"B" + struct.pack("<I", len(shell)) + shell + b"\x85R"
-    ones = tensor(np.ones(1, np.float32))
+    ones = encode_tensor(np.ones(1, np.float32))
     return {
         "a shell": (shell, "posix.system"),
         "eval": (pickle.dumps(Call(eval, f"open({str(mark)!r}, 'w')")), "builtins.eval"),
@@ -241,7 +241,7 @@ def test_a_hostile_pickle_runs_nothing_and_is_named_with_file_key_and_what_it_as
     data, expected = hostile(mark)[case]
     path = stored(tmp_path, {b"0": data, b"length": pickle.dumps(1)})
     with pytest.raises(FrameError, match=f"{re.escape(str(path))}, key 0: .*{expected}"):
-        LmdbShard(path).read(0)
+        LmdbShard(path).read_frame(0)
     assert not mark.exists()
 
 
@@ -253,14 +253,14 @@ def test_the_length_may_be_hostile_too(tmp_path):
 
 def test_damage_to_a_record_is_an_error_or_harmless(slabs):
     rng = random.Random(0)
-    record = records.encode(slabs[0], "pyg2")
+    record = records.encode_frame(slabs[0], "pyg2")
     for _ in range(500):
         damaged = bytearray(record)
         for _ in range(rng.choice((1, 5))):
             place = rng.randrange(len(damaged))
             damaged[place : place + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
         with contextlib.suppress(PickleError, FrameError):
-            records.check(records.decode(bytes(damaged)))
+            records.check(records.decode_frame(bytes(damaged)))
 
 
 # -- wrong frames ----------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_a_wrong_field_is_named_with_file_and_key(key, slabs, geometric, tmp_pat
     given[key] = change(given[key]) if callable(change) else change
     path = stored(tmp_path, {b"0": pickle.dumps(geometric(**given), protocol=-1), b"length": pickle.dumps(1)})
     with pytest.raises(FrameError, match=f"{re.escape(str(path))}, key 0: {expected}"):
-        LmdbShard(path).read(0)
+        LmdbShard(path).read_frame(0)
 
 
 def first_twice(rows):
@@ -314,7 +314,7 @@ def first_twice(rows):
 def test_an_impossible_frame_is_not_written(change, expected, slabs, tmp_path):
     path = tmp_path / "data.0000.lmdb"
     with pytest.raises(FrameError, match=f"{re.escape(str(path))}, key 1: .*{expected}"):
-        records.write(path, [slabs[0], replace(slabs[1], **change(slabs[1]))])
+        records.write_frames(path, [slabs[0], replace(slabs[1], **change(slabs[1]))])
     assert not list(tmp_path.iterdir())
 
 
@@ -336,11 +336,11 @@ def stored(folder, values):
 @pytest.mark.parametrize("layout", ["pyg1", "pyg2"])
 def test_files_hold_the_frames_in_order_and_nothing_else(layout, slabs, tmp_path):
     path = tmp_path / "data.0000.lmdb"
-    assert records.write(path, slabs * 40, layout) == 320
+    assert records.write_frames(path, slabs * 40, layout) == 320
     shard = LmdbShard(path)
     assert len(shard) == 320 and list(tmp_path.iterdir()) == [path]
     for index in range(320):
-        assert_same(shard.read(index), slabs[index % 8])
+        assert_same(shard.read_frame(index), slabs[index % 8])
     with lmdb.open(str(path), subdir=False, lock=False, readonly=True) as file, file.begin() as transaction:
         assert {key for key, _ in transaction.cursor()} == {b"length", *(b"%d" % index for index in range(320))}
         assert pickle.loads(transaction.get(b"length")) == 320
@@ -351,13 +351,13 @@ def test_values_are_those_that_the_library_wrote(count, longest, tmp_path):
     rng = random.Random(count)
     values = {b"%d" % index: rng.randbytes(rng.randrange(longest)) for index in range(count)}
     file = LmdbFile(stored(tmp_path, values))
-    assert all(file.get(key) == value for key, value in values.items())
-    assert file.get(b"") is file.get(b"00") is file.get(b"x") is None
+    assert all(file.read_value(key) == value for key, value in values.items())
+    assert file.read_value(b"") is file.read_value(b"00") is file.read_value(b"x") is None
 
 
 def test_a_damaged_file_is_an_error_with_its_name(slabs, tmp_path):
     path = tmp_path / "data.0000.lmdb"
-    records.write(path, slabs)
+    records.write_frames(path, slabs)
     whole = path.read_bytes()
     for damaged, expected in (
         (whole[:-4096], r"ends after [\d,]+ of [\d,]+ bytes; fetch it again"),
@@ -386,16 +386,16 @@ def test_damage_to_pages_of_the_tree_is_an_error_or_harmless(tmp_path):
         try:
             file = LmdbFile(path)
             for index in range(0, 400, 7):
-                file.get(b"%d" % index)
+                file.read_value(b"%d" % index)
         except LmdbError as error:
             assert str(path) in str(error)
 
 
 def test_files_that_were_not_finished_are_told(slabs, tmp_path):
-    record = records.encode(slabs[0])
+    record = records.encode_frame(slabs[0])
     with pytest.raises(FrameError, match="has no key `length`: writing it was interrupted"):
         LmdbShard(stored(tmp_path, {b"0": record}))
     shard = LmdbShard(stored(tmp_path, {b"0": record, b"length": pickle.dumps(3)}))
-    assert_same(shard.read(0), slabs[0])
+    assert_same(shard.read_frame(0), slabs[0])
     with pytest.raises(FrameError, match="has no key 2, but a length of 3; make it again"):
-        shard.read(2)
+        shard.read_frame(2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from common.data.sampling import Batching, permutation
-from oc20.data.dataset import BalancedBatching, partition
+from oc20.data.dataset import BalancedBatching, balance_parts
 
 WEIGHTS = np.random.default_rng(0).lognormal(9, 0.8, 500).astype(np.int32)
 WORLDS = (1, 2, 3, 8, 64)
@@ -12,7 +12,7 @@ WORLDS = (1, 2, 3, 8, 64)
 
 @pytest.mark.parametrize("parts", [1, 2, 7, 64, 600])
 def test_each_index_comes_once_and_no_part_is_much_heavier_than_needed(parts):
-    dealt = partition(WEIGHTS, parts)
+    dealt = balance_parts(WEIGHTS, parts)
     assert len(dealt) == parts and sorted(np.concatenate(dealt)) == list(range(500))
     assert all((np.diff(part) > 0).all() for part in dealt)
     heaviest = max(int(WEIGHTS[part].sum()) for part in dealt)
@@ -21,16 +21,16 @@ def test_each_index_comes_once_and_no_part_is_much_heavier_than_needed(parts):
 
 def test_shares_are_far_more_equal_than_by_number():
     weights = WEIGHTS[:256]
-    by_weight = [weights[part].sum() for part in partition(weights, 16)]
+    by_weight = [weights[part].sum() for part in balance_parts(weights, 16)]
     by_number = weights.reshape(16, 16).sum(1)
     assert max(by_weight) < 1.02 * min(by_weight) and max(by_number) > 1.2 * max(by_weight)
 
 
 def test_equal_weights_make_equal_numbers_by_fixed_rules():
-    assert [part.tolist() for part in partition(np.full(7, 5), 3)] == [[0, 3, 6], [1, 4], [2, 5]]
-    assert [len(part) for part in partition(np.zeros(8, np.int32), 4)] == [2, 2, 2, 2]
-    assert [part.tolist() for part in partition(np.array([1, 9, 4, 4]), 2)] == [[1], [0, 2, 3]]
-    assert [part.tolist() for part in partition(WEIGHTS[:0], 2)] == [[], []]
+    assert [part.tolist() for part in balance_parts(np.full(7, 5), 3)] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert [len(part) for part in balance_parts(np.zeros(8, np.int32), 4)] == [2, 2, 2, 2]
+    assert [part.tolist() for part in balance_parts(np.array([1, 9, 4, 4]), 2)] == [[1], [0, 2, 3]]
+    assert [part.tolist() for part in balance_parts(WEIGHTS[:0], 2)] == [[], []]
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

@@ -19,11 +19,11 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from compliance.samples.power import SamplePower
 from submission.assemble.__main__ import main
-from submission.assemble.assemble import assemble
+from submission.assemble.assemble import assemble_package
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly
 from submission.assemble.provenance import read_provenance
-from submission.manifest import verify
+from submission.manifest import verify_package
 
 ORGANISATION = "Example_University"
 CODE = "benchmarks/cosmoflow/implementations/vendor"
@@ -56,7 +56,7 @@ class Place:
         return Assembly(runs=paths, output=self.out, system=self.system, **given)
 
     def make(self, *runs, dry_run=False, **options):
-        return assemble(self.assembly(*runs, **options), dry_run=dry_run)
+        return assemble_package(self.assembly(*runs, **options), dry_run=dry_run)
 
     def logs(self, benchmark="cosmoflow", scaling="strong"):
         folder = self.root / "results" / SYSTEM / scaling / benchmark
@@ -228,7 +228,7 @@ def test_wrong_use(place, capsys):
     with pytest.raises(UsageError, match=r"no such file or folder: .*nowhere"):
         place.make(place.folder / "nowhere")
     with pytest.raises(UsageError, match=r"is inside .*runs"):
-        assemble(Assembly(runs=(place.folder / "runs",), output=place.folder / "runs/out", system=place.system))
+        assemble_package(Assembly(runs=(place.folder / "runs",), output=place.folder / "runs/out", system=place.system))
     with pytest.raises(UsageError, match="--scaling weak"):
         place.make(pruned=(place.folder / "runs",))
     with pytest.raises(UsageError, match="--implementation"):
@@ -335,7 +335,7 @@ def test_our_own_logs_come_with_their_code_and_scripts_that_run(place, monkeypat
     system = place.system.rename(place.folder / "laptop.json")
     for number in (1, 2):
         place.run(number, our_log(number))
-    made = assemble(Assembly(runs=(place.folder / "runs",), output=place.out, system=system))
+    made = assemble_package(Assembly(runs=(place.folder / "runs",), output=place.out, system=system))
     assert made.warnings == [] and made.root.name == "Example_Organization"
     recorded = read_provenance(made.root)
     code = "benchmarks/cosmoflow/implementations/mlperf-hpc-suite"
@@ -384,7 +384,7 @@ def test_each_configuration_gets_its_own_file(place):
     system = place.system.rename(place.folder / "laptop.json")
     for number, dropout in ((1, 0.1), (2, 0.5), (3, 0.1)):
         place.run(number, our_log(number, model={"dropout": dropout}))
-    made = assemble(Assembly(runs=(place.folder / "runs",), output=place.out, system=system))
+    made = assemble_package(Assembly(runs=(place.folder / "runs",), output=place.out, system=system))
     found = {path.name: yaml.safe_load(path.read_text())["model"] for path in made.root.rglob("laptop/config*.yaml")}
     assert found == {"config.yaml": {"dropout": 0.1}, "config_2.yaml": {"dropout": 0.5}}
 
@@ -404,7 +404,7 @@ def test_dry_run_shows_what_the_command_then_writes(place, capsys):
     assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} unchanged" in capsys.readouterr().out
     place.describe(cooling="air")
     assert main(given) == 1 and "nothing was written" in capsys.readouterr().err
-    assert verify(place.root) == []
+    assert verify_package(place.root) == []
 
 
 def test_the_official_package_checker_accepts_the_layout(place):
@@ -425,8 +425,8 @@ def test_the_official_package_checker_accepts_the_layout(place):
 def test_paths_may_be_relative(place, monkeypatch):
     place.run(1)
     monkeypatch.chdir(place.folder)
-    made = assemble(Assembly(runs=(Path("runs"),), output=Path("out"), system=Path(place.system.name)))
-    assert made.root == Path("out") / ORGANISATION and verify(made.root) == []
+    made = assemble_package(Assembly(runs=(Path("runs"),), output=Path("out"), system=Path(place.system.name)))
+    assert made.root == Path("out") / ORGANISATION and verify_package(made.root) == []
 
 
 def test_code_of_others_is_named_after_its_folder(place):

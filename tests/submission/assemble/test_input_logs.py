@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compliance.logs.personal_data import personal
-from submission.assemble.input_logs import redact
+from submission.assemble.input_logs import redact_text
 
 PIECES = st.sampled_from(
     [
@@ -31,7 +31,7 @@ PIECES = st.sampled_from(
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=4), st.booleans())
 def test_records_stay_records(values, ascii_only):
     lines = [json.dumps({"value": value}, ensure_ascii=ascii_only) for value in values]
-    copy, counts = redact("\n".join(lines).encode())
+    copy, counts = redact_text("\n".join(lines).encode())
     assert [list(json.loads(line)) for line in copy.decode().split("\n") if line] == [["value"]] * len(lines)
     assert not list(personal(copy)) and bool(counts) == (copy != "\n".join(lines).encode())
 
@@ -47,4 +47,4 @@ def test_records_stay_records(values, ascii_only):
     ],
 )
 def test_only_personal_data_are_replaced(text, expected):
-    assert redact(text.encode())[0].decode() == expected
+    assert redact_text(text.encode())[0].decode() == expected

@@ -6,7 +6,7 @@ import pytest
 
 from submission.system import hardware
 from submission.system.hardware import Disk
-from submission.system.machine import Machine, probe
+from submission.system.machine import Machine, probe_machine
 
 
 def lscpu(**changes):
@@ -92,7 +92,7 @@ EPYC_CPUINFO = "".join(
 
 
 def test_two_intel_sockets():
-    assert hardware.processors(INTEL, "", "2800000\n") == {
+    assert hardware.parse_processors(INTEL, "", "2800000\n") == {
         "host_processors_per_node": "2",
         "host_processor_model_name": "Intel(R) Xeon(R) Platinum 8462Y+",
         "host_processor_core_count": "28",
@@ -100,13 +100,13 @@ def test_two_intel_sockets():
         "host_processor_frequency": "2.80 GHz base, 4.10 GHz maximum",
         "host_processor_caches": "L1d 2.6 MiB (56 instances), L2 112 MiB (56 instances), L3 120 MiB (2 instances)",
     }
-    old = hardware.processors(OLD_INTEL)
+    old = hardware.parse_processors(OLD_INTEL)
     assert old["host_processor_frequency"] == "2.40 GHz base, 3.70 GHz maximum"
     assert old["host_processor_caches"] == "L1d 32K, L3 28160K"
 
 
 def test_grace_is_named_after_its_cores_unless_the_bios_has_a_name():
-    fields = hardware.processors(GRACE_HOPPER)
+    fields = hardware.parse_processors(GRACE_HOPPER)
     assert fields["host_processor_model_name"] == "ARM Neoverse-V2"
     assert fields["host_processors_per_node"] == "1" and fields["host_processor_interconnect"] == "N/A"
     assert fields["host_processor_frequency"] == "3.47 GHz maximum"
@@ -115,13 +115,13 @@ def test_grace_is_named_after_its_cores_unless_the_bios_has_a_name():
         {"field": "BIOS Vendor ID:", "data": "NVIDIA"},
         {"field": "BIOS Model name:", "data": "Grace A02 CPU @ 3.4GHz"},
     ]
-    named = hardware.processors(json.dumps({"lscpu": entries}))
+    named = hardware.parse_processors(json.dumps({"lscpu": entries}))
     assert named["host_processor_model_name"] == "NVIDIA Grace A02 (ARM Neoverse-V2)"
 
 
 @pytest.mark.parametrize("listing", A64FX.values(), ids=A64FX)
 def test_the_memory_groups_of_an_a64fx_are_one_processor(listing):
-    fields = hardware.processors(listing, A64FX_CPUINFO)
+    fields = hardware.parse_processors(listing, A64FX_CPUINFO)
     assert fields["host_processor_model_name"] == "FUJITSU A64FX"
     assert [fields[f"host_processor{name}"] for name in ("s_per_node", "_core_count", "_vcpu_count")] == [
         "1",
@@ -131,7 +131,7 @@ def test_the_memory_groups_of_an_a64fx_are_one_processor(listing):
 
 
 def test_cpuinfo_replaces_a_missing_lscpu():
-    fields = hardware.processors("", EPYC_CPUINFO)
+    fields = hardware.parse_processors("", EPYC_CPUINFO)
     assert fields["host_processor_model_name"] == "AMD EPYC 7763 64-Core Processor"
     assert [fields[f"host_processor{name}"] for name in ("s_per_node", "_core_count", "_vcpu_count")] == [
         "2",
@@ -146,7 +146,7 @@ def test_processor_and_memory_of_a_mac():
         "hw.packages: 1\nhw.physicalcpu: 8\nhw.logicalcpu: 8\nhw.memsize: 17179869184\n"
         "machdep.cpu.brand_string: Apple M2\n"
     )
-    fields = hardware.apple(said)
+    fields = hardware.parse_apple(said)
     assert fields["host_processor_model_name"] == "Apple M2" and fields["host_memory_capacity"] == "16 GiB"
     assert fields["host_processors_per_node"] == "1" and fields["host_processor_core_count"] == "8"
 
@@ -154,17 +154,19 @@ def test_processor_and_memory_of_a_mac():
 def test_memory_is_the_installed_one_if_known():
     total = "Memory block size:       2147483648\nTotal online memory:   549755813888\nTotal offline memory: 0\n"
     meminfo = "MemTotal:       527951348 kB\nMemFree:        1 kB\n"
-    assert hardware.memory(total, meminfo) == {"host_memory_capacity": "512 GiB"}
-    assert hardware.memory("", meminfo) == {"host_memory_capacity": "503 GiB usable"}
+    assert hardware.parse_memory(total, meminfo) == {"host_memory_capacity": "512 GiB"}
+    assert hardware.parse_memory("", meminfo) == {"host_memory_capacity": "503 GiB usable"}
 
 
 def test_equal_disks_and_ports_are_counted():
     disks = [Disk("nvme0n1", 1_920_383_410_176, False), Disk("nvme1n1", 1_920_383_410_176, False)]
-    fields = hardware.storage([*disks, Disk("sda", 480_103_981_056, False), Disk("sdb", 16_000_900_661_248, True)])
+    fields = hardware.describe_storage(
+        [*disks, Disk("sda", 480_103_981_056, False), Disk("sdb", 16_000_900_661_248, True)]
+    )
     assert fields["host_storage_capacity"] == "2x 1.92 TB NVMe SSD + 1x 480 GB SSD + 1x 16 TB hard disk"
     assert fields["host_storage_type"] == "NVMe SSD + SSD + hard disk"
     ports = [("InfiniBand", "200 Gb/sec (4X HDR)", "MT4123")] * 4
-    assert hardware.network(ports, [25_000, 25_000, 0])["host_networking"] == (
+    assert hardware.describe_network(ports, [25_000, 25_000, 0])["host_networking"] == (
         "4x InfiniBand 200 Gb/sec (4X HDR) (MT4123), 2x Ethernet 25 Gb/s, 1x Ethernet"
     )
 
@@ -184,7 +186,7 @@ def topology(count, link, more="NIC0"):
 
 
 def test_nvidia_accelerators():
-    assert hardware.nvidia(HEADING + A100 * 8, topology(8, "NV12")) == {
+    assert hardware.parse_nvidia(HEADING + A100 * 8, topology(8, "NV12")) == {
         "accelerators_per_node": "8",
         "accelerator_model_name": "NVIDIA A100-SXM4-40GB",
         "accelerator_host_interconnect": "PCIe 4.0 x16",
@@ -193,15 +195,15 @@ def test_nvidia_accelerators():
         "accelerator_interconnect": "NVLink, 12 links between two accelerators",
         "accelerator_interconnect_topology": "fully connected",
     }
-    assert hardware.nvidia(HEADING + A100 * 2, topology(2, "SYS"))["accelerator_interconnect"] == "PCIe"
+    assert hardware.parse_nvidia(HEADING + A100 * 2, topology(2, "SYS"))["accelerator_interconnect"] == "PCIe"
 
 
 def test_one_superchip_and_different_cards():
     hopper = "NVIDIA GH200 120GB, 97871 MiB, 1980 MHz, 4, 1\n"
-    fields = hardware.nvidia(HEADING + hopper)
+    fields = hardware.parse_nvidia(HEADING + hopper)
     assert fields["accelerator_host_interconnect"] == "NVLink-C2C" and fields["accelerator_interconnect"] == "N/A"
     assert fields["accelerator_memory_capacity"] == "96 GiB"
-    mixed = hardware.nvidia(HEADING + A100 + "Tesla V100-PCIE-16GB, 16384 MiB, [N/A], [N/A], [N/A]\n")
+    mixed = hardware.parse_nvidia(HEADING + A100 + "Tesla V100-PCIE-16GB, 16384 MiB, [N/A], [N/A], [N/A]\n")
     assert mixed["accelerator_model_name"] == "1x NVIDIA A100-SXM4-40GB, 1x Tesla V100-PCIE-16GB"
     assert "accelerator_interconnect" not in mixed
 
@@ -209,7 +211,7 @@ def test_one_superchip_and_different_cards():
 def test_amd_accelerators():
     card = {"Card Series": "Instinct MI250X", "VRAM Total Memory (B)": "68702699520"}
     said = json.dumps({"card0": card, "card1": card, "system": {"Driver version": "6.3"}})
-    assert hardware.amd(said) == {
+    assert hardware.parse_amd(said) == {
         "accelerators_per_node": "2",
         "accelerator_model_name": "AMD Instinct MI250X",
         "accelerator_memory_capacity": "64 GiB",
@@ -220,9 +222,15 @@ def test_amd_accelerators():
     "text", ["", "garbage\n", "[1]", "{}", '{"lscpu": [1]}', '{"lscpu": 3}', "[" * 100_000, "No devices were found"]
 )
 def test_unreadable_output_gives_no_fields(text):
-    for parse in (hardware.processors, hardware.memory, hardware.nvidia, hardware.amd, hardware.apple):
+    for parse in (
+        hardware.parse_processors,
+        hardware.parse_memory,
+        hardware.parse_nvidia,
+        hardware.parse_amd,
+        hardware.parse_apple,
+    ):
         assert parse(text) == {}
-    assert hardware.nvidia(HEADING + A100 * 4, text).get("accelerator_interconnect") is None
+    assert hardware.parse_nvidia(HEADING + A100 * 4, text).get("accelerator_interconnect") is None
 
 
 # -- a whole machine ---------------------------------------------------------------------------------------
@@ -282,7 +290,7 @@ def test_a_node_is_probed(node):
         "nvidia-smi",
         f"if [ $1 = topo ]; then printf '{topology(4, 'NV4')}'; else printf '{HEADING + A100 * 4}'; fi",
     )
-    fields = probe(
+    fields = probe_machine(
         machine(node, SLURM_JOB_NUM_NODES="16", CUDA_VERSION="12.4.1", APPTAINER_CONTAINER="/home/secret/x.sif")
     )
     assert fields["number_of_nodes"] == "16" and fields["accelerators_per_node"] == "4"
@@ -300,18 +308,18 @@ def test_programs_may_fail_or_hang(node):
     program(node, "lscpu", "echo '{'; exit 1")
     program(node, "nvidia-smi", "while :; do :; done")
     program(node, "rocm-smi", "printf '\\377\\376'")
-    fields = probe(machine(node))
+    fields = probe_machine(machine(node))
     assert fields["host_processors_per_node"] == "2", "from /proc/cpuinfo"
     assert fields["accelerators_per_node"] == "0" and fields["accelerator_model_name"] == "N/A"
     assert fields["host_memory_capacity"] == "503 GiB usable"
 
 
 def test_a_machine_without_information(tmp_path):
-    fields = probe(machine(tmp_path))
+    fields = probe_machine(machine(tmp_path))
     assert fields["number_of_nodes"] == "1" and not [name for name in fields if name.startswith("host_")]
 
 
 def test_this_machine():
-    fields = probe(Machine())
+    fields = probe_machine(Machine())
     assert fields["operating_system"] and "Python 3." in fields["other_software_stack"]
     assert all(isinstance(value, str) and value == value.strip() for value in fields.values())

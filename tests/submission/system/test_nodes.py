@@ -11,8 +11,8 @@ import pytest
 
 from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
-from submission.system.merge import merge, notes_of
-from submission.system.nodes import Answer, collect, meeting_folder, open_call, parts_of
+from submission.system.merge import collect_notes, merge_fields
+from submission.system.nodes import Answer, collect_answers, count_parts, meeting_folder, open_call
 
 ROOT = Path(__file__).parents[3]
 
@@ -214,35 +214,35 @@ def test_bad_answers_are_refused(tmp_path, text):
         pytest.raises(LaunchError, match=r"rank_1\.json .*nothing is written"),
     ):
         (answers / "rank_1.json").write_text(text)
-        collect(answers, Answer(0, 1, 0, "a", {}), place, 5)
+        collect_answers(answers, Answer(0, 1, 0, "a", {}), place, 5)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_launcher_must_say_how_many_ranks_there_are():
     for variables in ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "a"}, {"PALS_RANKID": "0", "PALS_APID": "a"}):
         with pytest.raises(LaunchError, match="does not say how many ranks there are"):
-            parts_of(find_place(variables))
+            count_parts(find_place(variables))
 
 
 def test_most_nodes_decide_and_unknown_values_never():
     large, small, unknown = {"host_memory_capacity": "512 GB", "cooling": "air"}, {"host_memory_capacity": "384 GB"}, {}
-    fields, differences = merge([small, large, unknown, unknown, large, unknown])
+    fields, differences = merge_fields([small, large, unknown, unknown, large, unknown])
     assert fields == {
         "number_of_nodes": "6",
         "host_memory_capacity": "512 GB",
         "cooling": "air",
     }
-    assert notes_of(differences, 6) == {"hw_notes": ["host_memory_capacity: 384 GB on 1 of 6 nodes"]}
-    told = [difference.told([f"{node}" for node in range(6)]) for difference in differences]
+    assert collect_notes(differences, 6) == {"hw_notes": ["host_memory_capacity: 384 GB on 1 of 6 nodes"]}
+    told = [difference.format_warning([f"{node}" for node in range(6)]) for difference in differences]
     assert told == [
         "host_memory_capacity: 512 GB on nodes 1, 4; 384 GB on node 0; not detected on nodes 2, 3, 5",
         "cooling: air on nodes 1, 4; not detected on nodes 0, 2, 3, 5",
     ]
-    assert merge([large, large]) == ({"number_of_nodes": "2", **large}, [])
+    assert merge_fields([large, large]) == ({"number_of_nodes": "2", **large}, [])
 
 
 def test_many_differences_stay_short():
     nodes = [{"host_processor_frequency": f"{number} MHz"} for number in range(1000)]
-    _, [difference] = merge(nodes)
-    assert notes_of([difference], 1000)["hw_notes"][0].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
-    assert difference.told([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")
+    _, [difference] = merge_fields(nodes)
+    assert collect_notes([difference], 1000)["hw_notes"][0].endswith("5 MHz on 1 of 1000 nodes, 994 more values")
+    assert difference.format_warning([f"{node}" for node in range(1000)]).endswith("4 MHz on node 4; 995 more values")

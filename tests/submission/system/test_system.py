@@ -11,8 +11,8 @@ from compliance.rules.package import FIELDS
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from submission.system.__main__ import main
-from submission.system.describe import describe, render
-from submission.system.machine import Machine, probe
+from submission.system.describe import describe_system, render_description
+from submission.system.machine import Machine, probe_machine
 
 KNOWN = {"submitter": "Example University", "division": "closed", "status": "onprem", "system_name": SYSTEM}
 
@@ -20,7 +20,7 @@ KNOWN = {"submitter": "Example University", "division": "closed", "status": "onp
 @pytest.fixture
 def bare(tmp_path):
     """Return what is detected on a machine on which nothing can be."""
-    return probe(Machine(tmp_path / "nowhere", {"PATH": str(tmp_path)}))
+    return probe_machine(Machine(tmp_path / "nowhere", {"PATH": str(tmp_path)}))
 
 
 @pytest.fixture
@@ -42,18 +42,18 @@ def found(path, logs=()):
 
 
 def test_all_fields_exist_and_unknown_ones_are_marked(bare):
-    description = describe({**KNOWN, "number_of_nodes": "64"}, found=bare)
+    description = describe_system({**KNOWN, "number_of_nodes": "64"}, detected=bare)
     assert set(description.fields) == {*FIELDS, "system_type"} and len(FIELDS) == 33
     assert description.fields["number_of_nodes"] == "64" and description.fields["submitter"] == "Example University"
     assert description.fields["cooling"].startswith(f"{OPEN}: ")
     still_open = [name for name, value in description.fields.items() if OPEN in value]
     assert [point.split(":")[0] for point in description.open_points] == still_open and "cooling" in still_open
-    assert json.loads(render(description.fields)) == description.fields
+    assert json.loads(render_description(description.fields)) == description.fields
 
 
 def test_another_description_fills_in_unknown_fields(bare):
     other = {"cooling": "Liquid", "number_of_nodes": "9", "hw_notes": "hot water", "sw_notes": "", "status": 3}
-    fields = describe({"system_name": "Ours"}, other, bare).fields
+    fields = describe_system({"system_name": "Ours"}, other, bare).fields
     assert (fields["cooling"], fields["hw_notes"], fields["sw_notes"]) == ("Liquid", "hot water", "none")
     assert fields["number_of_nodes"] == "1" and fields["status"].startswith(OPEN)
 
@@ -88,7 +88,7 @@ def test_faults_are_found(complete, fields, expected):
 
 def test_a_missing_value_is_reported_once(tmp_path, bare):
     path = tmp_path / "ours.json"
-    path.write_text(render(describe({**KNOWN, "status": f"{OPEN}: which"}, found=bare).fields))
+    path.write_text(render_description(describe_system({**KNOWN, "status": f"{OPEN}: which"}, detected=bare).fields))
     assert found(path) == {("PKG20", "warning"), ("PKG06", "error")}, "the number of processors must be a number"
 
 

@@ -25,7 +25,7 @@ from compliance.logs.run import benchmark_of
 from compliance.logs.timeline import samples_per_second
 
 MARK = "\n\n\nPUBLISHED: Final"
-TABLE = ROOT / "compliance" / "published_rates.py"
+TABLE = ROOT / "compliance" / "facts" / "published_rates.py"
 Rate = tuple[float, str]
 
 

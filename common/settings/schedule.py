@@ -48,7 +48,7 @@ def log_peak(config: Configuration) -> float:
     return float(config("schedule.base_lr") * log_factor(config))
 
 
-def log_boundaries(config: Configuration) -> list[int]:
+def list_decay_epochs(config: Configuration) -> list[int]:
     """Return the epochs after which the rate decays; in the JSON of a log they are text."""
     return sorted(map(int, config("schedule.decay")))
 
@@ -59,7 +59,7 @@ def log_decay(config: Configuration) -> float | list[float]:
     The reference logs only the largest; here each boundary has its factor, as the rules ask.
     """
     by_epoch = {int(epoch): factor for epoch, factor in config("schedule.decay").items()}
-    factors = [by_epoch[epoch] for epoch in log_boundaries(config)]
+    factors = [by_epoch[epoch] for epoch in list_decay_epochs(config)]
     return factors[0] if len(factors) == 1 else factors
 
 
@@ -112,7 +112,7 @@ class EpochSchedule(Schedule):
     logs: ClassVar[Mapping[str, LogValue]] = {
         "opt_base_learning_rate": log_peak,
         "opt_learning_rate_warmup_factor": log_factor,
-        "opt_learning_rate_decay_boundary_epochs": log_boundaries,
+        "opt_learning_rate_decay_boundary_epochs": list_decay_epochs,
         "opt_learning_rate_decay_factor": log_decay,
     }
 

@@ -37,7 +37,7 @@ class SameBatchSize(SetRule):
             runs = [run for run in results.runs if is_stated(run.batch_size)]
             groups = _group_runs(runs, lambda run: identity(run.batch_size))
         elif results.round != "0.7" and results.division == "closed":
-            groups = _officially_different(results.runs)
+            groups = _group_by_official_batch_size(results.runs)
         else:
             return
         if len(groups) > 1:
@@ -178,7 +178,7 @@ def _group_runs(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hasha
     return list(groups.values())
 
 
-def _officially_different(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
+def _group_by_official_batch_size(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
     """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
     read = [(run, run.official.batch_size) for run in runs if run.official is not None]
     same = [run for run, size in read if size == read[0][1]]

@@ -247,7 +247,7 @@ class FitsSystem(SetRule):
     why = "Throughput on more accelerators than the system has is impossible."
     fix = "Log the nodes of the instance, not of the whole system; correct the system description."
     good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)
-    bad = (lambda package: package(scaling="weak").together().system(number_of_nodes="32"),)
+    bad = (lambda package: package(scaling="weak").start_together().system(number_of_nodes="32"),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         total, scale = results.system_scale, results.stated_scale

@@ -125,7 +125,7 @@ class SamplePackage:
         self._add_runs(self._result_folder("strong"), REFERENCES[self.benchmark].runs, 200)
         return self
 
-    def together(self) -> Self:
+    def start_together(self) -> Self:
         """Let all runs start at the same time (the times still differ a little)."""
         for number in range(1, self._count + 1):
             log, late = self._make_log(number), (number - 1) * 10_000_000

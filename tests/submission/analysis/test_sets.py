@@ -116,7 +116,7 @@ def test_success_without_the_target_counts_by_its_time_and_says_so(analysed):
 
 
 def test_all_runs_of_a_throughput_result_count(analysed):
-    one = only(analysed(SamplePackage("oc20", scaling="weak", runs=12).together()))
+    one = only(analysed(SamplePackage("oc20", scaling="weak", runs=12).start_together()))
     assert one.statistics["run_time"].count == 12 and all(run.kept for run in one.runs)
 
 

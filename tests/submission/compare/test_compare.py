@@ -130,7 +130,9 @@ def test_times_of_different_clocks_have_no_ratio(tmp_path, capsys):
 
 def test_rates_per_accelerator_are_those_of_an_instance(tmp_path, capsys):
     def weak(root, nodes):
-        return SamplePackage(scaling="weak", runs=16).together().system(number_of_nodes=nodes).write(tmp_path / root)
+        return (
+            SamplePackage(scaling="weak", runs=16).start_together().system(number_of_nodes=nodes).write(tmp_path / root)
+        )
 
     (comparison,) = compared(weak("A", "256"), weak("B", "16"), capsys=capsys)
     rate = lines(comparison, "Time")["training, samples/s per accelerator (node)"]

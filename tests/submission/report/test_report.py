@@ -193,7 +193,7 @@ def test_short_names(shorten, name, short):
 
 
 def test_the_size_of_an_instance_where_the_logs_state_the_whole_system(tmp_path):
-    page = page_of(tmp_path, SamplePackage(scaling="weak").together())
+    page = page_of(tmp_path, SamplePackage(scaling="weak").start_together())
     assert "accelerators per model ~6" in page.text
     assert "each instance uses 6 (the logs state the whole system; 10 instances ran at once)" in page.text
 
@@ -233,7 +233,7 @@ def test_a_waiver_and_a_bypass_are_shown_with_their_reasons(tmp_path):
 
 
 def test_many_instances_are_drawn_as_a_distribution(tmp_path):
-    page = page_of(tmp_path, SamplePackage("deepcam", scaling="weak", runs=40).together())
+    page = page_of(tmp_path, SamplePackage("deepcam", scaling="weak", runs=40).start_together())
     check_form(page)
     assert "models trained in" in page.text and "models per minute" in page.text
     classes = Counter(page.all("class"))
@@ -371,7 +371,7 @@ def round_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("round")
     SamplePackage("deepcam").copy_to(f"a_{SYSTEM}").write(folder / "Second")
     SamplePackage("oc20").edit(1, lambda log: log.last_evaluation(0.5)).write(folder / "First")
-    SamplePackage("cosmoflow", scaling="weak").together().write(folder / "Third")
+    SamplePackage("cosmoflow", scaling="weak").start_together().write(folder / "Third")
     output = folder / "report.html"
     write_report(check_paths([folder], Options(details=True)), output)
     return output
@@ -449,7 +449,7 @@ OVERLAPS = f"""{CHART_TEXTS}.flatMap(texts => texts.flatMap((a, at) => {{
 
 @pytest.mark.parametrize("width", [400, 1280])
 def test_the_text_of_charts_is_readable_and_does_not_overlap(width, tab, tmp_path):
-    SamplePackage("deepcam", scaling="weak", runs=40, epochs=20).together().write(tmp_path / "First")
+    SamplePackage("deepcam", scaling="weak", runs=40, epochs=20).start_together().write(tmp_path / "First")
     SamplePackage(epochs=45).write(tmp_path / "Second")
     SamplePackage("openfold").write(tmp_path / "Third")
     output = tmp_path / "report.html"

@@ -67,7 +67,7 @@ def test_too_fast_and_open_results_are_not_normalised(folder, tmp_path):
 
 
 def test_row_of_a_throughput(folder):
-    package = SamplePackage("openfold", scaling="weak", runs=12).together().with_time_to_train()
+    package = SamplePackage("openfold", scaling="weak", runs=12).start_together().with_time_to_train()
     strong, weak = rows(check_logs(package.system(number_of_nodes="192").write(folder)))
     assert (weak.scaling, weak.models, weak.instance_scale, weak.runs) == ("weak", 12, 64, 12)
     assert weak.models_per_minute == pytest.approx(12 / weak.minutes) and weak.score == weak.normalised
@@ -76,7 +76,7 @@ def test_row_of_a_throughput(folder):
 
 
 def test_the_size_of_an_instance_is_not_that_of_the_whole_system_that_its_log_states(folder):
-    package = SamplePackage(scaling="weak").together()
+    package = SamplePackage(scaling="weak").start_together()
     row = row_of(package, folder)
     assert (row.models, row.instance_scale, row.states_whole_system) == (10, 6, True)
     assert "~6" in plain_summary([row]) and "the logs state the whole system" in plain_summary([row])
@@ -195,7 +195,7 @@ def test_the_numbers_of_a_column_have_equal_decimals_and_energy_is_in_kilojoules
 
 
 def test_the_throughput_table_has_one_heading_units(folder):
-    package = SamplePackage("oc20", scaling="weak", runs=12).together()
+    package = SamplePackage("oc20", scaling="weak", runs=12).start_together()
     assert plain_summary([row_of(package, folder)]).partition("RCP:")[0].split().count("units") == 1
 
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.training import train_command
+from common.commands import train
 from deepcam import model
 from deepcam.reference import CLASSES
 
@@ -111,7 +111,7 @@ def main() -> int:
             batch = super().prepared(batch)
             return INPUTS[name](batch) if name in INPUTS else batch
 
-    return train_command.main(replace(benchmark, problem=Ablated), ["mini", *overrides])
+    return train.main(replace(benchmark, problem=Ablated), ["mini", *overrides])
 
 
 if __name__ == "__main__":

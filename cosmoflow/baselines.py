@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from common.commands import baselines
+from common.commands.baselines import Baseline, Baselines, Say
 from common.data.split import DatasetError
 from common.datasets.manifest import NAME, read_manifest
-from common.training import baselines_command
-from common.training.baselines_command import Baseline, Baselines, Say
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.data.sample_files import CHANNELS
 from cosmoflow.reference import MINIS
@@ -221,7 +221,7 @@ def dense_network(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.
 
 
 BASELINES: Final = Baselines("cosmoflow", MINIS, fit_baselines, SYNTHESIS.provide_data)
-main = partial(baselines_command.main, BASELINES)
+main = partial(baselines.main, BASELINES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from common.training import convert_command
-from common.training.convert_command import Found, ReferenceFiles
+from common.commands import convert
+from common.commands.convert import Found, ReferenceFiles
 from common.training.weights import Weights
 from cosmoflow import keras_weights
 from cosmoflow.train import BENCHMARK
@@ -36,7 +36,7 @@ alone: build the model there and call `model.load_weights("reference.h5")`.""",
     read=read_reference,
     write=write_reference,
 )
-main = partial(convert_command.main, BENCHMARK, FILES)
+main = partial(convert.main, BENCHMARK, FILES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from common.fetch.fetch_command import FetchCommand
+from common.commands.fetch import FetchCommand
 from common.fetch.published import GB, TB, Archive, Published, by_name
 from common.reference import FULL
 

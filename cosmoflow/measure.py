@@ -6,9 +6,9 @@ from functools import partial
 
 import torch
 
-from common.training import measure_command
+from common.commands import measure
+from common.commands.measure import Measurable
 from common.training.flops import StepFlops, step_flops
-from common.training.measure_command import Measurable
 from cosmoflow import model
 from cosmoflow.synthesize import SYNTHESIS
 from cosmoflow.train import BENCHMARK, CosmoFlow
@@ -22,7 +22,7 @@ def count_flops(problem: CosmoFlow) -> StepFlops:
         return step_flops(network, torch.empty(1, *shape))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
+main = partial(measure.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, count, positive, run_command
-from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
-from common.datasets.prepare_command import (
+from common.commands.prepare import (
     DatasetLayout,
     add_output,
     add_worker_options,
     build_and_report,
-    variant_and_digest,
 )
+from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.datasets.manifest import read_variant_and_digest
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.splits import HashSplit, SplitFile
@@ -110,7 +110,7 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
         Item(name, samples.names_of_universe(f"{side}/{name}", blocks), (universes[name], f"{side}/{name}"))
         for name, side in sorted(sides.items())
     )
-    variant, source_digest = variant_and_digest(args.input_dir)
+    variant, source_digest = read_variant_and_digest(args.input_dir)
     facts = {
         "converter": "cosmoflow.prepare",
         "universe_grid": grid,
@@ -184,7 +184,7 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
     }
     if not sources:
         raise BuildError(f"no *{ending} in {args.input_dir}/{SPLITS[0]} or {SPLITS[1]}: expected samples to repack")
-    variant, source_digest = variant_and_digest(args.input_dir)
+    variant, source_digest = read_variant_and_digest(args.input_dir)
     shape = (args.sample_size,) * 3 + (CHANNELS,)
     facts = {
         "converter": "cosmoflow.prepare repack",

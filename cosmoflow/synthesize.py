@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import UsageError, count, positive
+from common.commands.synthesize import Synthesis, given_arguments
 from common.datasets.build import DatasetPlan, Item
-from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat

@@ -7,7 +7,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
     from common.stop import STOP
 
     STOP.listen()
-    from common.training.train_command import answer_at_once
+    from common.commands.train import answer_at_once
 
     answer_at_once("cosmoflow")
     require_training("cosmoflow")
@@ -20,13 +20,13 @@ from functools import partial
 import numpy as np
 from torch import Tensor, nn
 
+from common.commands import train
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
-from common.training import train_command
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.predictions.numbers import absolute_errors
@@ -115,7 +115,7 @@ BENCHMARK = Benchmark(
     make_mini=synthesize.SYNTHESIS.provide_data,
     report=Report,
 )
-main = partial(train_command.main, BENCHMARK)
+main = partial(train.main, BENCHMARK)
 trainer = Trainer(BENCHMARK)
 run, sweep, load = trainer.run, trainer.sweep, trainer.load
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.commands import baselines
+from common.commands.baselines import Baseline, Baselines, Say
 from common.data.split import DatasetError
 from common.datasets.manifest import NAME, read_manifest
-from common.training import baselines_command
-from common.training.baselines_command import Baseline, Baselines, Say
 from deepcam.data.dataset import Dataset
 from deepcam.metrics import class_iou
 from deepcam.reference import CHANNELS, CLASS_WEIGHTS, CLASSES, MINIS
@@ -179,7 +179,7 @@ class PixelNetwork:
 
 
 BASELINES: Final = Baselines("deepcam", MINIS, fit_baselines, SYNTHESIS.provide_data)
-main = partial(baselines_command.main, BASELINES)
+main = partial(baselines.main, BASELINES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from common.training import convert_command
-from common.training.convert_command import Found, ReferenceFiles, by_our_names, epochs_of, read_torch, renamed
+from common.commands import convert
+from common.commands.convert import Found, ReferenceFiles, by_our_names, epochs_of, read_torch, renamed
 from common.training.weights import Weights
 from deepcam.train import BENCHMARK
 
@@ -85,7 +85,7 @@ def write_reference(path: Path, weights: Weights, config: Any) -> None:
     """Write a checkpoint with `model`, `epoch` and `step` of the reference."""
     names = reference_names(weights.tensors)
     model = {names[name]: tensor for name, tensor in weights.tensors.items()}
-    convert_command.write_torch(path, {"step": 0, "epoch": weights.epochs or 0, "model": model})
+    convert.write_torch(path, {"step": 0, "epoch": weights.epochs or 0, "model": model})
 
 
 FILES: Final = ReferenceFiles(
@@ -98,7 +98,7 @@ What is written for the reference has `model`, `epoch` and `step`, but not the o
     read=read_reference,
     write=write_reference,
 )
-main = partial(convert_command.main, BENCHMARK, FILES)
+main = partial(convert.main, BENCHMARK, FILES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,10 +3,10 @@
 import sys
 from functools import partial
 
-from common.training import evaluate_command
+from common.commands import evaluate
 from deepcam.train import BENCHMARK
 
-main = partial(evaluate_command.main, BENCHMARK)
+main = partial(evaluate.main, BENCHMARK)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from common.fetch.fetch_command import FetchCommand
+from common.commands.fetch import FetchCommand
 from common.fetch.published import Published, RemoteFolder
 from common.reference import FULL
 from deepcam.data.stats import NAME as STATS

@@ -5,9 +5,9 @@ from functools import partial
 
 import torch
 
-from common.training import measure_command
+from common.commands import measure
+from common.commands.measure import Measurable
 from common.training.flops import StepFlops, step_flops
-from common.training.measure_command import Measurable
 from deepcam import model
 from deepcam.synthesize import SYNTHESIS
 from deepcam.train import BENCHMARK, DeepCam
@@ -21,7 +21,7 @@ def count_flops(problem: DeepCam) -> StepFlops:
         return step_flops(network, torch.empty(1, *data.sample_shape))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
+main = partial(measure.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,10 +3,10 @@
 import sys
 from functools import partial
 
-from common.training import predict_command
+from common.commands import predict
 from deepcam.train import BENCHMARK
 
-main = partial(predict_command.main, BENCHMARK)
+main = partial(predict.main, BENCHMARK)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,15 +14,15 @@ from shutil import copyfile
 from typing import Any, Final
 
 from common.command import CommandParser, run_command
-from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item
-from common.datasets.prepare_command import (
+from common.commands.prepare import (
     DatasetLayout,
     add_output,
     add_worker_options,
     build_and_report,
     compare_items,
-    variant_and_digest,
 )
+from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item
+from common.datasets.manifest import read_variant_and_digest
 from common.files import whole_file
 from deepcam.data import snapshot, stats
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
@@ -86,7 +86,7 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     stats.read_stats(source / stats.NAME)
     shape_HWC = _read_shape([path for paths in splits.values() for path in paths])
     format = FORMATS[format_name](shape_HWC)
-    variant, source_digest = variant_and_digest(source)
+    variant, source_digest = read_variant_and_digest(source)
     facts: dict[str, Any] = {
         "converter": "deepcam.prepare",
         "format": format_name,

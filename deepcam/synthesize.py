@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
+from common.commands.synthesize import Synthesis, given_arguments
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
-from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.distributed.dist import alone
 from common.reference import MINI_2
 from deepcam.data import snapshot, stats

@@ -7,7 +7,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
     from common.stop import STOP
 
     STOP.listen()
-    from common.training.train_command import answer_at_once
+    from common.commands.train import answer_at_once
 
     answer_at_once("deepcam")
     require_training("deepcam")
@@ -23,12 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.commands import train
 from common.data.prefetch import TensorBatch
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.precision import Precision
 from common.reference import variant_of
-from common.training import batchnorm, train_command
+from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.graph import Recorder, say_why_not
 from common.training.predictions.report import SAMPLES
@@ -190,7 +191,7 @@ BENCHMARK = Benchmark(
     make_mini=synthesize.SYNTHESIS.provide_data,
     report=Report,
 )
-main = partial(train_command.main, BENCHMARK)
+main = partial(train.main, BENCHMARK)
 trainer = Trainer(BENCHMARK)
 run, sweep, load = trainer.run, trainer.sweep, trainer.load
 

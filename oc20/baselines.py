@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.training import baselines_command
-from common.training.baselines_command import Baseline, Baselines, Say
+from common.commands import baselines
+from common.commands.baselines import Baseline, Baselines, Say
 from oc20.data.dataset import Dataset
 from oc20.graphs import Graph, build_graph
 from oc20.reference import MINIS
@@ -220,7 +220,7 @@ def _read_portions(frames: Dataset, chosen: np.ndarray | None = None) -> Iterato
 
 
 BASELINES = Baselines("oc20", MINIS, fit_baselines, make_mini)
-main = partial(baselines_command.main, BASELINES)
+main = partial(baselines.main, BASELINES)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,9 +12,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from common.training import convert_command
-from common.training.checkpoint import CheckpointError
-from common.training.convert_command import (
+from common.commands import convert
+from common.commands.convert import (
     WRAPPER,
     Found,
     ReferenceFiles,
@@ -23,6 +22,7 @@ from common.training.convert_command import (
     read_torch,
     renamed,
 )
+from common.training.checkpoint import CheckpointError
 from common.training.weights import Weights
 from oc20.train import BENCHMARK
 
@@ -94,7 +94,7 @@ def write_reference(path: Path, weights: Weights, config: Any) -> None:
             "grad_target": {"mean": torch.zeros(()), "std": std.clone()},
         },
     }
-    convert_command.write_torch(path, content)
+    convert.write_torch(path, content)
 
 
 FILES: Final = ReferenceFiles(
@@ -106,7 +106,7 @@ What is written for the reference has `state_dict`, `normalizers`, `epoch` and `
     read=read_reference,
     write=write_reference,
 )
-main = partial(convert_command.main, BENCHMARK, FILES)
+main = partial(convert.main, BENCHMARK, FILES)
 
 if __name__ == "__main__":
     sys.exit(main())

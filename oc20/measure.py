@@ -12,9 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.training import measure_command
+from common.commands import measure
+from common.commands.measure import Measurable
 from common.training.flops import StepFlops, table3_forward
-from common.training.measure_command import Measurable
 from oc20.graphs import Graph, build_graph
 from oc20.model import DimeNet, build_model
 from oc20.settings import ModelConfig
@@ -42,7 +42,7 @@ def count_flops(problem: Oc20) -> StepFlops:
     )
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, make_frames, count_flops))
+main = partial(measure.main, Measurable(BENCHMARK, make_frames, count_flops))
 
 
 # -- operations of a step --------------------------------------------------------------------------------------

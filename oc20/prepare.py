@@ -13,15 +13,15 @@ from typing import Any, Final
 from tqdm import tqdm
 
 from common.command import CommandParser, positive, run_command
-from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
-from common.datasets.prepare_command import (
+from common.commands.prepare import (
     DatasetLayout,
     add_output,
     add_worker_options,
     build_and_report,
     compare_items,
-    variant_and_digest,
 )
+from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.datasets.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
 from oc20.data import metadata
 from oc20.data.conversion import (
@@ -96,7 +96,7 @@ class Converter:
 def plan_conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan:
     """Return the plan of `convert`, an item per pair of published files or per shard; BuildError for missing input."""
     splits = find_splits(source, edges)
-    variant, source_digest = variant_and_digest(source)
+    variant, source_digest = read_variant_and_digest(source)
     facts: dict[str, Any] = {"converter": "oc20.prepare", "format": format, "source_digest": source_digest, **GRAPH}
     if edges != "nearest":
         facts["edges"] = edges

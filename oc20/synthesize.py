@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import count, positive
+from common.commands.synthesize import Synthesis, given_arguments
 from common.datasets.build import DatasetPlan, Item
-from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import FULL, MINI
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, add_metadata_items, make_shard, names_of

@@ -7,7 +7,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
     from common.stop import STOP
 
     STOP.listen()
-    from common.training.train_command import answer_at_once
+    from common.commands.train import answer_at_once
 
     answer_at_once("oc20")
     require_training("oc20")
@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.commands import train
 from common.distributed.dist import Dist
 from common.reference import variant_of
-from common.training import train_command
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.trainer import Trainer
@@ -220,7 +220,7 @@ BENCHMARK = Benchmark(
     make_mini=make_mini,
     report=Report,
 )
-main = partial(train_command.main, BENCHMARK)
+main = partial(train.main, BENCHMARK)
 trainer = Trainer(BENCHMARK)
 run, sweep, load = trainer.run, trainer.sweep, trainer.load
 

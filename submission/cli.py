@@ -195,7 +195,7 @@ def _print_error(text: str) -> int:
 def _run_module(module: str, arguments: Sequence[str]) -> int:
     package, _, command = module.partition(".")
     if command == "train":  # what needs no network is answered without torch
-        from common.training.train_command import answer_at_once
+        from common.commands.train import answer_at_once
 
         answer_at_once(package, arguments)
     try:

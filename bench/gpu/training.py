@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 import cosmoflow.train
 import deepcam.train
 import oc20.train
-from common.training import train_command
+from common.commands.train import main as run_train_command
 from common.training.graph import WARM_UP
 from gpu import inputs
 from gpu.cases import Bench, WrongError
@@ -244,7 +244,7 @@ def train(
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            train_command.main(benchmark, [*arguments(bench, network, batch, variant, folder), *keys])
+            run_train_command(benchmark, [*arguments(bench, network, batch, variant, folder), *keys])
         ended = True
     except EnoughError:
         ended = False

@@ -31,8 +31,8 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from torch import nn
 
+from common.commands.convert import renamed
 from common.settings.schedule import BoundarySchedule
-from common.training.convert_command import renamed
 from oc20 import model
 from oc20.convert_checkpoint import RULES
 from oc20.data import records, reference_edges

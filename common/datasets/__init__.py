@@ -1,1 +1,1 @@
-"""Building, describing and verifying datasets: the shared parts of every `prepare` and `synthesize`."""
+"""Building, describing and verifying datasets."""

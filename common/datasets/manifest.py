@@ -20,6 +20,7 @@ import msgspec
 from tqdm import tqdm
 
 from common.files import write_whole_file
+from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 
 NAME: Final = "manifest.json"
@@ -97,6 +98,12 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ManifestError(f"{path} is not a valid manifest: {error}") from error
+
+
+def read_variant_and_digest(folder: Path) -> tuple[str, str | None]:
+    """Return a dataset's variant and the digest of its manifest, None without one."""
+    manifest = read_manifest(folder / NAME) if (folder / NAME).exists() else None
+    return (manifest and manifest.variant) or FULL, manifest.compute_digest() if manifest else None
 
 
 def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4) -> list[str]:

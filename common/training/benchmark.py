@@ -500,7 +500,7 @@ class Benchmark:
     predictor: its trained network with all that is around it.
     make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist; its last argument
         is the section `data` that will read them. Called on rank 0 alone, before the log is opened, unless `variant` is
-        full; `common.datasets.synthesize_command.Synthesis.provide_data` can serve.
+        full; `common.commands.synthesize.Synthesis.provide_data` can serve.
     report: judges, summarises and draws predictions; None: the benchmark has no command `predict`.
     """
 

@@ -20,7 +20,7 @@ import torch
 from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, to_dict
-from common.datasets.prepare_command import variant_and_digest
+from common.datasets.manifest import read_variant_and_digest
 from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
 from common.ending import TARGET_NOT_MET, Ending
@@ -382,7 +382,7 @@ class Training:
         """Return the provenance of sources, data and configuration, and which keys are hyperparameters, for the log."""
         return {
             **provenance(("common", self.benchmark.name)),
-            "data_sha256": variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
+            "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
         }

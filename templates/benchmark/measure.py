@@ -5,9 +5,9 @@ from functools import partial
 
 import torch
 
-from common.training import measure_command
+from common.commands import measure
+from common.commands.measure import Measurable
 from common.training.flops import StepFlops, step_flops
-from common.training.measure_command import Measurable
 from newbenchmark.synthesize import SYNTHESIS
 from newbenchmark.train import BENCHMARK, NewBenchmark
 
@@ -18,7 +18,7 @@ def count_flops(problem: NewBenchmark) -> StepFlops:
     return step_flops(problem.model, torch.empty(1, side, side, device="meta"))
 
 
-main = partial(measure_command.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
+main = partial(measure.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
+from common.commands.synthesize import Synthesis, given_arguments
 from common.datasets.build import DatasetPlan, Item
-from common.datasets.synthesize_command import Synthesis, given_arguments
 from common.reference import MINI
 from newbenchmark.data import files
 from newbenchmark.simulation import diffusion

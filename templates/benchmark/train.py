@@ -7,7 +7,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
     from common.stop import STOP
 
     STOP.listen()
-    from common.training.train_command import answer_at_once
+    from common.commands.train import answer_at_once
 
     answer_at_once("newbenchmark")
     require_training("newbenchmark")
@@ -19,10 +19,10 @@ from functools import partial
 import numpy as np
 from torch import Tensor, nn
 
+from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.distributed.dist import Dist
 from common.reference import variant_of
-from common.training import train_command
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.predictions.numbers import absolute_errors
 from common.training.trainer import Trainer
@@ -83,7 +83,7 @@ BENCHMARK = Benchmark(
     make_mini=synthesize.SYNTHESIS.provide_data,
     report=Report,
 )
-main = partial(train_command.main, BENCHMARK)
+main = partial(train.main, BENCHMARK)
 trainer = Trainer(BENCHMARK)
 run, sweep, load = trainer.run, trainer.sweep, trainer.load
 

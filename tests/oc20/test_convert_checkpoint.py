@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.commands.convert import renamed
 from common.config import load
 from common.named_configs import find_config
 from common.training import weights
-from common.training.convert_command import renamed
 from oc20.convert_checkpoint import RULES, main
 from oc20.train import BENCHMARK
 

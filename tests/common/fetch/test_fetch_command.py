@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from common.commands.fetch import FetchCommand
 from common.datasets.manifest import NAME, read_manifest
 from common.fetch import download
-from common.fetch.fetch_command import FetchCommand
 from common.fetch.published import Archive, Published
 from compliance.benchmarks import PACKAGES
 from cosmoflow.fetch import FETCH as COSMOFLOW

@@ -12,11 +12,11 @@ import torch
 from tqdm import tqdm
 
 from common.command import CommandParser, UsageError, counted, file_place, run_stoppable
+from common.commands.evaluate import VALIDATION, check_whole, load_member, samples_of, verdict, word
 from common.distributed.dist import connect
 from common.precision import Precision
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.ensemble import Member
-from common.training.evaluate_command import VALIDATION, check_whole, load_member, samples_of, verdict, word
 from common.training.predictions import report as reports
 from common.training.predictions.file import INDEX, NAMES, SPLITS, About, Output, check_output, write_predictions
 from common.training.predictions.report import PredictionReport, arrays

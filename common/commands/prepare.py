@@ -77,12 +77,6 @@ def compare_items(
     return 1 if problems else 0
 
 
-def variant_and_digest(folder: Path) -> tuple[str, str | None]:
-    """Return a dataset's variant and the digest of its manifest, None without one."""
-    manifest = read_manifest(folder / NAME) if (folder / NAME).exists() else None
-    return (manifest and manifest.variant) or FULL, manifest.compute_digest() if manifest else None
-
-
 @dataclass(frozen=True)
 class DatasetLayout:
     """The files of a dataset below its folder: all in `folders`, and `files` if they exist.

@@ -205,7 +205,7 @@ def test_unpacking_goes_on_where_it_stopped(server, folder):
 
 SCRIPT = """
 import sys
-from tests.common.fetch.test_fetch_command import command
+from tests.common.commands.test_fetch import command
 from common.fetch import download
 download.PIECE = 4096
 sys.exit(command(sys.argv[1]).main([sys.argv[2]]))

@@ -64,7 +64,7 @@ def test_the_command_shows_the_baselines_beside_the_target(data, tmp_path, capsy
 
 def test_missing_and_other_data_are_told(data, tmp_path, monkeypatch, capsys):
     made = []
-    monkeypatch.setattr(synthesize.SYNTHESIS, "provide", lambda *asked: made.append(asked))
+    monkeypatch.setattr(synthesize.SYNTHESIS, "provide_data", lambda *asked: made.append(asked))
     monkeypatch.chdir(tmp_path)
     assert baselines.main([]) == 1 and made == [(Path("data/oc20-mini"), "mini", None)]
     assert baselines.main([str(tmp_path)]) == 1 and len(made) == 1  # a folder that is named has data

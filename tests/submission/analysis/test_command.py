@@ -134,10 +134,10 @@ def test_a_single_log_is_enough(tree, tmp_path):
         (["v3.0", "-o", "v3.0/out"], 2, "which is read; name a folder outside of it"),
         (["v3.0", "-o", "file"], 2, "-o file is a file"),
         (["v3.0", "-o", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
-        (["v3.0", "-o", "out", "--facts", "missing"], 2, "missing cannot be read"),
-        (["v3.0", "-o", "out", "--facts", "empty"], 2, "empty cannot be read: it is a folder"),
-        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file: unknown key 'V100'"),
-        (["v3.0", "-o", "out", "--ceilings", "missing"], 2, "missing cannot be read"),
+        (["v3.0", "-o", "out", "--facts", "missing"], 2, "missing: cannot be read: No such file"),
+        (["v3.0", "-o", "out", "--facts", "empty"], 2, "empty: cannot be read: Is a directory"),
+        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file: unknown key V100"),
+        (["v3.0", "-o", "out", "--ceilings", "missing"], 2, "missing: cannot be read: No such file"),
     ],
 )
 def test_wrong_use(tree, tmp_path, monkeypatch, capsys, arguments, code, wanted):

@@ -360,7 +360,7 @@ def test_a_killed_rank_ends_the_job(train, start, capsys):
 @pytest.mark.exhaustive
 def test_a_throughput_result(config, data, tmp_path, capfd):
     """The score is that by hand; the second call trains nothing."""
-    Path(config).write_text("variant: mini\n" + Path(config).read_text() + "\n")
+    Path(config).write_text("variant: mini2\n" + Path(config).read_text() + "\n")
     Path("round.yaml").write_text(f"cosmoflow: {{config: {config}, overrides: [train.target=0.9, train.epochs=3]}}")
     arguments = ["--config", "round.yaml", "--throughput", "4", "--jobs", "2", "-o", "round", "--threads", "1"]
     assert submission.round.__main__.main(arguments) == 1  # the problem of the test is not the mini problem

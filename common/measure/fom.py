@@ -100,7 +100,7 @@ class Measurement(FigureOfMerit):
     flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
     table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
     communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
-    `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.memory`.
+    `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
     """
 
     step_ms: tuple[float, ...]

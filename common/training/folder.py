@@ -23,7 +23,7 @@ class OwnedFolder:
         self.result: Ending | None = None
         self._goes_on = False
 
-    def own(self, wait: bool) -> Ending | None:
+    def take_over(self, wait: bool) -> Ending | None:
         """Wait until rank 0 owns the folder; return how the training in it ended, if it has. A collective call."""
         main = self.ranks.is_main
         with STOP.interrupting():
@@ -33,13 +33,13 @@ class OwnedFolder:
             ended: Ending | None = self.ranks.broadcast_object(read_ending(self.path) if main else None)
         return ended
 
-    def go_on(self) -> None:
+    def forget_ending(self) -> None:
         """Remove the record of how the training ended: from now on this one writes it."""
         if self.ranks.is_main:
             forget_ending(self.path)
         self._goes_on = True
 
-    def record(self, ending: Ending) -> None:
+    def record_ending(self, ending: Ending) -> None:
         """Record how the training ended."""
         if self.ranks.is_main:
             self.lease.check()
@@ -56,7 +56,7 @@ class OwnedFolder:
         stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
         if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
             with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
-                self.record(ending)
+                self.record_ending(ending)
 
 
 def check_kind(output_dir: Path, instances: bool) -> None:

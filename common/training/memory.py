@@ -1,4 +1,4 @@
-"""What does not fit into memory is told as that, with the keys that change it, and not by the library that noticed."""
+"""Explain that something does not fit into memory, with the keys that change it, instead of a library's message."""
 
 from __future__ import annotations
 
@@ -21,25 +21,21 @@ class OutOfMemoryError(OSError):
 
 
 @contextmanager
-def memory_told(config: RunConfig, dist: Dist) -> Iterator[None]:
+def explain_out_of_memory(config: RunConfig, dist: Dist) -> Iterator[None]:
     """Raise OutOfMemoryError instead of what torch or numpy raise when they get no memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not SIGNS.search(str(error)):
             raise
-        raise OutOfMemoryError(f"{_where(error, dist)}: {_how_to_fix(config, dist)}") from error
+        problem = "the node has not enough memory for this process"
+        if dist.device.type != "cpu" and not isinstance(error, MemoryError):
+            total = torch.get_device_module(dist.device).mem_get_info(dist.device)[1]
+            problem = f"the memory of {dist.device} ({total / 2**30:.1f} GiB) is too small"
+        raise OutOfMemoryError(f"{problem}: {_suggest_fixes(config, dist)}") from error
 
 
-def _where(error: Exception, dist: Dist) -> str:
-    on_device = dist.device.type != "cpu" and not isinstance(error, MemoryError)
-    if not on_device:
-        return "the node has not enough memory for this process"
-    total = torch.get_device_module(dist.device).mem_get_info(dist.device)[1]
-    return f"the memory of {dist.device} ({total / 2**30:.1f} GiB) is too small"
-
-
-def _how_to_fix(config: RunConfig, dist: Dist) -> str:
+def _suggest_fixes(config: RunConfig, dist: Dist) -> str:
     train = config.train
     share = -(-train.global_batch_size // dist.data_size)
     part = -(-share // train.accumulation)

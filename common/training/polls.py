@@ -1,4 +1,4 @@
-"""What the ranks tell each other every few steps: their loss, and whether one of them was asked to stop.
+"""What the ranks exchange every few steps: their loss, and whether one of them got a stop signal.
 
 An accelerator computes steps that the host has long asked for. So that neither waits for the other, an answer is read
 there when the next one is asked for.
@@ -21,7 +21,7 @@ POLL_STEPS: Final = 10
 """How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 
 
-class Made(NamedTuple):
+class MadeStep(NamedTuple):
     """What the host knows of a step: where it is, and what went into it. weight: see `Problem.step_weight`."""
 
     position: Position
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     sums: of the losses up to and including each step, over all ranks. norms: of this rank's gradient in each step.
     """
 
-    steps: list[Made]
+    steps: list[MadeStep]
     sums: list[float]
     norms: list[float]
     stopped_by: str
@@ -54,8 +54,8 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Asked:
-    steps: list[Made]
+class _Question:
+    steps: list[MadeStep]
     values: Tensor
     arrived: torch.Event | None
 
@@ -67,19 +67,19 @@ class Polls:
         self.dist = dist
         self.late = 0 if dist.device.type == "cpu" else 1
         self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
-        self._asked: deque[_Asked] = deque()
-        self._steps: list[Made] = []
-        self._found = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
+        self._questions: deque[_Question] = deque()
+        self._steps: list[MadeStep] = []
+        self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
 
-    def made(self, step: Made, found: Tensor) -> None:
+    def add_step(self, step: MadeStep, results: Tensor) -> None:
         """Note a step, one of at most `every` until the next question.
 
-        found: what this rank's device has then: the sum of the losses since the last question, and the gradient's norm.
+        results: of this rank's device then: the sum of the losses since the last question, and the gradient's norm.
         """
-        self._found[len(self._steps)].copy_(found)
+        self._results[len(self._steps)].copy_(results)
         self._steps.append(step)
 
-    def ask(self, summed: Tensor, signal: int) -> None:
+    def ask_ranks(self, summed: Tensor, signal: int) -> None:
         """Ask for the sums of the losses, by one small message; `summed` () is then set to 0.
 
         signal: the number of the stop signal that this rank got, 0 if none.
@@ -87,9 +87,9 @@ class Polls:
         steps, self._steps = self._steps, []
         count = len(steps)
         shared = count + len(SIGNALS)
-        values = self._found.new_zeros(shared + count)
-        values[:count].copy_(self._found[:count, 0])
-        values[shared:].copy_(self._found[:count, 1])
+        values = self._results.new_zeros(shared + count)
+        values[:count].copy_(self._results[:count, 0])
+        values[shared:].copy_(self._results[:count, 1])
         summed.zero_()
         if signal:
             values[count + SIGNALS.index(signal)].fill_(1)
@@ -99,18 +99,18 @@ class Polls:
             values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
             arrived = torch.Event(self.dist.device)
             arrived.record()
-        self._asked.append(_Asked(steps, values, arrived))
+        self._questions.append(_Question(steps, values, arrived))
 
-    def answers(self, all_of_them: bool) -> list[Answer]:
-        """Return the answers not returned yet; on an accelerator all but the latest, unless all are wanted."""
-        kept = 0 if all_of_them else self.late
-        return [_answer(self._asked.popleft()) for _ in range(len(self._asked) - kept)]
+    def take_answers(self, wait: bool) -> list[Answer]:
+        """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
+        kept = 0 if wait else self.late
+        return [_read_answer(self._questions.popleft()) for _ in range(len(self._questions) - kept)]
 
 
-def _answer(asked: _Asked) -> Answer:
-    if asked.arrived is not None:
-        asked.arrived.synchronize()
-    values, count = asked.values.tolist(), len(asked.steps)
+def _read_answer(question: _Question) -> Answer:
+    if question.arrived is not None:
+        question.arrived.synchronize()
+    values, count = question.values.tolist(), len(question.steps)
     shared = count + len(SIGNALS)
     numbers = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
-    return Answer(asked.steps, values[:count], values[shared:], signal_name(max(numbers, default=0)))
+    return Answer(question.steps, values[:count], values[shared:], signal_name(max(numbers, default=0)))

@@ -19,7 +19,7 @@ from common.training.benchmark import Benchmark
 from common.training.job import InstancesJob, check_ranks
 from common.training.resolve import resolve_config
 from common.training.run import TRAINING_ERRORS, Instance, Start, Training
-from common.training.tracking.choice import check_installed
+from common.training.tracking.trackers import check_installed
 
 
 def configured(benchmark: Benchmark, given: str, overrides: Sequence[Override]) -> RunConfig:

@@ -22,6 +22,7 @@ from urllib.request import Request, urlopen
 
 from common.errors import UsageError
 from common.measure.power.keys import NODE, PARTS
+from common.settings.machine import check_power_source
 from common.values import is_number
 
 READ_TIMEOUT_S: Final = 2.0
@@ -308,13 +309,6 @@ SOURCES: Final[Mapping[str, Callable[[str, Clock], Source]]] = {
 
 def open_source(text: str, clock: Clock) -> tuple[str, Source]:
     """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used."""
-    check_name("--source", text)
+    check_power_source("--source", text)
     name, _, setting = text.partition(":")
     return name, SOURCES[name](setting, clock)
-
-
-def check_name(option: str, text: str) -> None:
-    """Raise UsageError unless there is a source of this name. option: where it was given."""
-    name = text.partition(":")[0]
-    if name not in SOURCES:
-        raise UsageError(f"{option} is {name!r}; expected one of {', '.join(SOURCES)}")

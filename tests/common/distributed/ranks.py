@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import torch
+from common.training.gradients import FlatGradients
 from torch import nn
 
 from common.distributed import failure
@@ -17,7 +18,6 @@ from common.distributed.launch import LaunchError
 from common.distributed.parts import PartError
 from common.ending import classify_error
 from common.training.batchnorm import average_statistics, share_statistics
-from common.training.gradients import FlatGradients
 
 
 def methods(dist, folder):

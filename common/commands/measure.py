@@ -25,7 +25,7 @@ from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
-from common.measure.meter import Meter, Use, count_bytes, median_ms
+from common.measure.meter import Meter, Use, count_bytes
 from common.measure.power.recorder import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
@@ -131,7 +131,12 @@ def _measure_config(
     if flops is not None:
         measurement = _describe_steps(name, problem, steps, flops, str(arguments.data or SYNTHETIC))
         if config.power.source:
-            measurement = _add_energy(measurement, output.parent / POWER, steps.clock)
+            # The energy of the steps, which the power files give.
+            joules, scope = energy_j(output.parent / POWER, measurement.nodes, *steps.clock) or (None, None)
+            if joules is None:
+                print(f"{output.parent / POWER}: {UNKNOWN}")
+            efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
+            measurement = replace(measurement, energy_j=joules, energy_scope=scope, samples_per_j=efficiency)
         _show_measurement(measurement, output)
 
 
@@ -228,9 +233,9 @@ def _describe_steps(benchmark: str, problem: Problem, steps: _Steps, flops: Step
         warmup_steps=steps.warmup,
         samples_per_s_per_unit=batch / median / dist.world_size,
         wait_share=use.wait_share,
-        waiting_ms=median_ms(use.waiting_s),
-        computing_ms=median_ms(use.computing_s),
-        communicating_ms=median_ms(use.communicating_s),
+        waiting_ms=1000 * statistics.median(use.waiting_s),
+        computing_ms=1000 * statistics.median(use.computing_s),
+        communicating_ms=1000 * statistics.median(use.communicating_s),
         bytes_read_per_step=use.bytes_read,
         stored_bytes_per_step=use.stored_bytes,
         bytes_reduced_per_step=use.bytes_reduced,
@@ -245,15 +250,6 @@ def _describe_steps(benchmark: str, problem: Problem, steps: _Steps, flops: Step
         date=date.today().isoformat(),
         torch=torch.__version__,
     )
-
-
-def _add_energy(measurement: Measurement, folder: Path, clock: tuple[float, float]) -> Measurement:
-    """Return the figure of merit with the energy of its steps, which the power files in a folder give."""
-    joules, scope = energy_j(folder, measurement.nodes, *clock) or (None, None)
-    if joules is None:
-        print(f"{folder}: {UNKNOWN}")
-    efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
-    return replace(measurement, energy_j=joules, energy_scope=scope, samples_per_j=efficiency)
 
 
 def _find_peak_memory(dist: Dist) -> int:

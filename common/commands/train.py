@@ -48,8 +48,8 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
     from common.training.callbacks import load_callback
+    from common.training.job import configure_training, train
     from common.training.run import TRAINING_ERRORS, Start
-    from common.training.start import configured, train
     from common.training.sweep import Sweep, parse_axes
 
     arguments = _parse_arguments(benchmark.name, argv)
@@ -68,7 +68,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
         if arguments.list_configs or arguments.print_config:
             return _print_answer(benchmark.config, arguments)
         start = Start(arguments.resume, arguments.auto_resume, arguments.wait, callbacks, tuple(arguments.override))
-        return train(benchmark, configured(benchmark, arguments.config, arguments.override), start)
+        return train(benchmark, configure_training(benchmark, arguments.config, arguments.override), start)
 
     with STOP.listening():
         return run_stoppable(command, TRAINING_ERRORS)

@@ -65,8 +65,9 @@ class FigureOfMerit:
             if value == ():
                 raise ValueError(f"{name}: expected numbers; got none")
             for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int | float) and not isinstance(number, bool):
-                    _check_range(name, number)
+                low = LOWEST.get(name, 0.0)
+                if type(number) in (int, float) and not low <= number <= MOST:  # also for NaN
+                    raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {number!r:.20}")
 
     @property
     def line(self) -> str:
@@ -163,13 +164,6 @@ def read_measurement(path: Path) -> Measurement:
         return rebuild(Measurement, content, str(path))
     except ConfigError as error:
         raise UsageError(f"{error}; {expected}") from None
-
-
-def _check_range(name: str, value: float) -> None:
-    """Raise ValueError unless the number of a field can be right."""
-    low = LOWEST.get(name, 0.0)
-    if not low <= value <= MOST:  # also for NaN
-        raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {value!r:.20}")
 
 
 def _refuse_constant(text: str) -> None:

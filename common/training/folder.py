@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +46,19 @@ class OwnedFolder:
             self.lease.check()
             write_ending(self.path, ending)
 
-    def record_failure(self, error: BaseException) -> None:
+    @contextlib.contextmanager
+    def failure_recorded(self) -> Iterator[None]:
+        """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more."""
+        try:
+            with self.ranks.first_failure():
+                yield
+        except BaseException as error:
+            self._record_failure(error)
+            raise
+        finally:
+            self.lease.release()
+
+    def _record_failure(self, error: BaseException) -> None:
         """Record how the training ended by an exception; a call that changed nothing leaves the record as it is.
 
         A training that has its result keeps it, whatever fails afterwards, such as removing the staged data.

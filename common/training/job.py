@@ -1,4 +1,4 @@
-"""A job that trains several instances: networks with their own seeds, side by side and one after another.
+"""Start a training; and a job of several instances: networks with their own seeds, side by side and one by one.
 
 M instances of S ranks each on T ranks: T / S parts take one instance after another until none is left, so that M * S
 may be larger than T. Start-up is that of the job: all ranks meet, make the data if they are missing, and stage them
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from textwrap import shorten
 from typing import Final
 
@@ -22,8 +24,9 @@ import torch
 
 from common import mllog
 from common.command import as_called
-from common.config import ConfigError, to_dict
-from common.distributed.dist import Dist
+from common.config import ConfigError, Override, to_dict
+from common.distributed.device import keep_freed_memory
+from common.distributed.dist import Dist, connect
 from common.distributed.parts import PartError, Parts
 from common.ending import DIVERGED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
@@ -35,7 +38,8 @@ from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.folder import OwnedFolder, check_kind
-from common.training.resolve import check_samples
+from common.training.memory import check_network
+from common.training.resolve import check_samples, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
     Instance,
@@ -47,11 +51,37 @@ from common.training.run import (
     has_result,
     ranks_text,
 )
+from common.training.tracking.trackers import check_installed
 
 SHOWN: Final = 70
 """Characters of an ending in the summary; the whole is in the instance's ended.json."""
 NOT_COPIED: Final = {"staging_bytes_read": 0, "staging_bytes_written": 0}
 """The log of one instance states the bytes that its job has staged, so that their sum over the logs is right."""
+
+
+# -- the start of any training -------------------------------------------------------------------------------
+
+
+def configure_training(benchmark: Benchmark, name: str, overrides: Sequence[Override]) -> RunConfig:
+    """Return the configuration of a name or file with overrides; ConfigError if no run can have it."""
+    return resolve_config(benchmark.config, name, overrides, partial(check_network, benchmark))
+
+
+def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
+    """Train on all ranks; return the exit status of `common.ending`. The caller listens to signals (`STOP`)."""
+    check_installed(config.track)
+    if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
+        importlib.import_module("common.data.dali")
+    with contextlib.ExitStack() as connected:
+        with STOP.interrupting():
+            dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
+        if dist.device.type == "cpu":
+            keep_freed_memory(config.dist.sharing)
+        check_ranks(config, dist.world_size, start.resume)
+        if config.instances.count > 1:
+            return InstancesJob(benchmark, config, dist, start).run()
+        number = config.instances.first
+        return Training(benchmark, config, dist, start, None if number is None else Instance(number)).run()
 
 
 # -- what is asked for ---------------------------------------------------------------------------------------
@@ -202,16 +232,10 @@ class InstancesJob:
 
     def run(self) -> int:
         """Train the instances that have no result yet; record how the job ended, and return the exit status."""
-        try:
-            with self.dist.first_failure(), contextlib.ExitStack() as after_the_job:
-                return self._run(after_the_job)
-        except BaseException as error:
-            self.owned.record_failure(error)
-            raise
-        finally:
-            self.owned.lease.release()
+        with self.owned.failure_recorded(), contextlib.ExitStack() as after_the_job:
+            return self._run_owned(after_the_job)
 
-    def _run(self, after_the_job: contextlib.ExitStack) -> int:
+    def _run_owned(self, after_the_job: contextlib.ExitStack) -> int:
         main = self.dist.is_main
         ended = self.owned.take_over(self.start_options.wait)
         with STOP.interrupting():

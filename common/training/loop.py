@@ -122,7 +122,7 @@ class Fit:
             self.position = saved.position
             if len(self.history) != self.position.epoch:
                 raise ValueError(f"its history has {len(self.history)} epochs; expected {self.position.epoch:,}")
-            saved.restore_generators(self.dist.device)
+            saved.restore_generators(self.dist)
 
 
 def fit(run: Fit) -> Outcome:

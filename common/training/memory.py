@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +10,10 @@ from typing import Final
 
 import torch
 
+from common.config import ConfigError
 from common.distributed.dist import Dist
 from common.settings.run import RunConfig
+from common.training.benchmark import Benchmark
 
 SIGNS: Final = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
 """How libraries say it: CUDA and HIP, torch on a CPU, cuBLAS and cuDNN."""
@@ -52,3 +55,25 @@ def _suggest_fixes(config: RunConfig, dist: Dist) -> str:
         ways.append("let more ranks share a sample (dist.spatial)")
     ways.append("use more ranks or a smaller network")
     return f"a rank computes {part} sample(s) at a time; {', or '.join(ways)}"
+
+
+def check_network(benchmark: Benchmark, config: RunConfig) -> None:
+    """Raise ConfigError for a network that cannot be made, or whose weights are larger than this machine's memory."""
+    smaller = "smaller sizes in section model"
+    if hasattr(config.data, "sample_shape"):
+        smaller += " or data.sample_shape"
+    try:
+        with torch.device("meta"):
+            parameters = list(benchmark.predictor.network(config).parameters())
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error
+    needed, memory = (
+        sum(parameter.nbytes for parameter in parameters),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+    if needed > memory:
+        raise ConfigError(
+            f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "
+            f"GB; expected {smaller}"
+        )

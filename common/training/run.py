@@ -148,25 +148,19 @@ class Training:
 
     def train(self) -> Ending:
         """Train as the owner of the folder; record and return how the run ended."""
-        try:
-            with self.all_ranks.first_failure():
-                ended = self.owned.take_over(self.start.wait)
-                if self.dist.is_main:
-                    check_kind(self.config.output_dir, self.instance is not None)
-                if ended and self._is_over(ended):
-                    self._say(f"{self.folder}: this run has ended: {ended.text}")
-                    self.owned.record_ending(ended)  # it may have died before it could
-                    return ended
-                if self.start.auto_resume and not (ended and ended.final):
-                    self.owned.forget_ending()
-                ending = self._train_with_log()
-                self.owned.record_ending(ending)
-                return ending
-        except BaseException as error:
-            self.owned.record_failure(error)
-            raise
-        finally:
-            self.owned.lease.release()
+        with self.owned.failure_recorded():
+            ended = self.owned.take_over(self.start.wait)
+            if self.dist.is_main:
+                check_kind(self.config.output_dir, self.instance is not None)
+            if ended and self._is_over(ended):
+                self._say(f"{self.folder}: this run has ended: {ended.text}")
+                self.owned.record_ending(ended)  # it may have died before it could
+                return ended
+            if self.start.auto_resume and not (ended and ended.final):
+                self.owned.forget_ending()
+            ending = self._train_with_log()
+            self.owned.record_ending(ending)
+            return ending
 
     def _is_over(self, ended: Ending) -> bool:
         return self.start.auto_resume and has_result(ended, self.config)
@@ -364,8 +358,8 @@ class Training:
             cleared = mllog.clear_cache(cleared and self.dist.local_rank == 0)
         elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
-        which = {"instance": self.instance.number} if self.instance else {}
-        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._read_provenance(), **which)
+        number = {"instance": self.instance.number} if self.instance else {}
+        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._read_provenance(), **number)
 
     def _read_provenance(self) -> dict[str, Any]:
         """Return the provenance of sources, data and configuration, and which keys are hyperparameters, for the log."""

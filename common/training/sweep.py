@@ -27,9 +27,8 @@ from common.record import read_run_times
 from common.settings.run import RunConfig
 from common.stop import STOP
 from common.training.benchmark import Benchmark
-from common.training.job import SHOWN, free_memory, job_ending
+from common.training.job import SHOWN, configure_training, free_memory, job_ending, train
 from common.training.run import TRAINING_ERRORS, Start
-from common.training.start import configured, train
 from common.training.tracking.files import read_history
 
 TABLE: Final = "sweep.csv"
@@ -70,7 +69,7 @@ class Sweep:
         self.failed: dict[Path, Ending] = {}
         for combination in itertools.product(*values.values()):
             point = dict(zip(values, combination, strict=True))
-            resolved = configured(benchmark, config, [*overrides, point])
+            resolved = configure_training(benchmark, config, [*overrides, point])
             if resolved.instances.count > 1 or resolved.instances.first is not None:
                 raise ConfigError("a sweep trains single networks: leave instances.count and instances.first out")
             self.folder = resolved.output_dir

@@ -37,8 +37,8 @@ from common.stop import STOP, StopAsked
 from common.training import checkpoint
 from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Epoch
+from common.training.job import configure_training, train
 from common.training.run import TRAINING_ERRORS, Start
-from common.training.start import configured, train
 from common.training.sweep import Sweep
 from common.training.tracking.files import HISTORY, read_history
 
@@ -161,7 +161,7 @@ class Trainer:
         button of a notebook, saves the run and is then passed on: it ends as KeyboardInterrupt, and `resume=True`
         continues it. Only the main thread gets signals.
         """
-        resolved = configured(self.benchmark, str(config), [*overrides, keys])
+        resolved = configure_training(self.benchmark, str(config), [*overrides, keys])
         if resolved.instances.count > 1:
             raise ConfigError(
                 f"instances.count is {resolved.instances.count}, but `run` trains one network: leave it out, and train "

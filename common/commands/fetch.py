@@ -158,7 +158,11 @@ class _Fetch:
         journal.check_heading(self.heading, set(self.dataset.counts))
         if journal.manifest and not (self.folder / PARTS).exists():
             return self._report_result(journal.manifest)
-        archives = [(archive, self._plan_archive(archive)) for archive in self.dataset.archives]
+        archives = []  # each with its download, None if it exists
+        for archive in self.dataset.archives:
+            path = self.downloads / archive.name
+            download = None if path.exists() else Download(self._probe_url(archive.name, archive.bytes), path)
+            archives.append((archive, download))
         files = [file for folder in self.dataset.folders for file in self._list_files(folder)]
         self._check_space(archives, journal, len(files))
         if self.args.dry_run:
@@ -180,15 +184,6 @@ class _Fetch:
                     unpack_archive(archive, path, journal, record, bar.update)
             self._download_files(files, journal, record)
         return self._report_result(self._complete_dataset())
-
-    # -- archives
-
-    def _plan_archive(self, archive: Archive) -> Download | None:
-        """Return the download of an archive; None if it exists."""
-        path = self.downloads / archive.name
-        if path.exists():
-            return None
-        return Download(self._probe_url(archive.name, archive.bytes), path)
 
     def _probe_url(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
         """Return what the server says of a file; DownloadError if its size is not about the published one."""

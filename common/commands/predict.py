@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -94,21 +94,17 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
             batch = None
             if first + dist.rank < len(parts):
                 with torch.inference_mode(), problem.evaluating(), precision.autocast():
-                    batch = _predict_batch(problem, split, problem.prepared(next(read)), drawn)
+                    prepared = problem.prepared(next(read))
+                    rows = arrays({**problem.predicted(prepared), **problem.truth(prepared)})
+                    names = np.array(problem.sample_names(split, prepared))
+                    shown = problem.shown(prepared) if drawn and prepared.indices[0] < reports.SAMPLES else {}
+                    batch = _Batch({INDEX: prepared.indices, NAMES: names, **rows}, arrays(shown))
             # One rank after the other, so that rank 0 never has the batches of all.
             for source in range(min(dist.world_size, len(parts) - first)):
                 predicted = dist.broadcast_object(batch, source)
                 if dist.is_main:
                     bar.update(len(predicted.rows[INDEX]))
                     yield predicted
-
-
-def _predict_batch(problem: Problem, split: str, batch: Any, drawn: bool) -> _Batch:
-    """Return the predictions of this rank for a batch, and the truth."""
-    rows = arrays({**problem.predicted(batch), **problem.truth(batch)})
-    names = np.array(problem.sample_names(split, batch))
-    shown = problem.shown(batch) if drawn and batch.indices[0] < reports.SAMPLES else {}
-    return _Batch({INDEX: batch.indices, NAMES: names, **rows}, arrays(shown))
 
 
 def _show_results(member: Member, arguments: argparse.Namespace, report: PredictionReport, problem: Problem) -> None:

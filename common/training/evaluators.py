@@ -7,13 +7,12 @@ Evaluation takes a large share of a big run: for OC20 it reads half as many samp
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from common.distributed.dist import Dist, Link
 from common.precision import Precision
@@ -96,7 +95,12 @@ def serve(problem: Problem, precision: Precision, dist: Dist, link: Link) -> Non
 def _send_weights(model: nn.Module, link: Link) -> None:
     """Copy the weights and statistics of rank 0's network to all ranks of the link, in one message."""
     tensors = [tensor.detach() for tensor in model.state_dict().values()]
-    packed, parts = _allocate_buffer(tensors)
+    starts = list(accumulate((-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors), initial=0))
+    packed = torch.empty(starts[-1], dtype=torch.uint8, device=tensors[0].device)
+    parts = [
+        packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for start, tensor in zip(starts, tensors, strict=False)
+    ]
     on_cpu = packed.device.type == "cpu"
     message = packed if on_cpu else torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
     if link.rank == 0:
@@ -108,17 +112,6 @@ def _send_weights(model: nn.Module, link: Link) -> None:
         packed.copy_(message)
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part)
-
-
-def _allocate_buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Allocate bytes for all tensors on their device; return them, and the part of each tensor, of its type."""
-    starts = list(accumulate((-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors), initial=0))
-    packed = torch.empty(starts[-1], dtype=torch.uint8, device=tensors[0].device)
-    parts = [
-        packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for start, tensor in zip(starts, tensors, strict=False)
-    ]
-    return packed, parts
 
 
 def _exchange_answer(link: Link, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:

@@ -48,28 +48,25 @@ class OwnedFolder:
 
     @contextlib.contextmanager
     def failure_recorded(self) -> Iterator[None]:
-        """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more."""
+        """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more.
+
+        A call that changed nothing leaves the record as it is. A training that has its result keeps it, whatever fails
+        afterwards, such as removing the staged data.
+        """
         try:
             with self.ranks.first_failure():
                 yield
         except BaseException as error:
-            self._record_failure(error)
+            ending = self.result or classify_error(error)
+            if not ending.epochs:
+                ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
+            stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
+            if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
+                with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
+                    self.record_ending(ending)
             raise
         finally:
             self.lease.release()
-
-    def _record_failure(self, error: BaseException) -> None:
-        """Record how the training ended by an exception; a call that changed nothing leaves the record as it is.
-
-        A training that has its result keeps it, whatever fails afterwards, such as removing the staged data.
-        """
-        ending = self.result or classify_error(error)
-        if not ending.epochs:
-            ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
-        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
-        if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
-            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
-                self.record_ending(ending)
 
 
 def check_kind(output_dir: Path, instances: bool) -> None:

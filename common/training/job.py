@@ -242,7 +242,11 @@ class InstancesJob:
             plan = make_plan(self.benchmark, self.config, self.start_options) if main else None
             plan = self.dist.broadcast_object(plan)
             assert plan is not None
-            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {self._describe_order(plan)}")
+            order = f"all {self.config.instances.count} instances have their result"
+            if plan.todo:
+                order = order_text(len(plan.todo), self.size, self.dist.world_size)
+                order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
+            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
             if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
                 self.owned.forget_ending()
             shared = self._stage_data(plan, after_the_job) if plan.todo else None
@@ -259,12 +263,6 @@ class InstancesJob:
             parts.tell("status", str(self._finish_job(plan, endings).exit_status))
         parts.meet("judged")
         return int(parts.told("status") or 1)
-
-    def _describe_order(self, plan: Plan) -> str:
-        if not plan.todo:
-            return f"all {self.config.instances.count} instances have their result"
-        finished = f"; already finished: {len(plan.ended)}" if plan.ended else ""
-        return order_text(len(plan.todo), self.size, self.dist.world_size) + finished
 
     def _stage_data(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
@@ -285,24 +283,21 @@ class InstancesJob:
 
     def _train_instances(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
+        start = replace(self.start_options, resume=None, auto_resume=True)
         while (index := parts.take(len(plan.todo))) is not None:
             staged = replace(shared, facts=shared.facts | NOT_COPIED) if index > 0 else shared
-            ending = self._train_instance(parts, plan, Instance(plan.todo[index], staged))
+            number = plan.todo[index]
+            try:
+                with parts.together(f"instance {number}") as dist:
+                    config = config_of(self.config, number, plan.base)
+                    ending = Training(self.benchmark, config, dist, start, Instance(number, staged)).train()
+            except PartError as error:
+                ending = error.ending
             if parts.is_main:
-                parts.tell(f"ended/{plan.todo[index]}", json.dumps(asdict(ending)))
+                parts.tell(f"ended/{number}", json.dumps(asdict(ending)))
             free_memory(self.dist.device)
             now_ms = _time_ms()  # the next instance finds the data staged
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
-
-    def _train_instance(self, parts: Parts[Dist], plan: Plan, instance: Instance) -> Ending:
-        """Train an instance on this part's ranks; return how it ended."""
-        config = config_of(self.config, instance.number, plan.base)
-        start = replace(self.start_options, resume=None, auto_resume=True)
-        try:
-            with parts.together(f"instance {instance.number}") as dist:
-                return Training(self.benchmark, config, dist, start, instance).train()
-        except PartError as error:
-            return error.ending
 
     def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
         """Record and show how the job ended."""

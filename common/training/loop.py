@@ -134,7 +134,7 @@ def fit(run: Fit) -> Outcome:
     with (
         STOP.listening(),
         STOP.deferring(),
-        run.progress,
+        contextlib.closing(run.progress),
         contextlib.closing(run.evaluator),
         _freeze_collector(run.dist),
     ):
@@ -254,10 +254,11 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
     with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
-            made_step = _make_step(run, batches, steps)
-            polls.add_step(made_step, run.step.found)
-            samples, wait_s = samples + made_step.samples, wait_s + made_step.wait_s
-            run.position = made_step.position
+            weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
+            step_wait_s = run.step(batches, run.config.accumulation, weight, rate)
+            run.position, step_samples = Position(epoch, step + 1), run.problem.step_samples(epoch, step)
+            polls.add_step(MadeStep(run.position, weight, step_samples, rate, step_wait_s), run.step.found)
+            samples, wait_s = samples + step_samples, wait_s + step_wait_s
             loss = None
             if (step + 1) % polls.every == 0 or step + 1 == steps:
                 polls.ask_ranks(run.step.summed, STOP.number)
@@ -271,14 +272,6 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
             run.progress.show_step(loss)
             profiler.step_done()
     return samples, wait_s, ""
-
-
-def _make_step(run: Fit, batches: Iterator[Any], steps: int) -> MadeStep:
-    """Make the next step of the epoch, which has this many."""
-    epoch, step = run.position.epoch, run.position.step
-    weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
-    wait_s = run.step(batches, run.config.accumulation, weight, rate)
-    return MadeStep(Position(epoch, step + 1), weight, run.problem.step_samples(epoch, step), rate, wait_s)
 
 
 def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:

@@ -7,7 +7,6 @@ there when the next one is asked for.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import torch
@@ -22,7 +21,7 @@ POLL_STEPS: Final = 10
 
 
 class MadeStep(NamedTuple):
-    """What the host knows of a step: where it is, and what went into it. weight: see `Problem.step_weight`."""
+    """What the host knows of a step: where it is, and what went into it. weight: see `SampleProblem.step_weight`."""
 
     position: Position
     weight: float
@@ -53,13 +52,6 @@ class Answer(NamedTuple):
         return sum(step.weight for step in self.steps)
 
 
-@dataclass(slots=True)
-class _Question:
-    steps: list[MadeStep]
-    values: Tensor
-    arrived: torch.Event | None
-
-
 class Polls:
     """Asks all ranks; the calls are collective. late: how many answers are left to arrive while work goes on."""
 
@@ -67,7 +59,7 @@ class Polls:
         self.dist = dist
         self.late = 0 if dist.device.type == "cpu" else 1
         self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
-        self._questions: deque[_Question] = deque()
+        self._questions: deque[tuple[list[MadeStep], Tensor, torch.Event | None]] = deque()
         self._steps: list[MadeStep] = []
         self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
 
@@ -99,18 +91,17 @@ class Polls:
             values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
             arrived = torch.Event(self.dist.device)
             arrived.record()
-        self._questions.append(_Question(steps, values, arrived))
+        self._questions.append((steps, values, arrived))
 
     def take_answers(self, wait: bool) -> list[Answer]:
         """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
-        kept = 0 if wait else self.late
-        return [_read_answer(self._questions.popleft()) for _ in range(len(self._questions) - kept)]
-
-
-def _read_answer(question: _Question) -> Answer:
-    if question.arrived is not None:
-        question.arrived.synchronize()
-    values, count = question.values.tolist(), len(question.steps)
-    shared = count + len(SIGNALS)
-    numbers = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
-    return Answer(question.steps, values[:count], values[shared:], signal_name(max(numbers, default=0)))
+        answers = []
+        while len(self._questions) > (0 if wait else self.late):
+            steps, arriving, arrived = self._questions.popleft()
+            if arrived is not None:
+                arrived.synchronize()
+            values, count = arriving.tolist(), len(steps)
+            shared = count + len(SIGNALS)
+            signals = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
+            answers.append(Answer(steps, values[:count], values[shared:], signal_name(max(signals, default=0))))
+        return answers

@@ -6,7 +6,7 @@ Only rank 0 shows it. The live line appears on a terminal only.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -35,12 +35,6 @@ class Progress:
         self.target, self.epochs, self.quiet, self.label = target, epochs, quiet, label
         self._bar: Any = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close_bar()
-
     def print_line(self, text: str) -> None:
         """Print a line above the live line."""
         if not self.quiet:
@@ -49,7 +43,7 @@ class Progress:
 
     def begin_epoch(self, epoch: int, steps: int, done: int) -> None:
         """Start the live line of an epoch (counted from 1); `done` of its steps were done before."""
-        self._close_bar()
+        self.close()
         hidden = True if self.quiet or self.label else None  # None: shown on a terminal only
         self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=hidden)
 
@@ -74,6 +68,7 @@ class Progress:
             f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"
         )
 
-    def _close_bar(self) -> None:
+    def close(self) -> None:
+        """Remove the live line."""
         if self._bar is not None:
             self._bar.close()

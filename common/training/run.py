@@ -217,19 +217,15 @@ class Training:
         else:
             return None
         if saved is None:
-            if self.dist.is_main:
-                self._set_aside()
+            # Log and checkpoints, damaged ones among them, stay apart from the new ones.
+            paths = (self.folder / LOG_NAME, self.checkpoints.folder) if self.dist.is_main else ()
+            if names := " and ".join(path.name for path in paths if mllog.set_aside(path)):
+                start_over = f"starting over, with {names} of the first start set aside"
+                self._say(f"{self.folder}: no usable checkpoint; {start_over}")
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         check_seed(self.config, saved.state["seed"])
         return saved
-
-    def _set_aside(self) -> None:
-        """Keep log and checkpoints of a run that starts over, damaged ones among them, apart from the new ones."""
-        paths = [path for path in (self.folder / LOG_NAME, self.checkpoints.folder) if mllog.set_aside(path)]
-        if paths:
-            names = " and ".join(path.name for path in paths)
-            self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
 
     def _initial_weights(self) -> Weights | None:
         """Return the weights from which a new run starts, only on rank 0; None: random ones."""
@@ -359,16 +355,13 @@ class Training:
         elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
         number = {"instance": self.instance.number} if self.instance else {}
-        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._read_provenance(), **number)
-
-    def _read_provenance(self) -> dict[str, Any]:
-        """Return the provenance of sources, data and configuration, and which keys are hyperparameters, for the log."""
-        return {
+        sources = {
             **provenance(("common", self.benchmark.name)),
             "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
+        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, sources, **number)
 
     def _collect_facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
         accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0

@@ -60,7 +60,12 @@ class Sweep:
     def __init__(
         self, benchmark: Benchmark, config: str, overrides: Sequence[Override], values: Mapping[str, Sequence[Any]]
     ) -> None:
-        _check_single_rank()
+        launch = find_place(os.environ)
+        if launch.world_size != 1:  # an error of one training would end all
+            raise UsageError(
+                f"a sweep trains in one process, but {launch.launcher} started several: start it alone, or train each "
+                "combination by a command of its own"
+            )
         self.benchmark, self.overrides = benchmark, tuple(overrides)
         self.lower_is_better = benchmark.reference.target.lower_is_better
         lasts = [key.rpartition(".")[2] for key in values]
@@ -178,16 +183,6 @@ def _name_value(value: Any) -> str:
     """Return a value as it is in the name of a folder."""
     text = _format_value(value)
     return FORBIDDEN.sub("-", text).strip("-") if FORBIDDEN.search(text) else text
-
-
-def _check_single_rank() -> None:
-    """Raise UsageError under a launcher with several ranks, where an error of one training would end all."""
-    launch = find_place(os.environ)
-    if launch.world_size != 1:
-        raise UsageError(
-            f"a sweep trains in one process, but {launch.launcher} started several: start it alone, or train each "
-            "combination by a command of its own"
-        )
 
 
 def _format_cell(value: Any) -> str:

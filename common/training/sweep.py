@@ -80,10 +80,6 @@ class Sweep:
             self.folder = resolved.output_dir
             folder = self.folder / "_".join(f"{names[key]}-{_name_value(value)}" for key, value in point.items())
             self.points.append(Point(point, replace(resolved, output_dir=folder)))
-        self._check_folders()
-
-    def _check_folders(self) -> None:
-        """Raise ConfigError unless each point has a folder of its own, below one that has no run."""
         if (self.folder / LOG_NAME).exists():
             raise ConfigError(f"{self.folder} has a run; choose an output_dir for the sweep alone")
         folders = [point.folder for point in self.points]

@@ -30,23 +30,6 @@ from common.training.progress import Progress
 from common.training.step import Step
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended: it met the target, a signal stopped it, or all epochs are done."""
-
-    target_met: bool
-    history: list[Epoch]
-    stopped_by: str = ""
-
-    @property
-    def ending(self) -> Ending:
-        """How the run ended, for its record."""
-        epochs = self.history[-1].epoch if self.history else 0
-        if self.stopped_by:
-            return Ending(STOPPED, self.stopped_by, epochs)
-        return Ending(TARGET_MET if self.target_met else TARGET_NOT_MET, epochs=epochs)
-
-
 @dataclass(slots=True)
 class Fit:
     """A run: its parts and its progress.
@@ -125,8 +108,8 @@ class Fit:
             saved.restore_generators(self.dist)
 
 
-def fit(run: Fit) -> Outcome:
-    """Train until the target is met, a signal asks to stop, or all epochs are done.
+def fit(run: Fit) -> Ending:
+    """Train until the target is met, a signal asks to stop, or all epochs are done; return how the run ended.
 
     Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
     over.
@@ -157,8 +140,8 @@ def fit(run: Fit) -> Outcome:
                 _keep_best(run)
             if stopped_by:
                 run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
-                return Outcome(False, run.history, stopped_by)
-    return Outcome(run.meets_target(), run.history)
+                return Ending(STOPPED, stopped_by, len(run.history))
+    return Ending(TARGET_MET if run.meets_target() else TARGET_NOT_MET, epochs=len(run.history))
 
 
 @contextlib.contextmanager

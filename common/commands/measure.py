@@ -241,7 +241,6 @@ def _find_peak_memory(dist: Dist) -> int:
 
 
 def _show_measurement(measurement: Measurement, path: Path) -> None:
-    """Print the numbers, and write the file."""
     m = measurement
     low, high = min(m.step_ms), max(m.step_ms)
     following = f"what binds it: python -m common.measure roofline {path}"

@@ -130,7 +130,6 @@ class Sweep:
             }
 
     def _write_table(self) -> None:
-        """Write the table as a file."""
         rows = list(self._list_rows())
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_whole_file(self.folder / TABLE, "w", newline="") as file:
@@ -139,7 +138,6 @@ class Sweep:
             table.writerows(rows)
 
     def _format_table(self) -> Iterator[str]:
-        """Yield the table for people."""
         rows = [{name: _format_cell(value) for name, value in row.items()} for row in self._list_rows()]
         for row in rows:
             del row["folder"]

@@ -20,9 +20,8 @@ from common.settings.run import TrainConfig
 from common.training import checkpoint, loop
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 from common.training.evaluators import Evaluator
-from common.training.loop import Fit, fit
+from common.training.loop import Fit, Polls, fit
 from common.training.optim import OptimConfig, build
-from common.training.polls import Polls
 from common.training.profile import ProfileConfig, Profiler
 from common.training.progress import Progress
 

@@ -36,7 +36,7 @@ from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.compiled import compile_network
-from deepcam.data import dataset, pipeline, stats
+from deepcam.data import dataset, stats
 from deepcam.data.augment import AUGMENTATIONS
 from deepcam.data.dataset import Dataset, Normalization, Shuffle
 from deepcam.losses import cross_entropy
@@ -120,7 +120,7 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of snapshots, as in the files, and labels."""
-        return pipeline.load_batches(samples, indices, self.dist.device)
+        return dataset.load_batches(samples, indices, self.dist.device)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.commands import measure
 from common.commands.measure import Measurable
+from common.data.prefetch import map_tensors
 from common.training.flops import StepFlops, table3_forward
 from oc20.graphs import Graph, build_graph
 from oc20.model import DimeNet, build_model
@@ -101,7 +102,7 @@ def _trace_shapes(config: ModelConfig, graph: Graph) -> Iterator[tuple[DimeNet, 
     """Yield the network with torch's own operations, and the graph, inside a mode where only shapes are computed."""
     network = build_model(replace(config, kernels="torch"), seed=0)
     with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-        yield network, graph.to("cpu").map_tensors(shapes.from_tensor)
+        yield network, map_tensors(graph.to("cpu"), shapes.from_tensor)
 
 
 def _count_products(work: Callable[[], object]) -> int:

@@ -130,7 +130,7 @@ class Oc20(SampleProblem[GraphBatch]):
         for bucket in sorted(buckets, key=lambda bucket: abs(bucket.edges - usual)):  # the most usual have recordings
             joined = pad_frames([], (bucket,))
             graph = joined.to(self.dist.device) if self.dist.device.type != "cpu" else link_frames(joined)
-            yield GraphBatch(graph, np.arange(frames), 0.0, [])
+            yield GraphBatch(graph, np.arange(frames))
 
     def prepared(self, batch: GraphBatch) -> GraphBatch:
         """Return a batch with its graph, which is made on the device."""

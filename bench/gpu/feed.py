@@ -14,7 +14,6 @@ import numpy as np
 from cosmoflow.data import dataset as cosmoflow_data
 from cosmoflow.data import pipeline as cosmoflow_pipeline
 from deepcam.data import dataset as deepcam_data
-from deepcam.data import pipeline as deepcam_pipeline
 from gpu import inputs
 from gpu.cases import Bench
 from gpu.networks import NETWORKS
@@ -65,6 +64,6 @@ def batches(bench: Bench, network: str, folder: Path, batch: int, **keys: Any) -
     if network == "deepcam":
         height, width = bench.size(inputs.DEEPCAM_SIDES, inputs.TINY_SIDES)
         config = deepcam_data.DataConfig(folder, height=height, width=width, **keys)
-        return deepcam_pipeline.load_batches(deepcam_data.Dataset(folder / "train", config), indices(), bench.device)
+        return deepcam_data.load_batches(deepcam_data.Dataset(folder / "train", config), indices(), bench.device)
     config = oc20_data.DataConfig(folder, **keys)
     return oc20_data.load_batches(oc20_data.Dataset(folder / "train", config), indices(), bench.device)

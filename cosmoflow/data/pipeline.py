@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.prefetch import TensorBatch, read_batches, time_batches
+from common.data.prefetch import TensorBatch, read_batches
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.data.narrow import Body
 
@@ -23,7 +23,7 @@ def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.
     if dataset.config.pipeline == "dali":
         from cosmoflow.data import dali  # an optional package, and it takes a second to import
 
-        return time_batches(dali.load_batches(dataset, indices, device), TensorBatch)
+        return dali.load_batches(dataset, indices, device)
     read = read_batches(dataset, indices, device)
     return _widen_batches(read, dataset.body) if dataset.config.format == "narrow" else read
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
@@ -148,6 +149,19 @@ def to_stage(datasets: Sequence[Dataset], mode: str) -> tuple[dict[str, int | No
 
 
 # -- order and batches ---------------------------------------------------------------------------------------
+
+
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
+    """Yield a batch for each array of indices, read ahead by threads or by DALI; close it if it is not exhausted.
+
+    x: float32 (B, H, W, C), as in the files. y: uint8 (B, H, W). An error of a file is raised when its batch is due:
+    see `Dataset.read`.
+    """
+    if dataset.config.pipeline == "dali":
+        from deepcam.data import dali  # an optional package, and it takes a second to import
+
+        return dali.load_batches(dataset, indices, device)
+    return read_batches(dataset, indices, device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
@@ -17,8 +16,9 @@ from typing import Final, Protocol, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, time_batches
+from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.datasets.listing import list_folder
@@ -143,14 +143,14 @@ def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
 class GraphBatch:
     """Frames on the device, in the order of `indices`; there may be none.
 
-    graph: their graph, or the input of `link_frames`. indices: int64 (G,). wait_s: seconds that the consumer
-    waited. names: `<sid>_<fid>` of each.
+    graph: their graph, or the input of `link_frames`. indices: int64 (G,). names: `<sid>_<fid>` of each.
+    wait_s: seconds that the consumer waited.
     """
 
     graph: Graph | Joined
     indices: np.ndarray
-    wait_s: float
     names: Sequence[str] = ()
+    wait_s: float = 0.0
 
 
 def load_batches(
@@ -162,34 +162,19 @@ def load_batches(
     when its batch is due: see `Dataset.read`.
     """
 
-    def make_batch(graph: Graph | Joined, frames: tuple[np.ndarray, list[str]], wait_s: float) -> GraphBatch:
-        return GraphBatch(graph, frames[0], wait_s, frames[1])
-
-    return time_batches(_load_graphs(dataset, indices, device, buckets), make_batch)
-
-
-def _load_graphs(
-    dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket]
-) -> Generator[tuple[Graph | Joined, tuple[np.ndarray, list[str]]]]:
-    started: deque[tuple[np.ndarray, list[str]]] = deque()
-
-    def load_part(chosen: np.ndarray, names: list[str], into: list[Graph | Joined]) -> None:
+    def load_batch(chosen: np.ndarray, into: list[GraphBatch]) -> None:
         frames = [dataset.read(index) for index in chosen.tolist()]
-        names.extend(f"{frame.sid}_{frame.fid}" for frame in frames)
         joined = pad_frames(frames, buckets)
-        into.append(link_frames(joined) if device.type == "cpu" else joined.pin_memory())
+        graph = link_frames(joined) if device.type == "cpu" else map_tensors(joined, Tensor.pin_memory)
+        into.append(GraphBatch(graph, chosen, [f"{frame.sid}_{frame.fid}" for frame in frames]))
 
-    def make_jobs() -> Iterator[Job[list[Graph | Joined]]]:
+    def list_jobs() -> Iterator[Job[list[GraphBatch]]]:
         for chosen in indices:
-            names: list[str] = []
-            started.append((chosen, names))
-            into: list[Graph | Joined] = []
-            yield into, [partial(load_part, chosen, names, into)]
+            into: list[GraphBatch] = []
+            yield into, [partial(load_batch, chosen, into)]
 
-    threads = reading_threads(dataset.config.workers, device)
-    with closing(in_order(make_jobs(), threads, AHEAD)) as ready:
-        for (graph,) in on_device(ready, device):
-            yield graph, started.popleft()
+    with closing(in_order(list_jobs(), reading_threads(dataset.config.workers, device), AHEAD)) as ready:
+        yield from carry_batches((batch for (batch,) in ready), device)
 
 
 # -- the order of an epoch -------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from deepcam.data import npy
-from deepcam.data.dataset import DataConfig, Dataset
-from deepcam.data.pipeline import load_batches
+from deepcam.data.dataset import DataConfig, Dataset, load_batches
 from deepcam.data.snapshot import SnapshotError
 
 H, W = 16, 32

@@ -14,8 +14,7 @@ import torch
 from common.data.sampling import Batching, permutation, sample_seed, share
 from deepcam.data import npy, snapshot
 from deepcam.data.augment import augment_batch
-from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, to_stage
-from deepcam.data.pipeline import load_batches
+from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, load_batches, to_stage
 from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import Stats
 from deepcam.reference import CHANNELS

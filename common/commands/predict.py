@@ -14,6 +14,7 @@ from tqdm import tqdm
 from common.command import CommandParser, UsageError, counted, file_place, run_stoppable
 from common.commands.evaluate import VALIDATION, check_whole, load_member, samples_of, verdict, word
 from common.distributed.dist import connect
+from common.picture import new_figure, save_figure
 from common.precision import Precision
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.ensemble import Member
@@ -125,9 +126,9 @@ def _conclude(member: Member, asked: _Asked, report: PredictionReport, problem: 
     print("\n".join(report.lines()))
     print(f"{asked.output}: predictions and truth of {report.samples:,} samples")
     if asked.plot:
-        figure = reports.new_figure()
+        figure = new_figure()
         report.draw(figure)
-        reports.save_figure(figure, asked.plot)
+        save_figure(figure, asked.plot)
         print(f"{asked.plot}: a picture of them")
 
 

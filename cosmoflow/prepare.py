@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from common.command import CommandParser, count, positive, run_command
-from common.commands.prepare import (
-    DatasetLayout,
-    add_output,
-    add_worker_options,
-    build_and_report,
-)
-from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.command import count, positive
+from common.commands.prepare import PrepareCommand, add_work, build_and_report, read_first
+from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
@@ -56,7 +50,6 @@ The checksums of the records are compared, and damaged ones are skipped and list
 
 It resumes, and shares the work with other tasks, as `convert` does.
 """
-LAYOUT: Final = DatasetLayout("cosmoflow.prepare", SPLITS)
 
 
 @dataclass(frozen=True)
@@ -99,7 +92,7 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
     sides = {name: side for side, names in split(sorted(universes)).items() for name in names}
     if unused := len(universes) - len(sides):
         print(f"{unused:,} of {len(universes):,} universes are in neither split and will be skipped")
-    grid = _read_grid([universes[name] for name in sorted(sides)])
+    grid = read_first([universes[name] for name in sorted(sides)], _read_grid, "universe")
     if grid % args.sample_size:
         raise BuildError(
             f"universes of {grid} voxels per side cannot be cut into {args.sample_size}³ cubes: set a divisor"
@@ -123,15 +116,9 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
 
 
-def _read_grid(paths: Sequence[Path]) -> int:
-    errors = []
-    for path in paths[:10]:
-        try:
-            with open_universe(path) as universe:
-                return universe.grid
-        except UniverseError as error:
-            errors.append(str(error))
-    raise BuildError("no universe can be read:\n  " + "\n  ".join(errors))
+def _read_grid(path: Path) -> int:
+    with open_universe(path) as universe:
+        return universe.grid
 
 
 @dataclass(frozen=True)
@@ -198,15 +185,14 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m cosmoflow.prepare")
-    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    convert = commands.add_parser("convert", help="raw universes to samples")
-    convert.description = CONVERT_HELP
-    convert.set_defaults(run=lambda args: build_and_report(plan_conversion(args), args))
-    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
+def _add_commands(commands: Any) -> None:
+    """Add the subcommands that make samples."""
+    convert = add_work(
+        commands,
+        "convert",
+        lambda args: build_and_report(plan_conversion(args), args),
+        ("raw universes to samples", CONVERT_HELP, "raw universes: *.hdf5, at any depth"),
+    )
     _add_output(convert, "tfrecord")
     split = convert.add_argument_group("split by universes")
     split.add_argument("--validation-fraction", type=float, default=1 / 9, help="approximate share (default 1/9)")
@@ -218,31 +204,24 @@ def _build_parser() -> argparse.ArgumentParser:
     split.add_argument(
         "--split-file", type=Path, help="YAML or JSON file instead of the hash: {train: [names], validation: [names]}"
     )
-    add_worker_options(convert)
-
-    other = commands.add_parser("repack", help="samples to another format")
-    other.description = REPACK_HELP
-    other.set_defaults(run=lambda args: build_and_report(plan_repacking(args), args))
-    other.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="samples: train/*.tfrecord and so on")
-    _add_output(other, "narrow")
-    add_worker_options(other)
-    LAYOUT.add_commands(commands)
-    return parser
+    repack = add_work(
+        commands,
+        "repack",
+        lambda args: build_and_report(plan_repacking(args), args),
+        ("samples to another format", REPACK_HELP, "samples: train/*.tfrecord and so on"),
+    )
+    _add_output(repack, "narrow")
 
 
 def _add_output(command: argparse.ArgumentParser, format: str) -> None:
     """Add the options about the samples to be written."""
-    add_output(command)
     command.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
     command.add_argument("--format", choices=FORMATS, default=format, help=f"of the new files (default {format})")
     command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    args = _build_parser().parse_args(argv)
-    return run_command(lambda: args.run(args), DATASET_ERRORS)
-
+COMMAND: Final = PrepareCommand("cosmoflow.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS)
+main = COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

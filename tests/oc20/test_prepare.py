@@ -360,5 +360,5 @@ def test_the_examples_are_understood():
     assert len(lines) == 6
     for line in lines:
         command = line.partition("python -m oc20.prepare ")[2]
-        args = prepare._build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        args = prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
         assert isinstance(getattr(args, "data_dir", None) or args.input_dir, Path)

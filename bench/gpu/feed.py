@@ -23,17 +23,16 @@ from oc20.data import dataset as oc20_data
 
 def readers(bench: Bench) -> None:
     """Measure how fast each kind of file is read, by several numbers of threads."""
-    for network, formats in (("cosmoflow", ("tfrecord", "narrow")), ("oc20", ("compact",)), ("deepcam", ("npy",))):
-        for format in formats:
-            for workers in bench.size((14, 8, 4), (2,)):
-                rate(bench, network, format, workers)
+    for network, format in (("cosmoflow", "tfrecord"), ("oc20", "compact"), ("deepcam", "npy")):
+        for workers in bench.size((14, 8, 4), (2,)):
+            rate(bench, network, format, workers)
 
 
 def rate(bench: Bench, network: str, format: str, workers: int) -> None:
     """Measure the samples per second that arrive on the device."""
     with bench.case("feed", network=network, format=format, workers=workers) as row:
         batch = bench.size(NETWORKS[network].batch, 2)
-        folder = inputs.folder(bench, network, format)
+        folder = inputs.folder(bench, network)
         with closing(batches(bench, network, folder, batch, format=format, workers=workers)) as source:
             for _ in range(bench.size(8, 1)):  # what was read ahead
                 found = next(source)

@@ -21,7 +21,6 @@ from common.precision import DTYPES
 from common.training.optim import OptimConfig
 from cosmoflow import model
 from cosmoflow.data import dataset as data
-from cosmoflow.data import pipeline
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def main() -> None:
     if len(sys.argv) > 2:
         folder = Path(sys.argv[2])
         dataset = data.Dataset(folder / "train", data.DataConfig(folder, sample_shape=shape))
-        serve_reading(training, dataset, pipeline.load_batches)
+        serve_reading(training, dataset, data.load_batches)
     else:
         counts = np.random.default_rng(0).poisson(1.0, (case.batch, *shape)).astype(np.int16)
         serve_steps(training, torch.from_numpy(counts), torch.rand(case.batch, 4))

@@ -28,8 +28,7 @@ def ours(files: list[str], gzipped: bool, threads: int, verify_crc: bool = False
     import numpy as np
     import torch
 
-    from cosmoflow.data.dataset import DataConfig, Dataset
-    from cosmoflow.data.pipeline import load_batches
+    from cosmoflow.data.dataset import DataConfig, Dataset, load_batches
 
     folder = Path(files[0]).parent
     dataset = Dataset(folder, DataConfig(folder, workers=threads, verify_crc=verify_crc))

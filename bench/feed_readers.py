@@ -101,8 +101,7 @@ def ours(plan: Plan) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from cosmoflow.data.dataset import DataConfig, Dataset
-    from cosmoflow.data.pipeline import load_batches
+    from cosmoflow.data.dataset import DataConfig, Dataset, load_batches
 
     folder = Path(plan.folder)
     dataset = Dataset(folder / "train", DataConfig(folder, sample_shape=plan.shape, workers=plan.threads))

@@ -24,7 +24,7 @@ EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data --train 8192 --validation 1024
   srun -N 8 --ntasks-per-node 4 python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data
-  python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 narrow   half the bytes to the device
+  python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 raw --compress none   read without inflating
   python -m cosmoflow.prepare manifest cosmoUniverse_2019_05_4parE_tf_v2   once, after a download
   python -m cosmoflow.prepare verify data                                  are all files present and unchanged?
 
@@ -193,7 +193,7 @@ def _add_commands(commands: Any) -> None:
         lambda args: build_and_report(plan_conversion(args), args),
         ("raw universes to samples", CONVERT_HELP, "raw universes: *.hdf5, at any depth"),
     )
-    _add_output(convert, "tfrecord")
+    _add_output(convert)
     split = convert.add_argument_group("split by universes")
     split.add_argument("--validation-fraction", type=float, default=1 / 9, help="approximate share (default 1/9)")
     split.add_argument("--train", type=count, metavar="N", help="exact number for training (default: the rest)")
@@ -210,13 +210,13 @@ def _add_commands(commands: Any) -> None:
         lambda args: build_and_report(plan_repacking(args), args),
         ("samples to another format", REPACK_HELP, "samples: train/*.tfrecord and so on"),
     )
-    _add_output(repack, "narrow")
+    _add_output(repack)
 
 
-def _add_output(command: argparse.ArgumentParser, format: str) -> None:
+def _add_output(command: argparse.ArgumentParser) -> None:
     """Add the options about the samples to be written."""
     command.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
-    command.add_argument("--format", choices=FORMATS, default=format, help=f"of the new files (default {format})")
+    command.add_argument("--format", choices=FORMATS, default="tfrecord", help="of the new files (default tfrecord)")
     command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")
 
 

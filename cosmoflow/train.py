@@ -32,7 +32,7 @@ from common.training.kernels import check_kernels
 from common.training.predictions.numbers import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
-from cosmoflow.data import dataset, pipeline
+from cosmoflow.data import dataset
 from cosmoflow.data.augment import AUGMENTATIONS
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.predictor import Predictor
@@ -71,7 +71,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of counts and labels."""
-        return pipeline.load_batches(samples, indices, self.dist.device)
+        return dataset.load_batches(samples, indices, self.dist.device)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.data.arrays import write_npy
-from cosmoflow.data import narrow, tfrecord
+from cosmoflow.data import tfrecord
 from deepcam.data import npy, stats
 from gpu.cases import Bench
 from gpu.references import frames
@@ -130,20 +130,7 @@ def oc20(bench: Bench, folder: Path) -> None:
         )
 
 
-@once
-def cosmoflow_narrow(bench: Bench, folder: Path) -> None:
-    """Make the universes as narrow files."""
-    side = bench.size(COSMOFLOW_SIDE, TINY_SIDE)
-    for split in SPLITS:
-        (folder / split).mkdir(parents=True)
-    for path in sorted((cosmoflow(bench) / "train").iterdir()):
-        sample = tfrecord.read_sample(path, tfrecord.Sample.empty((side, side, side, 4)))
-        first = folder / "train" / f"{path.stem}{narrow.ENDING}"
-        narrow.write_sample(first, *sample)
-        os.link(first, folder / "validation" / first.name)
-
-
-def folder(bench: Bench, network: str, format: str) -> Path:
-    """Return the folder of a network's data in a format."""
-    made = {"cosmoflow": cosmoflow, "deepcam": deepcam, "oc20": oc20}[network]
-    return cosmoflow_narrow(bench) if format == "narrow" else made(bench)
+def folder(bench: Bench, network: str) -> Path:
+    """Return the folder of a network's data."""
+    path: Path = {"cosmoflow": cosmoflow, "deepcam": deepcam, "oc20": oc20}[network](bench)
+    return path

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from common.data.prefetch import TensorBatch, read_batches
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split
 from common.datasets.listing import list_folder
 from common.spatial.grid import Block
-from cosmoflow.data import narrow, npy, tfrecord
+from cosmoflow.data import npy, tfrecord
 from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.settings import DataConfig
@@ -38,45 +40,29 @@ class Dataset(Split):
         """The shape of the part of a sample that this rank reads."""
         return self.block.sides if self.block else self.config.sample_shape
 
-    @property
-    def body(self) -> narrow.Body:
-        """The narrow form of the part of a sample that this rank reads."""
-        return narrow.Body(self.config.sample_shape, self.block)
-
     def files_of(self, index: int) -> tuple[str, ...]:
         """Return the names of the files of a sample, below data_dir: two in npy format."""
         return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Allocate memory for the voxels and labels of `count` samples; narrow ones stay narrow for an accelerator."""
-        if self.config.format == "narrow" and pinned:
-            x = torch.empty((count, self.body.nbytes), dtype=torch.uint8, pin_memory=True)
-        else:
-            x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
+        """Allocate memory for the voxels and labels of `count` samples."""
+        x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
     def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
         """Return a sample, in `into` if given; RecordError for a damaged file, OSError for an unreadable one."""
         sample = Sample(*into) if into else Sample.empty(self.shape)
-        self.read_into(index, sample)  # not by `load`: what it keeps of a narrow sample may be narrow
+        self.read_into(index, sample)
         return sample
 
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
-        if self.config.format == "narrow":
-            self._read_narrow(self.paths(index)[0], *into)
-        elif self.config.format == "npy":
+        if self.config.format == "npy":
             data, label = self.paths(index)
             npy.read_array(data, into[0], self.block)
             npy.read_array(label, into[1])
         else:
             tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc, self.block)
-
-    def _read_narrow(self, path: Path, x: np.ndarray, y: np.ndarray) -> None:
-        if x.dtype == np.uint8:
-            narrow.read_body(path, x, y, self.body, self.config.verify_crc)
-        else:
-            narrow.read_sample(path, Sample(x, y), self.config.verify_crc, self.block)
 
 
 def _find_samples(folder: Path, format: str) -> list[str]:
@@ -101,6 +87,18 @@ def _find_samples(folder: Path, format: str) -> list[str]:
         raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
     listing.expect_known(wanted)
     return sorted(names[format])
+
+
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
+    """Yield a batch for each array of indices, read ahead by threads or by DALI; close it if it is not exhausted.
+
+    x: int16 (B, D, H, W, C). y: float32 (B, 4). An error of a file is raised when its batch is due: see `Dataset.read`.
+    """
+    if dataset.config.pipeline == "dali":
+        from cosmoflow.data import dali  # an optional package, and it takes a second to import
+
+        return dali.load_batches(dataset, indices, device)
+    return read_batches(dataset, indices, device)
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The sample files of a universe: sub-volumes, their order and names, in one of three formats."""
+"""The sample files of a universe: sub-volumes, their order and names, in one of two formats."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ import numpy as np
 
 from common.data.arrays import write_npy
 from common.errors import UsageError
-from cosmoflow.data import narrow, npy, tfrecord
+from cosmoflow.data import npy, tfrecord
 from cosmoflow.simulation.universe import REDSHIFTS
 
-FORMATS: Final = ("tfrecord", "npy", "narrow")
+FORMATS: Final = ("tfrecord", "npy")
 SPLITS: Final = ("train", "validation")
 CHANNELS: Final = len(REDSHIFTS)
-ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL), "narrow": (narrow.ENDING,)}
+ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
 """Of the files of a sample, by format."""
-NARROW_SHARE: Final = (1 + 6 / narrow.COUNTS_PER_ENTRY) / 2
 GZIP_SHARE: Final = 0.3
 """The size of gzipped counts relative to raw ones: 0.22 with one particle per voxel, 0.29 with three."""
 
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """One file per sample as TFRecord or narrow (see narrow.py), or two as npy. gzip: for TFRecord only."""
+    """One file per sample as TFRecord, or two as npy. gzip: for TFRecord only."""
 
     kind: str = "tfrecord"
     gzip: bool = True
@@ -56,8 +55,6 @@ class SampleFormat:
         first, *others = (stem.with_name(name) for name in self.file_names(stem.name))
         if self.kind == "tfrecord":
             tfrecord.write_sample(first, x, y, compress=self.gzip)
-        elif self.kind == "narrow":
-            narrow.write_sample(first, x, y)
         else:
             write_npy(first, x)
             write_npy(others[0], y)
@@ -65,7 +62,7 @@ class SampleFormat:
     def bytes_of(self, grid: int) -> float:
         """Return the approximate size of a universe of grid³ voxels in bytes."""
         raw_bytes = grid**3 * CHANNELS * 2
-        return raw_bytes * (GZIP_SHARE if self.gzip else NARROW_SHARE if self.kind == "narrow" else 1)
+        return raw_bytes * (GZIP_SHARE if self.gzip else 1)
 
     def names_of_universe(self, stem: str, blocks: int) -> tuple[str, ...]:
         """Return the names of all files of a universe that is cut into blocks³ samples."""

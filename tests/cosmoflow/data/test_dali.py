@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from cosmoflow.data import npy, tfrecord
-from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
-from cosmoflow.data.pipeline import load_batches
+from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, load_batches
 
 SHAPE = (8, 8, 8, 4)
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")

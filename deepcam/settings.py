@@ -221,6 +221,11 @@ class Config(RunConfig):
                 f"instances.bagging is {self.instances.bagging}, but data.shuffle is {self.data.shuffle}: shards are "
                 "parts of all samples, and an instance draws some several times; set data.shuffle=global"
             )
+        if self.staging.mode == "shard" and self.data.format == "hdf5-single":
+            raise ValueError(
+                "staging.mode is shard, which distributes files over the nodes, but data.format is hdf5-single, which has "
+                "one file for all samples: set staging.mode to replicate, memory or none, or data.format to npy or hdf5"
+            )
         if self.compile and self.batchnorm_group_size > 1:
             raise ValueError(
                 f"compile is true, but batchnorm_group_size is {self.batchnorm_group_size}: batch normalisation over "

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Generator, Iterable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -127,13 +126,9 @@ class DeepCam(SampleProblem[TensorBatch]):
         order: np.ndarray = self.drawn[self.shuffle.draw_order(self.seed, epoch)]
         return order
 
-    def names(self) -> dict[str, Any]:
-        """Return the files below the data's folder, each with the index of its sample."""
-        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[0]
-
     def counts(self) -> dict[str, int]:
-        """Return the number of samples that each folder must have."""
-        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
+        """Return the number of samples that each folder must have; a single file does not tell."""
+        return {} if self.config.data.format == dataset.SINGLE else super().counts()
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""

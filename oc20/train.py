@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -90,10 +90,6 @@ class Oc20(SampleProblem[GraphBatch]):
     def equal_batches(self) -> bool:
         """Whether batches have the same shapes on all ranks: frames differ in size."""
         return self.dist.world_size == 1
-
-    def names(self) -> dict[str, Any]:
-        """Return the files below the data's folder; none belongs to one sample."""
-        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)
 
     def counts(self) -> dict[str, int]:
         """Return nothing: the number of files does not tell the number of samples."""

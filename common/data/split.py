@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -20,10 +20,16 @@ class DatasetError(ValueError):
     """A folder does not have the samples that the configuration asks for; the message says how to fix it."""
 
 
-class Split(ABC):
-    """The first N samples of a split, such as data_dir/train; a benchmark defines their files.
+class Sample(NamedTuple):
+    """One sample: an input and its truth, as they are in the files."""
 
-    A sample is two arrays, an input and its truth. names: of the samples.
+    x: np.ndarray
+    y: np.ndarray
+
+
+class Split(ABC):
+    """The first N samples of a split, such as data_dir/train; a benchmark defines their files. names: of the samples.
+
     DatasetError if there are fewer than `samples`.
     """
 
@@ -69,6 +75,12 @@ class Split(ABC):
         moved = copy(self)
         moved._locate = locate
         return moved
+
+    def read(self, index: int) -> Sample:
+        """Return a sample; the benchmark's error for a damaged file, OSError for an unreadable one."""
+        x, y = (tensor[0].numpy() for tensor in self.buffer(1, pinned=False))
+        self.load(index, (x, y))
+        return Sample(x, y)
 
     def load(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample into two arrays, from memory if it is cached."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,23 @@ class Listing:
     manifest_names: Collection[str] = ()
     benchmark: str = ""
 
+    def select_samples(
+        self, format: str, found: Mapping[str, Collection[str]], pattern: str, files_of: Callable[[str], Iterable[str]]
+    ) -> list[str]:
+        """Return the sorted names of the samples in a format; DatasetError if there are none, or not all their files.
+
+        found: names by format. pattern: of the files of this format. files_of: returns the files of a sample.
+        """
+        if not found[format]:
+            others = [f"{len(names):,} samples as {kind}: set data.format" for kind, names in found.items() if names]
+            content = others[0] if others else f"none among its {len(self.names)} files"
+            raise DatasetError(f"{self.folder}: expected samples as {format} ({pattern}), found {content}")
+        wanted = {file for name in found[format] for file in files_of(name)}
+        if missing := wanted - self.names:
+            raise DatasetError(f"{self.folder}: {len(missing)} files are missing, such as {min(missing)}")
+        self.expect_known(wanted)
+        return sorted(found[format])
+
     def expect_known(self, samples: Iterable[str]) -> None:
         """Raise DatasetError if samples have files that the manifest lacks although it lists others beside them."""
         extra = sorted(set(samples).difference(self.manifest_names)) if self.manifest_names else ()
@@ -36,8 +53,8 @@ class Listing:
             )
 
 
-def list_folder(folder: Path, how_to_get: str) -> Listing:
-    """Return what is in the folder of a split.
+def list_folder(folder: Path, benchmark: str, between: str = "") -> Listing:
+    """Return what is in the folder of a split. between: what to do between fetching and training.
 
     DatasetError if it is not a folder, or if it lacks a file that the manifest lists, whether or not a run reads it:
     with other files, the first N samples would be others. ManifestError for an unusable manifest.
@@ -45,7 +62,11 @@ def list_folder(folder: Path, how_to_get: str) -> Listing:
     try:
         names = frozenset(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise DatasetError(f"{folder} is not a folder: {how_to_get}") from error
+        raise DatasetError(
+            f"{folder} is not a folder: data.data_dir must contain train/ and validation/; "
+            f"`python -m {benchmark}.fetch` downloads the published data (docs/guide/data.md), {between}"
+            f"`python -m {benchmark}.synthesize` generates some"
+        ) from error
     path = folder.parent / NAME
     if find_place(os.environ).rank != 0 or not path.exists():
         return Listing(folder, names)

@@ -49,12 +49,6 @@ class Dataset(Split):
         x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
 
-    def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
-        """Return a sample, in `into` if given; RecordError for a damaged file, OSError for an unreadable one."""
-        sample = Sample(*into) if into else Sample.empty(self.shape)
-        self.read_into(index, sample)
-        return sample
-
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
         if self.config.format == "npy":
@@ -67,26 +61,16 @@ class Dataset(Split):
 
 def _find_samples(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples, which are those of their files without the endings."""
-    listing = list_folder(
-        folder,
-        "data.data_dir must contain train/ and validation/; `python -m cosmoflow.fetch` downloads "
-        "the published data (docs/guide/data.md), `python -m cosmoflow.synthesize` generates some",
-    )
-    files = listing.names
+    listing = list_folder(folder, "cosmoflow")
     names = {
-        kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
+        kind: [name[: -len(first)] for name in listing.names if name.endswith(first)]
+        for kind, (first, *_) in ENDINGS.items()
     }
     there = [f"{len(samples):,} samples as {kind}" for kind, samples in names.items() if samples]
     if len(there) > 1:
         raise DatasetError(f"{folder} has {' and '.join(there)}: keep one format per folder")
-    if not names[format]:
-        content = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
-        raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {content}")
-    wanted = {name + ending for name in names[format] for ending in ENDINGS[format]}
-    if missing := wanted - files:
-        raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
-    listing.expect_known(wanted)
-    return sorted(names[format])
+    endings = ENDINGS[format]
+    return listing.select_samples(format, names, f"*{endings[0]}", lambda name: (name + ending for ending in endings))
 
 
 def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:

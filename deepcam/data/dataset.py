@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
@@ -24,18 +25,6 @@ from deepcam.settings import DataConfig
 
 SINGLE: Final = "hdf5-single"
 ENDINGS: Final = {"hdf5": ".h5", "npy": npy.ENDING}
-
-
-class Sample(NamedTuple):
-    """One sample. x: float32 (H, W, C), as in the file. y: uint8 (H, W), numbers of classes."""
-
-    x: np.ndarray
-    y: np.ndarray
-
-    @classmethod
-    def empty(cls, shape: tuple[int, int, int]) -> Sample:
-        """Allocate a sample of shape (H, W, C)."""
-        return cls(np.empty(shape, np.float32), np.empty(shape[:2], np.uint8))
 
 
 class Dataset(Split):
@@ -67,12 +56,6 @@ class Dataset(Split):
         x = torch.empty((count, height, width, channels), pin_memory=pinned)
         return x, torch.empty((count, height, width), dtype=torch.uint8, pin_memory=pinned)
 
-    def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
-        """Return a sample, in `into` if given; SnapshotError for a damaged file, OSError for an unreadable one."""
-        sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
-        self.load(index, sample)
-        return sample
-
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
         x, y = into
@@ -94,26 +77,13 @@ class Dataset(Split):
 
 def _find_samples(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples of a folder: those of their data files without the ending."""
-    listing = list_folder(
-        folder,
-        "data.data_dir must contain train/ and validation/; `python -m deepcam.fetch` downloads the published data "
-        "(docs/guide/data.md), `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` "
-        "generates data",
-    )
-    files = listing.names
+    listing = list_folder(folder, "deepcam", "`python -m deepcam.split` makes the folders, ")
+    data_files = [name for name in listing.names if name.startswith("data")]
     names = {
-        kind: sorted(name.removesuffix(ending) for name in files if name.startswith("data") and name.endswith(ending))
+        kind: [name.removesuffix(ending) for name in data_files if name.endswith(ending)]
         for kind, ending in ENDINGS.items()
     }
-    if not names[format]:
-        there = [f"{len(samples):,} samples as {kind}: set data.format" for kind, samples in names.items() if samples]
-        content = there[0] if there else f"none among its {len(files)} files"
-        raise DatasetError(f"{folder}: expected samples as {format} (data*{ENDINGS[format]}), found {content}")
-    wanted = {file for name in names[format] for file in _file_names(name, format)}
-    if missing := wanted - files:
-        raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
-    listing.expect_known(wanted)
-    return names[format]
+    return listing.select_samples(format, names, f"data*{ENDINGS[format]}", partial(_file_names, format=format))
 
 
 def _file_names(name: str, format: str) -> tuple[str, ...]:
@@ -132,20 +102,6 @@ def _locate_single(folder: Path) -> SingleFile:
             f"{path} is missing: data.format={SINGLE} needs one file per split in data.data_dir; "
             f"`python -m deepcam.prepare convert --format {SINGLE}` makes it"
         ) from error
-
-
-def to_stage(datasets: Sequence[Dataset], mode: str) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Return the files below data_dir with the index of their sample, and the number of samples of each folder.
-
-    ValueError if they cannot be staged in this mode.
-    """
-    if mode == "shard" and any(dataset.config.format == SINGLE for dataset in datasets):
-        raise ValueError(
-            f"staging.mode=shard distributes files over the nodes, but data.format={SINGLE} has one file for all "
-            "samples: set staging.mode to replicate, memory or none, or data.format to npy or hdf5"
-        )
-    names = {name: number for dataset in datasets for name, number in dataset.files()}
-    return names, {dataset.split: len(dataset) for dataset in datasets if dataset.config.format != SINGLE}
 
 
 # -- order and batches ---------------------------------------------------------------------------------------

@@ -112,28 +112,10 @@ class Dataset:
 
 def _find_files(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the files with frames in a folder."""
-    listing = list_folder(
-        folder,
-        "data.data_dir must contain train/ and validation/; `python -m oc20.fetch` downloads "
-        "the published data (docs/guide/data.md), `python -m oc20.synthesize` generates some",
-    )
-    files = sorted(file for file in listing.names if file.startswith("data."))
+    listing = list_folder(folder, "oc20")
+    files = [file for file in listing.names if file.startswith("data.")]
     names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
-    if not names[format]:
-        there = [f"{len(paths):,} files as {kind}: set data.format" for kind, paths in names.items() if paths]
-        raise DatasetError(f"{folder}: expected data.*{ENDINGS[format]}, found {there[0] if there else 'none'}")
-    listing.expect_known(names[format])
-    return names[format]
-
-
-def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
-    """Return the files below data_dir, none belonging to one sample; ValueError if they cannot be staged so."""
-    if mode == "shard":
-        raise ValueError(
-            "staging.mode=shard distributes samples over the nodes, but each file of oc20 has many: set staging.mode "
-            "to replicate, memory or none; data.format=compact takes a seventh of the space"
-        )
-    return {name: number for dataset in datasets for name, number in dataset.files()}
+    return listing.select_samples(format, names, f"data.*{ENDINGS[format]}", lambda file: (file,))
 
 
 # -- batches -------------------------------------------------------------------------------------------------

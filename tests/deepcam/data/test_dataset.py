@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from common.data.sampling import Batching, permutation, sample_seed, share
+from common.settings.machine import StagingConfig
 from deepcam.data import npy, snapshot
 from deepcam.data.augment import augment_batch
-from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, load_batches, to_stage
+from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, load_batches
 from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import Stats
 from deepcam.reference import CHANNELS
+from deepcam.settings import Config
 
 H, W = 16, 32
 CPU = torch.device("cpu")
@@ -76,13 +78,13 @@ def test_the_first_samples_in_order_of_names_are_taken(tmp_path):
 @pytest.mark.parametrize("format", FORMATS)
 def test_files_are_read_from_where_staging_put_them(tmp_path, format):
     samples = dataset(write(tmp_path / "shared", format), format=format)
-    numbers, counts = to_stage([samples], "replicate")
+    numbers = dict(samples.files())
     files = {str(path.relative_to(tmp_path / "shared")) for path in (tmp_path / "shared").rglob("*.*")}
     assert set(numbers) == files
     if format == "hdf5-single":
-        assert numbers == {"train.h5": None} and counts == {}
+        assert numbers == {"train.h5": None}
     else:
-        assert set(numbers.values()) == set(range(7)) and counts == {"train": 7}
+        assert set(numbers.values()) == set(range(7))
     on_node = {name for name, number in numbers.items() if number in (3, None)}
     for name in on_node:
         (tmp_path / "node" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -94,9 +96,9 @@ def test_files_are_read_from_where_staging_put_them(tmp_path, format):
 
 
 def test_one_file_for_all_samples_cannot_be_dealt_to_nodes(tmp_path):
-    samples = dataset(write(tmp_path, "hdf5-single"), format="hdf5-single")
-    with pytest.raises(ValueError, match=r"staging.mode=shard.*hdf5-single.*replicate, memory or none"):
-        to_stage([samples], "shard")
+    data, staging = DataConfig(tmp_path, format="hdf5-single"), StagingConfig("shard", tmp_path)
+    with pytest.raises(ValueError, match=r"staging.mode is shard.*hdf5-single.*replicate, memory or none"):
+        Config(output_dir=tmp_path, data=data, staging=staging)
 
 
 def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(tmp_path):

@@ -22,7 +22,7 @@ from common.precision import DTYPES
 from common.training.optim import OptimConfig
 from deepcam import model
 from deepcam.data import dataset, stats
-from deepcam.losses import cross_entropy
+from deepcam.metrics import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 
 

@@ -223,8 +223,8 @@ class Config(RunConfig):
             )
         if self.staging.mode == "shard" and self.data.format == "hdf5-single":
             raise ValueError(
-                "staging.mode is shard, which distributes files over the nodes, but data.format is hdf5-single, which has "
-                "one file for all samples: set staging.mode to replicate, memory or none, or data.format to npy or hdf5"
+                "staging.mode is shard, which deals files to the nodes, but data.format is hdf5-single, one file for "
+                "all samples: set staging.mode to replicate, memory or none, or data.format to npy or hdf5"
             )
         if self.compile and self.batchnorm_group_size > 1:
             raise ValueError(

@@ -14,7 +14,7 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -34,12 +34,10 @@ from common.training.graph import Recorder, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
-from deepcam.compiled import compile_network
 from deepcam.data import dataset, stats
 from deepcam.data.augment import AUGMENTATIONS
 from deepcam.data.dataset import Dataset, Normalization, Shuffle
-from deepcam.losses import cross_entropy
-from deepcam.metrics import sum_scores
+from deepcam.metrics import cross_entropy, sum_scores
 from deepcam.predictor import Predictor
 from deepcam.reference import CHANNELS, MINIS, REFERENCE
 from deepcam.report import FIELD, Report
@@ -177,6 +175,47 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
             "part(s) of a step, but batch normalisation needs one: set train.tail=drop, or change "
             "train.global_batch_size"
         )
+
+
+# -- compiled by torch --------------------------------------------------------------------------------------
+
+
+def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, eval_BHWC: Tensor) -> None:
+    """Compile the network for inputs like these, in training and in evaluation; its state is then as before.
+
+    The compiled code joins normalisation, activation and additions into few kernels. Compiling takes minutes, so it is
+    done while a problem is made, ahead of `init_stop`; a batch of any other size, such as the last one of an epoch, is
+    computed by the plain network, and nothing is compiled during the run. What torch compiled before is found again in
+    the folder that TORCHINDUCTOR_CACHE_DIR names, by default one in the node's own temporary directory.
+    Parameters and buffers keep their names. ValueError if the network cannot be compiled here.
+    """
+    model.compile(dynamic=False)
+    try:
+        with _restore_state(model, train_BHWC.device):
+            with precision.autocast():
+                logits_BKHW = model(train_BHWC)
+            logits_BKHW.sum().backward()
+            model.eval()
+            with torch.inference_mode(), precision.autocast():
+                model(eval_BHWC)  # as CUDA graphs have it
+                model(eval_BHWC.clone())  # as evaluation without them has it: a tensor of inference mode
+    except RuntimeError as error:
+        reason = " ".join(str(error).splitlines()[:2])
+        raise ValueError(f"compile is true, but torch.compile fails here: {reason}; set it to false") from error
+
+
+@contextlib.contextmanager
+def _restore_state(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore buffers, mode and random numbers at the end; drop the gradients."""
+    before, training = [buffer.clone() for buffer in model.buffers()], model.training
+    try:
+        with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
+            yield
+    finally:
+        model.train(training).zero_grad()
+        with torch.no_grad():
+            for buffer, former in zip(model.buffers(), before, strict=True):
+                buffer.copy_(former)
 
 
 BENCHMARK = Benchmark(

@@ -57,6 +57,23 @@ class Frame:
     sid: int
     fid: int
 
+    @classmethod
+    def without_forces(cls, numbers: np.ndarray, pos: np.ndarray, cell: np.ndarray, **edges: np.ndarray) -> Frame:
+        """Return a frame of free atoms with these edges and offsets, in which all that only training needs is 0."""
+        atoms = len(numbers)
+        return cls(
+            numbers=np.asarray(numbers, np.uint8),
+            pos=np.asarray(pos, np.float32),
+            cell=np.asarray(cell, np.float32),
+            tags=np.zeros(atoms, np.int8),
+            fixed=np.zeros(atoms, np.bool_),
+            force=np.zeros((atoms, 3), np.float32),
+            energy=0.0,
+            sid=0,
+            fid=0,
+            **edges,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Tensors:

@@ -102,23 +102,12 @@ class SnapshotBuffer:
                     )
 
 
-def read_snapshot(
-    path: Path,
-    data_HWC: np.ndarray,
-    labels_HW: np.ndarray,
-    channels: Sequence[int] | None = None,
-    direct: bool = False,
-) -> None:
-    """Read the snapshot of a file into `data_HWC` and `labels_HW`; for all arguments see `SnapshotBuffer`.
+def read_into(path: Path, buffer: SnapshotBuffer) -> None:
+    """Read the snapshot of a file into `buffer`.
 
     SnapshotError for a damaged file, a missing dataset, a wrong type or shape, and invalid labels;
     FileNotFoundError and other OSErrors if the file cannot be read.
     """
-    read_into(path, SnapshotBuffer(data_HWC, labels_HW, channels, direct))
-
-
-def read_into(path: Path, buffer: SnapshotBuffer) -> None:
-    """Read the snapshot of a file into `buffer`; errors as in `read_snapshot`."""
     with open_hdf5(path) as file:
         buffer.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
         buffer.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")

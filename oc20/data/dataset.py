@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
 import torch
@@ -27,15 +27,10 @@ from oc20.data.buckets import Bucket, pad_frames
 from oc20.graphs import Frame, Graph, Joined, link_frames
 from oc20.settings import DataConfig
 
+Shard = records.LmdbShard | compact.CompactShard
+"""The frames of a file, for several threads."""
+SHARDS: Final[Mapping[str, type[Shard]]] = {"lmdb": records.LmdbShard, "compact": compact.CompactShard}
 ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
-
-
-class Shard(Protocol):
-    """The frames of a file, for several threads."""
-
-    def __len__(self) -> int: ...
-
-    def read_frame(self, index: int) -> Frame: ...
 
 
 class Dataset:
@@ -104,9 +99,7 @@ class Dataset:
     def _open_shard(self, number: int) -> Shard:
         with self._opening:
             if number not in self._open:
-                path = self._locate(self._shards[number])
-                is_compact = self.config.format == "compact"
-                self._open[number] = compact.CompactShard(path) if is_compact else records.LmdbShard(path)
+                self._open[number] = SHARDS[self.config.format](self._locate(self._shards[number]))
             return self._open[number]
 
 

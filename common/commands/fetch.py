@@ -19,8 +19,17 @@ from common.command import CommandParser, UsageError, as_called, folder_place, p
 from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
 from common.datasets.manifest import Manifest, describe_file, verify_files
-from common.fetch.connections import in_threads
-from common.fetch.download import Download, DownloadError, Remote, Transfer, check_md5, parse_url, probe_url, read_small
+from common.fetch.download import (
+    Download,
+    DownloadError,
+    Remote,
+    Transfer,
+    check_md5,
+    in_threads,
+    parse_url,
+    probe_url,
+    read_small,
+)
 from common.fetch.published import Archive, Published, RemoteFolder
 from common.fetch.unpack import unpack_archive
 from common.files import write_whole_file

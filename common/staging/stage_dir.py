@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -19,21 +18,20 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from common.datasets.build import readable_bytes
+from common.datasets.build import OUT_OF_SPACE, readable_bytes
 from common.datasets.manifest import describe_file
 from common.files import NO_INODES, follow_no_link, out_of_inodes
 from common.lock import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
-from common.staging.shared_storage import GZIP_MAGIC
 
 try:  # several times faster, with the same functions
     inflater: Any = import_module("isal.isal_zlib")
 except ImportError:
     inflater = zlib
 
+GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31  # 32 KiB, with gzip's header and trailer
 SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the cache
-OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 RECORD: Final = "staging.jsonl"
 WORKPLACE: Final = ".mlperf-hpc-staging"
 """Staging's own folder in stage_dir: its lock, and unfinished files."""

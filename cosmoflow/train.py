@@ -33,7 +33,7 @@ from common.training.predictions.numbers import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset
-from cosmoflow.data.augment import AUGMENTATIONS
+from cosmoflow.data.augment import augment_batch, turn_labels
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.predictor import Predictor
 from cosmoflow.reference import MINIS, REFERENCE
@@ -101,10 +101,12 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
-        if self.config.data.augment == "none":
+        data = self.config.data
+        if data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data)
+        x = augment_batch(batch.x, seeds, data.roll_step)
+        y = turn_labels(batch.y, seeds) if data.augment == "vector_symmetries" else batch.y
         return replace(batch, x=x[:, *self.block.slices] if self.block else x, y=y)
 
 

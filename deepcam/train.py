@@ -35,7 +35,7 @@ from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.data import dataset, stats
-from deepcam.data.augment import AUGMENTATIONS
+from deepcam.data.augment import augment_batch
 from deepcam.data.dataset import Dataset, Normalization, Shuffle
 from deepcam.metrics import cross_entropy, sum_scores
 from deepcam.predictor import Predictor
@@ -133,7 +133,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data.channels)
+        x, y = augment_batch(batch.x, batch.y, seeds, self.config.data.channels)
         return replace(batch, x=x, y=y)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:

@@ -36,10 +36,9 @@ from oc20.data import dataset
 from oc20.data.buckets import Bucket, choose_buckets, pad_frames
 from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
 from oc20.graphs import MOST_NEIGHBOURS, link_frames
-from oc20.metrics import absolute_errors, force_errors
 from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
-from oc20.report import Report
+from oc20.report import Report, absolute_errors, force_errors
 from oc20.settings import Config, DataConfig
 
 FORCE_COEFFICIENT: Final = 50.0

@@ -30,8 +30,7 @@ from common.fetch.download import (
     probe_url,
     read_small,
 )
-from common.fetch.published import Archive, Published, RemoteFolder
-from common.fetch.unpack import unpack_archive
+from common.fetch.published import Archive, Published, RemoteFolder, unpack_archive
 from common.files import write_whole_file
 from common.reference import FULL
 

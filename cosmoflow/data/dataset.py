@@ -81,7 +81,7 @@ def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.
     if dataset.config.pipeline == "dali":
         from cosmoflow.data import dali  # an optional package, and it takes a second to import
 
-        return dali.load_batches(dataset, indices, device)
+        return dali.load_batches(dataset, dataset.config, indices, device)
     return read_batches(dataset, indices, device)
 
 

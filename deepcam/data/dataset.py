@@ -116,7 +116,7 @@ def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.
     if dataset.config.pipeline == "dali":
         from deepcam.data import dali  # an optional package, and it takes a second to import
 
-        return dali.load_batches(dataset, indices, device)
+        return dali.load_batches(dataset, dataset.config, indices, device)
     return read_batches(dataset, indices, device)
 
 

@@ -189,28 +189,21 @@ def add_metadata_items(plan: DatasetPlan) -> DatasetPlan:
     items = []
     for split, names in parts.items():
         file = f"{split}/{metadata.NAME}"
-        items.append(Item(file, (file,), _Parts(tuple(sorted(names)))))
+        items.append(Item(file, (file,), tuple(sorted(names))))
     return replace(plan, make=_Closing(plan.make), closing=tuple(items))
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """Files with sizes, in order."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _Closing:
-    """Makes items by `make`, and merges sizes."""
+    """Makes items by `make`, and merges sizes, of which the source is the names of the parts in order."""
 
     make: Callable[[Item, Path], None]
 
     def __call__(self, item: Item, folder: Path) -> None:
-        if not isinstance(item.source, _Parts):
+        if PurePosixPath(item.name).name != metadata.NAME:
             self.make(item, folder)
             return
-        parts = [metadata.read_arrays(folder / name) for name in item.source.names]
+        parts = [metadata.read_arrays(folder / name) for name in item.source]
         whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
         metadata.write_metadata(folder / item.name, Metadata(*whole))
 

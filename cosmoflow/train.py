@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from common.commands import train
-from common.data.prefetch import TensorBatch
+from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import variant_of
@@ -70,8 +70,12 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
-        """Yield batches of counts and labels."""
-        return dataset.load_batches(samples, indices, self.dist.device)
+        """Yield batches of counts, int16 (B, D, H, W, C), and labels, float32 (B, 4)."""
+        if self.config.data.pipeline == "dali":
+            from cosmoflow.data import dali  # an optional package, and it takes a second to import
+
+            return dali.load_batches(samples, indices, self.dist.device)
+        return read_batches(samples, indices, self.dist.device)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from common.commands import train
-from common.data.prefetch import TensorBatch
-from common.data.sampling import sample_seed
+from common.data.prefetch import TensorBatch, read_batches
+from common.data.sampling import sample_seed, shard_assignment, shard_order
 from common.distributed.dist import Dist
 from common.precision import Precision
 from common.reference import variant_of
@@ -36,7 +36,7 @@ from common.training.trainer import Trainer
 from deepcam import model, synthesize
 from deepcam.data import dataset, stats
 from deepcam.data.augment import augment_batch
-from deepcam.data.dataset import Dataset, Normalization, Shuffle
+from deepcam.data.dataset import Dataset, Normalization
 from deepcam.metrics import cross_entropy, sum_scores
 from deepcam.predictor import Predictor
 from deepcam.reference import CHANNELS, MINIS, REFERENCE
@@ -55,8 +55,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
-        _check_shares(config, self.train_samples, dist)
-        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, config.data.shards(dist))
+        check_shares(config, self.train_samples, dist)
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
@@ -116,12 +115,19 @@ class DeepCam(SampleProblem[TensorBatch]):
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
-        """Yield batches of snapshots, as in the files, and labels."""
-        return dataset.load_batches(samples, indices, self.dist.device)
+        """Yield batches of snapshots, float32 (B, H, W, C) as in the files, and labels, uint8 (B, H, W)."""
+        if self.config.data.pipeline == "dali":
+            from deepcam.data import dali  # an optional package, and it takes a second to import
+
+            return dali.load_batches(samples, indices, self.dist.device)
+        return read_batches(samples, indices, self.dist.device)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
-        order: np.ndarray = self.drawn[self.shuffle.draw_order(self.seed, epoch)]
+        size, shards = self.config.train.global_batch_size, self.config.data.shards(self.dist)
+        order: np.ndarray = self.drawn[
+            shard_order(shard_assignment(self.train_samples), shards, size, self.seed, epoch)
+        ]
         return order
 
     def counts(self) -> dict[str, int]:
@@ -163,10 +169,15 @@ class DeepCam(SampleProblem[TensorBatch]):
         return {f"{FIELD}{channel.name} in {channel.unit}": x_BHW}
 
 
-def _check_shares(config: Config, samples: int, dist: Dist) -> None:
-    """Raise ValueError if a rank would have no samples for batch normalisation in some step."""
-    parts = dist.world_size * config.train.accumulation
+def check_shares(config: Config, samples: int, dist: Dist) -> None:
+    """Raise ValueError if shards cannot share a batch, or a rank has none of a step for batch normalisation."""
+    parts, shards = dist.world_size * config.train.accumulation, config.data.shards(dist)
     size = config.train.global_batch_size
+    if size % shards:
+        raise ValueError(
+            f"the global batch size is {size}; expected a multiple of the {shards} shards of data.shuffle (one per "
+            "node or rank): change one of them, or set data.shuffle=global"
+        )
     tail = samples % size if config.train.tail == "keep" else 0
     if size < parts or 0 < tail < parts:
         raise ValueError(

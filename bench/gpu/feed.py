@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.data.prefetch import read_batches
 from cosmoflow.data import dataset as cosmoflow_data
 from deepcam.data import dataset as deepcam_data
 from gpu import inputs
@@ -56,10 +57,10 @@ def batches(bench: Bench, network: str, folder: Path, batch: int, **keys: Any) -
     if network == "cosmoflow":
         side = bench.size(inputs.COSMOFLOW_SIDE, inputs.TINY_SIDE)
         config: Any = cosmoflow_data.DataConfig(folder, sample_shape=(side, side, side, 4), **keys)
-        return cosmoflow_data.load_batches(cosmoflow_data.Dataset(folder / "train", config), indices(), bench.device)
+        return read_batches(cosmoflow_data.Dataset(folder / "train", config), indices(), bench.device)
     if network == "deepcam":
         height, width = bench.size(inputs.DEEPCAM_SIDES, inputs.TINY_SIDES)
         config = deepcam_data.DataConfig(folder, height=height, width=width, **keys)
-        return deepcam_data.load_batches(deepcam_data.Dataset(folder / "train", config), indices(), bench.device)
+        return read_batches(deepcam_data.Dataset(folder / "train", config), indices(), bench.device)
     config = oc20_data.DataConfig(folder, **keys)
     return oc20_data.load_batches(oc20_data.Dataset(folder / "train", config), indices(), bench.device)

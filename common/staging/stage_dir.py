@@ -58,13 +58,6 @@ class StagedFile:
     crc32: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class MadeFolder:
-    """The record of a folder that staging has made; "." is the stage_dir."""
-
-    folder: str
-
-
 class StageDir:
     """A node's stage_dir, with a record of the files and folders that staging has made there.
 
@@ -108,7 +101,7 @@ class StageDir:
             self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
             self._remove_leftovers()
             for name in self._made_folders:
-                self._append_record(MadeFolder(name))
+                self._append_record({"folder": name})
             self._lock.share()
 
     def open_record(self) -> None:
@@ -225,7 +218,7 @@ class StageDir:
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
                 if "folder" in entry:
-                    self._made_folders.add(_check_inside(MadeFolder(**entry).folder))
+                    self._made_folders.add(_check_inside(entry["folder"]))  # "." is the stage_dir
                 else:
                     self._record[_check_inside(entry["name"])] = StagedFile(**entry)
 
@@ -238,7 +231,7 @@ class StageDir:
         if path.is_symlink():
             raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
         if not path.exists():
-            self._append_record(MadeFolder(str(folder)))
+            self._append_record({"folder": str(folder)})
             path.mkdir(exist_ok=True)
         self._safe_folders.add(folder)
 
@@ -249,13 +242,13 @@ class StageDir:
         )
 
     def _add_entry(self, entry: StagedFile) -> None:
-        self._append_record(entry)
+        self._append_record(asdict(entry))
         with self._threads:
             self._record[entry.name] = entry
             self.bytes_written += entry.size
 
-    def _append_record(self, entry: StagedFile | MadeFolder) -> None:
-        line = json.dumps(asdict(entry))
+    def _append_record(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry)
         with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
 

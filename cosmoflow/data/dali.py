@@ -16,35 +16,32 @@ import torch
 
 from common.data.dali import dali_batches  # first: its error says what to install
 from common.data.prefetch import TensorBatch
-from common.data.split import DatasetError, Split
 from cosmoflow.data import tfrecord
-from cosmoflow.settings import DataConfig
+from cosmoflow.data.dataset import Dataset, DatasetError
 
 # isort: split
 from nvidia.dali import fn, types
 from nvidia.dali import tfrecord as features
 
 
-def load_batches(
-    dataset: Split, config: DataConfig, indices: Iterable[np.ndarray], device: torch.device
-) -> Generator[TensorBatch]:
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end.
 
     DatasetError for records that DALI cannot read: gzipped ones and those of another size than the first.
     """
     with tempfile.TemporaryDirectory(prefix="cosmoflow-dali-") as scratch:
-        tfrecords = partial(_build_tfrecord_nodes, shape=config.sample_shape, scratch=Path(scratch))
-        read = _build_npy_nodes if config.format == "npy" else tfrecords
+        tfrecords = partial(_build_tfrecord_nodes, scratch=Path(scratch))
+        read = _build_npy_nodes if dataset.config.format == "npy" else tfrecords
         yield from dali_batches(dataset, indices, device, partial(read, dataset))
 
 
-def _build_npy_nodes(dataset: Split, order: np.ndarray) -> tuple[Any, Any]:
+def _build_npy_nodes(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:
     files = zip(*(map(str, map(Path.absolute, dataset.paths(index))) for index in order), strict=True)
     x, y = (fn.readers.numpy(files=list(paths)) for paths in files)
     return x, y
 
 
-def _build_tfrecord_nodes(dataset: Split, order: np.ndarray, shape: tuple[int, ...], scratch: Path) -> tuple[Any, Any]:
+def _build_tfrecord_nodes(dataset: Dataset, order: np.ndarray, scratch: Path) -> tuple[Any, Any]:
     """Return the nodes of voxels and labels; the first record is also read here, so that damage has a clear error."""
     paths = [path for index in order for path in dataset.paths(index)]
     with paths[0].open("rb") as file:
@@ -69,4 +66,4 @@ def _build_tfrecord_nodes(dataset: Split, order: np.ndarray, shape: tuple[int, .
             "y": features.FixedLenFeature([tfrecord.LABELS], features.float32, 0.0),
         },
     )
-    return fn.reinterpret(read["x"], dtype=types.INT16, shape=shape), read["y"]
+    return fn.reinterpret(read["x"], dtype=types.INT16, shape=dataset.config.sample_shape), read["y"]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.prefetch import TensorBatch, read_batches
 from common.data.split import DatasetError as DatasetError
-from common.data.split import Split
-from common.datasets.listing import list_folder
+from common.data.split import Split, list_folder
 from common.spatial.grid import Block
 from cosmoflow.data import npy, tfrecord
 from cosmoflow.data.sample_files import ENDINGS
@@ -71,18 +68,6 @@ def _find_samples(folder: Path, format: str) -> list[str]:
         raise DatasetError(f"{folder} has {' and '.join(there)}: keep one format per folder")
     endings = ENDINGS[format]
     return listing.select_samples(format, names, f"*{endings[0]}", lambda name: (name + ending for ending in endings))
-
-
-def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
-    """Yield a batch for each array of indices, read ahead by threads or by DALI; close it if it is not exhausted.
-
-    x: int16 (B, D, H, W, C). y: float32 (B, 4). An error of a file is raised when its batch is due: see `Dataset.read`.
-    """
-    if dataset.config.pipeline == "dali":
-        from cosmoflow.data import dali  # an optional package, and it takes a second to import
-
-        return dali.load_batches(dataset, dataset.config, indices, device)
-    return read_batches(dataset, indices, device)
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

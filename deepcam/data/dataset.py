@@ -1,9 +1,9 @@
-"""DeepCAM's snapshots: their files, configuration, order, and scaling on the device."""
+"""DeepCAM's snapshots: their files, and scaling on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,11 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.prefetch import TensorBatch, read_batches
-from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
-from common.data.split import Split
-from common.datasets.listing import list_folder
+from common.data.split import Split, list_folder
 from deepcam.data import npy, single_file, snapshot
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer
@@ -102,46 +99,6 @@ def _locate_single(folder: Path) -> SingleFile:
             f"{path} is missing: data.format={SINGLE} needs one file per split in data.data_dir; "
             f"`python -m deepcam.prepare convert --format {SINGLE}` makes it"
         ) from error
-
-
-# -- order and batches ---------------------------------------------------------------------------------------
-
-
-def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
-    """Yield a batch for each array of indices, read ahead by threads or by DALI; close it if it is not exhausted.
-
-    x: float32 (B, H, W, C), as in the files. y: uint8 (B, H, W). An error of a file is raised when its batch is due:
-    see `Dataset.read`.
-    """
-    if dataset.config.pipeline == "dali":
-        from deepcam.data import dali  # an optional package, and it takes a second to import
-
-        return dali.load_batches(dataset, dataset.config, indices, device)
-    return read_batches(dataset, indices, device)
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffle:
-    """How the order of the training samples changes from epoch to epoch.
-
-    samples: of the dataset. shards: from `DataConfig.shards`; each gives an equal part of each global batch.
-    """
-
-    samples: int
-    global_batch_size: int
-    shards: int = 1
-
-    def __post_init__(self) -> None:
-        if self.global_batch_size % self.shards:
-            raise ValueError(
-                f"the global batch size is {self.global_batch_size}; expected a multiple of the {self.shards} shards "
-                "of data.shuffle (one per node or rank): change one of them, or set data.shuffle=global"
-            )
-
-    def draw_order(self, seed: int, epoch: int) -> np.ndarray:
-        """Return the order of all samples in an epoch (from 0); with one shard it is `sampling.permutation`."""
-        assignment = shard_assignment(self.samples)
-        return shard_order(assignment, self.shards, self.global_batch_size, seed, epoch)
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

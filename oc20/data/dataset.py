@@ -21,7 +21,7 @@ from torch import Tensor
 from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
-from common.datasets.listing import list_folder
+from common.data.split import list_folder
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
 from oc20.graphs import Frame, Graph, Joined, link_frames

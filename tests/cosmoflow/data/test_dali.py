@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.prefetch import read_batches
 from cosmoflow.data import npy, tfrecord
-from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, load_batches
+from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
 
 SHAPE = (8, 8, 8, 4)
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")
@@ -40,7 +41,10 @@ def batches(folder, pipeline, steps=STEPS):
     config = DataConfig(
         folder, sample_shape=SHAPE, format="npy" if folder.name == "npy" else "tfrecord", workers=1, pipeline=pipeline
     )
-    return list(load_batches(Dataset(folder, config), steps, CPU))
+    read = read_batches
+    if config.pipeline == "dali":
+        from cosmoflow.data.dali import load_batches as read
+    return list(read(Dataset(folder, config), steps, CPU))
 
 
 @needs_dali

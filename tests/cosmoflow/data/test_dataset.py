@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.prefetch import read_batches
 from common.spatial.grid import Block
 from cosmoflow.data import npy, tfrecord
 from cosmoflow.data.augment import SYMMETRIES, augment_batch, turn_labels
-from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, load_batches, to_input
+from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import RecordError
 
@@ -134,7 +135,7 @@ STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
 def test_batches_come_in_the_order_asked_for(tmp_path, options):
     samples = dataset(write(tmp_path / "train", options.get("format", "gzip")), **options)
     for _ in range(2):
-        for step, batch in zip(STEPS, load_batches(samples, iter(STEPS), CPU), strict=True):
+        for step, batch in zip(STEPS, read_batches(samples, iter(STEPS), CPU), strict=True):
             assert batch.x.shape == (len(step), *SHAPE) and batch.x.dtype == torch.int16
             assert batch.y.shape == (len(step), 4) and batch.y.dtype == torch.float32
             assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
@@ -145,17 +146,17 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
 
 def test_batches_stay_as_they_are(tmp_path):
     samples = dataset(write(tmp_path / "train"))
-    kept = list(load_batches(samples, [np.array([i]) for i in range(7)], CPU))
+    kept = list(read_batches(samples, [np.array([i]) for i in range(7)], CPU))
     assert all(np.array_equal(kept[i].x[0].numpy(), SAMPLES[i][0]) for i in range(7))
 
 
 def test_cached_samples_need_no_files(tmp_path):
     samples = dataset(write(tmp_path / "train"), cache=True)
-    for batch in load_batches(samples, STEPS, CPU):
+    for batch in read_batches(samples, STEPS, CPU):
         batch.x.zero_()  # the batch is the consumer's own
     for path in (tmp_path / "train").iterdir():
         path.unlink()
-    first = next(load_batches(samples, STEPS, CPU))
+    first = next(read_batches(samples, STEPS, CPU))
     assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
 
 
@@ -164,17 +165,17 @@ def test_a_damaged_or_missing_file_is_named_when_its_batch_is_due(tmp_path):
     damaged = tmp_path / "train" / "s1.tfrecord"
     damaged.write_bytes(damaged.read_bytes()[:50])
     (tmp_path / "train" / "s5.tfrecord").unlink()
-    source = load_batches(samples, STEPS, CPU)
+    source = read_batches(samples, STEPS, CPU)
     assert len(next(source).x) == 3 and len(next(source).x) == 0
     with pytest.raises(RecordError, match=r"s1.tfrecord"):
         next(source)
     with pytest.raises(FileNotFoundError, match=r"s5.tfrecord"):
-        list(load_batches(samples, STEPS[3:], CPU))
+        list(read_batches(samples, STEPS[3:], CPU))
 
 
 def test_leaving_early_stops_the_threads(tmp_path):
     samples = dataset(write(tmp_path / "train"))
-    source = load_batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
+    source = read_batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
     next(source)
     source.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.prefetch import read_batches
 from deepcam.data import npy
-from deepcam.data.dataset import DataConfig, Dataset, load_batches
+from deepcam.data.dataset import DataConfig, Dataset
 from deepcam.data.snapshot import SnapshotError
 
 H, W = 16, 32
@@ -30,7 +31,10 @@ def folder(tmp_path):
 
 def batches(folder, pipeline, steps=STEPS, **options):
     config = DataConfig(folder.parent, height=H, width=W, format="npy", workers=1, pipeline=pipeline, **options)
-    return list(load_batches(Dataset(folder, config), steps, CPU))
+    read = read_batches
+    if config.pipeline == "dali":
+        from deepcam.data.dali import load_batches as read
+    return list(read(Dataset(folder, config), steps, CPU))
 
 
 @needs_dali

@@ -42,7 +42,7 @@ class DataConfig(SamplesConfig):
     )
     format: Literal["tfrecord", "npy"] = key(
         "tfrecord",
-        "tfrecord (gzipped or not) or npy (pairs of files, see cosmoflow/data/npy.py)",
+        "tfrecord (gzipped or not) or npy (pairs of files, see cosmoflow/data/sample_files.py)",
         ROUTE,
         cite="training_rules.adoc#data-state-at-start-of-run",
     )

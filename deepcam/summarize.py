@@ -125,11 +125,7 @@ def _write_or_compare(path: Path, result: Stats) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = CommandParser(
-        "python -m deepcam.summarize",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-    )
+    parser = CommandParser("python -m deepcam.summarize", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="folder with train, where to write stats.h5")
     folder: Path = parser.parse_args(argv).data_dir
 

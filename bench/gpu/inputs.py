@@ -18,7 +18,8 @@ from torch import Tensor
 
 from common.data.arrays import write_npy
 from cosmoflow.data import tfrecord
-from deepcam.data import npy, stats
+from deepcam.data import stats
+from deepcam.data.snapshot import NPY, NPY_DATA, NPY_LABEL
 from gpu.cases import Bench
 from gpu.references import frames
 from oc20.data import compact, metadata
@@ -105,13 +106,13 @@ def deepcam(bench: Bench, folder: Path) -> None:
         part.mkdir(parents=True)
     stats.write_stats(folder / stats.NAME, stats.Stats(different, 0 * low, high, low, high))
     for number in range(different):
-        for prefix, tensor in zip((npy.DATA, npy.LABEL), snapshot(sides, generator), strict=True):
-            write_npy(train / f"{prefix}{number:04}{npy.ENDING}", tensor.cpu().numpy())
+        for prefix, tensor in zip((NPY_DATA, NPY_LABEL), snapshot(sides, generator), strict=True):
+            write_npy(train / f"{prefix}{number:04}{NPY}", tensor.cpu().numpy())
     for number in range(bench.size(32, 4)):
-        for prefix in (npy.DATA, npy.LABEL):
-            first = train / f"{prefix}{number % different:04}{npy.ENDING}"
+        for prefix in (NPY_DATA, NPY_LABEL):
+            first = train / f"{prefix}{number % different:04}{NPY}"
             for part in (train, validation):
-                path = part / f"{prefix}{number:04}{npy.ENDING}"
+                path = part / f"{prefix}{number:04}{NPY}"
                 if path != first:
                     os.link(first, path)
 

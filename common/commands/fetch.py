@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -57,7 +57,7 @@ class FetchCommand:
     sets: Sequence[Published]
     licence: str
     next_step: Callable[[Path], str]
-    shares: Mapping[str, int]
+    shares: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def benchmark(self) -> str:

@@ -191,11 +191,7 @@ class Synthesis(ABC):
 
     def build_parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        parser = CommandParser(
-            f"python -m {self.module}",
-            description=self.description,
-            epilog=self.examples,
-        )
+        parser = CommandParser(f"python -m {self.module}", description=self.description, epilog=self.examples)
         parser.add_argument(
             "output_dir", type=folder_place, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before"
         )

@@ -11,8 +11,8 @@ from torch import Tensor
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, list_folder
 from common.spatial.grid import Block
-from cosmoflow.data import npy, tfrecord
-from cosmoflow.data.sample_files import ENDINGS
+from cosmoflow.data import tfrecord
+from cosmoflow.data.sample_files import ENDINGS, read_npy
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.settings import DataConfig
 
@@ -50,8 +50,8 @@ class Dataset(Split):
         """Read a sample from its files into two arrays."""
         if self.config.format == "npy":
             data, label = self.paths(index)
-            npy.read_array(data, into[0], self.block)
-            npy.read_array(label, into[1])
+            read_npy(data, into[0], self.block)
+            read_npy(label, into[1])
         else:
             tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc, self.block)
 

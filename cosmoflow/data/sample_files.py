@@ -1,4 +1,8 @@
-"""The sample files of a universe: sub-volumes, their order and names, in one of two formats."""
+"""The sample files of a universe: sub-volumes, their order and names, in one of two formats.
+
+TFRecord, see tfrecord.py, or two files of numpy: `<stem>_data.npy`, int16 (D, H, W, 4), and `<stem>_label.npy`,
+float32 (4,).
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,17 @@ from typing import Final
 
 import numpy as np
 
-from common.data.arrays import write_npy
+from common.data.arrays import ArrayError, npy_array, write_npy
 from common.errors import UsageError
-from cosmoflow.data import npy, tfrecord
+from common.spatial.grid import Block
+from cosmoflow.data import tfrecord
+from cosmoflow.data.tfrecord import RecordError
 from cosmoflow.simulation.universe import REDSHIFTS
 
 FORMATS: Final = ("tfrecord", "npy")
 SPLITS: Final = ("train", "validation")
 CHANNELS: Final = len(REDSHIFTS)
-ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL)}
+ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": ("_data.npy", "_label.npy")}
 """Of the files of a sample, by format."""
 GZIP_SHARE: Final = 0.3
 """The size of gzipped counts relative to raw ones: 0.22 with one particle per voxel, 0.29 with three."""
@@ -81,3 +87,22 @@ class SampleFormat:
                     x = slab[:, start1 : start1 + n, start2 : start2 + n]
                     self.write_sample(stem.with_name(f"{stem.name}_{i:03d}"), np.ascontiguousarray(x), y)
                     i += 1
+
+
+def read_npy(path: Path, into: np.ndarray, block: Block | None = None) -> None:
+    """Read the array of a file directly into `into`, or only a block of it.
+
+    RecordError for a damaged file or a type or shape that differs from `into`, or from that of the block's array;
+    OSError if it cannot be read.
+    """
+    try:
+        array = npy_array(path)
+        expected = block.shape if block else into.shape
+        if (array.shape, array.dtype) != (expected, into.dtype):
+            raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {expected}")
+        if block:
+            array.read_block(into, block)
+        else:
+            array.read_values(into)
+    except ArrayError as error:
+        raise RecordError(str(error)) from error

@@ -20,7 +20,7 @@ from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
 from common.files import write_whole_file
-from deepcam.data import npy, single_file, snapshot
+from deepcam.data import single_file, snapshot
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 
 BLOCK: Final = 16
@@ -49,8 +49,8 @@ class NpyFormat:
     def list_items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
         """Yield the items of a split."""
         for path in paths:
-            name = path.stem.removeprefix(npy.DATA)
-            files = tuple(f"{split}/{kind}{name}{npy.ENDING}" for kind in (npy.DATA, npy.LABEL))
+            name = path.stem.removeprefix(snapshot.NPY_DATA)
+            files = tuple(f"{split}/{kind}{name}{snapshot.NPY}" for kind in (snapshot.NPY_DATA, snapshot.NPY_LABEL))
             yield Item(f"{split}/{path.name}", files, path)
 
     def create_files(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, list_folder
-from deepcam.data import npy, single_file, snapshot
+from deepcam.data import single_file, snapshot
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range, Stats
 from deepcam.settings import DataConfig
 
 SINGLE: Final = "hdf5-single"
-ENDINGS: Final = {"hdf5": ".h5", "npy": npy.ENDING}
+ENDINGS: Final = {"hdf5": ".h5", "npy": snapshot.NPY}
 
 
 class Dataset(Split):
@@ -67,7 +67,7 @@ class Dataset(Split):
                 replace(self._single.labels_NHW.row_at(index), path=paths[0]), f"{name} `{single_file.LABELS}`"
             )
         elif self.config.format == "npy":
-            npy.read_npy(paths[0], paths[1], buffer)
+            snapshot.read_npy(paths[0], paths[1], buffer)
         else:
             snapshot.read_into(paths[0], buffer)
 
@@ -85,8 +85,8 @@ def _find_samples(folder: Path, format: str) -> list[str]:
 
 def _file_names(name: str, format: str) -> tuple[str, ...]:
     """Return the names of the files of a sample."""
-    label = npy.LABEL + name.removeprefix(npy.DATA)
-    return (f"{name}.h5",) if format == "hdf5" else (name + npy.ENDING, label + npy.ENDING)
+    label = snapshot.NPY_LABEL + name.removeprefix(snapshot.NPY_DATA)
+    return (f"{name}.h5",) if format == "hdf5" else (name + snapshot.NPY, label + snapshot.NPY)
 
 
 def _locate_single(folder: Path) -> SingleFile:

@@ -19,8 +19,8 @@ import pytest
 from common.datasets.journal import Journal
 from common.datasets.manifest import read_manifest
 from cosmoflow import prepare
-from cosmoflow.data import npy, tfrecord
-from cosmoflow.data.sample_files import SPLITS
+from cosmoflow.data import tfrecord
+from cosmoflow.data.sample_files import ENDINGS, SPLITS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.prepare import HashSplit
 
@@ -100,7 +100,7 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     for split in SPLITS:
         for path in (out / split).iterdir():
             old = tfrecord.read_sample(path, Sample.empty((4, 4, 4, 4)))
-            new = (np.load(other_out / split / f"{path.stem}{ending}") for ending in (npy.DATA, npy.LABEL))
+            new = (np.load(other_out / split / f"{path.stem}{ending}") for ending in ENDINGS["npy"])
             assert all(map(np.array_equal, old, new))
     manifest = read_manifest(other_out / "manifest.json")
     assert len(manifest.files) == 96 and manifest.facts["format"] == "npy"

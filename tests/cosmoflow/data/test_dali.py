@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from common.data.prefetch import read_batches
-from cosmoflow.data import npy, tfrecord
+from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
 
 SHAPE = (8, 8, 8, 4)
@@ -28,8 +28,8 @@ def write(tmp_path):
         folder.mkdir()
         for i, (x, y) in enumerate(samples):
             if kind == "npy":
-                np.save(folder / f"s{i}{npy.DATA}", x)
-                np.save(folder / f"s{i}{npy.LABEL}", y)
+                np.save(folder / f"s{i}_data.npy", x)
+                np.save(folder / f"s{i}_label.npy", y)
             else:
                 tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
         return folder

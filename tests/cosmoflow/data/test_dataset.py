@@ -12,7 +12,7 @@ import torch
 
 from common.data.prefetch import read_batches
 from common.spatial.grid import Block
-from cosmoflow.data import npy, tfrecord
+from cosmoflow.data import tfrecord
 from cosmoflow.data.augment import SYMMETRIES, augment_batch, turn_labels
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
 from cosmoflow.data.sample_files import SampleFormat
@@ -28,8 +28,8 @@ def write(folder, kind="gzip"):
     folder.mkdir(parents=True, exist_ok=True)
     for i, (x, y) in enumerate(SAMPLES):
         if kind == "npy":
-            np.save(folder / f"s{i}{npy.DATA}", x)
-            np.save(folder / f"s{i}{npy.LABEL}", y)
+            np.save(folder / f"s{i}_data.npy", x)
+            np.save(folder / f"s{i}_label.npy", y)
         else:
             tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
     return folder

@@ -15,10 +15,10 @@ from common.data.prefetch import read_batches
 from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share
 from common.settings.machine import StagingConfig
 from common.settings.run import TrainConfig
-from deepcam.data import npy, snapshot
+from deepcam.data import snapshot
 from deepcam.data.augment import augment_batch
 from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization
-from deepcam.data.snapshot import SnapshotError
+from deepcam.data.snapshot import NPY_DATA, NPY_LABEL, SnapshotError
 from deepcam.data.stats import Stats
 from deepcam.reference import CHANNELS
 from deepcam.settings import Config
@@ -45,7 +45,7 @@ def write(root, format="hdf5"):
     for stem, (x, y) in zip(STEMS, SAMPLES, strict=True):
         if format == "npy":
             np.save(folder / f"{stem}.npy", x)
-            np.save(folder / f"{npy.LABEL}{stem.removeprefix(npy.DATA)}.npy", y.astype(np.float32))
+            np.save(folder / f"{NPY_LABEL}{stem.removeprefix(NPY_DATA)}.npy", y.astype(np.float32))
         else:
             snapshot.write_snapshot(folder / f"{stem}.h5", x, y)
     return folder

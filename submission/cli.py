@@ -60,7 +60,7 @@ COMMANDS: Final = {
         "report": ("submission.report.__main__", "write the results as one HTML page"),
         "compare": ("submission.compare.__main__", "compare two results side by side"),
         "analysis": ("submission.analysis.__main__", "analyse rounds: scaling, variation, figures, projections"),
-        "cost": ("submission.cost.__main__", "show the FLOPS of runs: over the training time, sustained, by quality"),
+        "cost": ("submission.cost", "show the FLOPS of runs: over the training time, sustained, by quality"),
     },
 }
 """The module and summary of each command, by group. Commands that no benchmark has are not shown.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compliance.formats.words import aligned, plain, staging_cell
+from compliance.formats.words import aligned, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
@@ -141,7 +141,7 @@ def _time_cells(line: ResultLine) -> tuple[object, ...]:
         "–" if row.minutes is None else row.minutes,
         row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else "",
         row.scaled,
-        *staging(row),
+        *row.staging_cells,
         *_ends(line, str(row.runs)),
     )
 
@@ -156,16 +156,10 @@ def _rate_cells(line: ResultLine) -> tuple[object, ...]:
         "–" if row.minutes is None else row.minutes,
         "–" if row.models_per_minute is None else row.models_per_minute,
         normalised,
-        *staging(row),
+        *row.staging_cells,
         # The models are the runs, as long as none is rejected.
         *_ends(line, "" if row.runs == row.models else str(row.runs)),
     )
-
-
-def staging(row: Row) -> tuple[str, float | None]:
-    """Return the minutes of staging, in or out of the time, and the time with them if it lacks them."""
-    apart = None if row.contains_staging else row.time_with_staging_minutes
-    return staging_cell(row.staging_minutes, row.staging_clock), apart
 
 
 def _ends(line: ResultLine, runs: str) -> tuple[object, ...]:

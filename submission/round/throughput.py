@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from common.command import clean
 from common.ending import TARGET_MET, Ending, read_ending
@@ -18,12 +18,10 @@ from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
-from submission.round.finish import PackageInputs, RoundPackage
-from submission.round.make import check_same, provide_data, with_data, write_config
-from submission.round.plan import WRONG_USE, Series, Setup, resolve
-from submission.round.processes import ATTEMPTS, JobRunner, hold_lock
-from submission.round.runs import CONFIG
-from submission.round.state import StateError
+from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, provide_data, write_config
+from submission.round.plan import WRONG_USE, Series, Setup
+from submission.round.processes import ATTEMPTS, JobRunner
+from submission.round.runs import CONFIG, StateError
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
@@ -37,13 +35,6 @@ class ThroughputRun:
     ranks: int
 
 
-class Sources(NamedTuple):
-    """What comes from outside. data: parent folder of the datasets; None: as the configurations say."""
-
-    data: Path | None
-    inputs: PackageInputs
-
-
 @dataclass(frozen=True, slots=True)
 class Trained:
     """The instances of a benchmark that have ended for good, with their logs as read. met: those with a model."""
@@ -53,24 +44,21 @@ class Trained:
 
 
 def make_throughput(
-    plan: Sequence[Series], wanted: ThroughputRun, output: Path, runner: JobRunner, sources: Sources
+    plan: Sequence[Series], wanted: ThroughputRun, output: Path, runner: JobRunner, inputs: RoundInputs
 ) -> str:
     """Train the instances of each benchmark in one job, package those that met the target, and show the score.
 
     Returns the verdict on the package. Call it again to go on: instances that have their result stay as they are.
     """
-    setups = [with_data(resolve(series), sources.data) for series in plan]
-    package = RoundPackage(output, setups, sources.inputs)
-    with hold_lock(output) as lock:
-        runner = replace(runner, lock=lock)
+    with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         for setup in setups:
             folder = output / setup.series.benchmark
             _check_count(folder / FOLDER, wanted)
             if (folder / CONFIG).exists():
                 check_same(folder / CONFIG, setup.text)
             write_config(folder / CONFIG, setup.text)
-            provide_data(setup, runner)
-        trained = {setup.series.benchmark: _train(setup, wanted, output, runner) for setup in setups}
+            provide_data(setup, locked_runner)
+        trained = {setup.series.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
 
 

@@ -16,7 +16,7 @@ from common.errors import UsageError
 from common.values import as_count, is_number
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets, shown_verdict
-from compliance.formats.words import convergence_text
+from compliance.formats.words import convergence_text, staging_cell
 from compliance.logs.run import Run
 from compliance.model.case import Case
 from compliance.model.finding import PASSING
@@ -105,6 +105,12 @@ class Row:
     def contains_staging(self) -> bool:
         """Whether the time of the score contains all staging there was."""
         return self.staging_clock in ("", IN)
+
+    @property
+    def staging_cells(self) -> tuple[str, float | None]:
+        """The minutes of staging, in or out of the time, and the time with them if it lacks them."""
+        apart = None if self.contains_staging else self.time_with_staging_minutes
+        return staging_cell(self.staging_minutes, self.staging_clock), apart
 
     @property
     def score_with_staging(self) -> float | None:

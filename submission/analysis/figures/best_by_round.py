@@ -9,7 +9,7 @@ from typing import Final
 from compliance.model.layout import WEAK
 from submission.analysis.figures.boxes import Box, around, placed, text_width
 from submission.analysis.figures.names import YEARS, amount
-from submission.analysis.figures.panel import WIDE, Figure, drawable, legend, logarithmic, mark, round_values
+from submission.analysis.figures.panel import WIDE, Figure, drawable, logarithmic, mark, round_values
 from submission.analysis.model import AnalysedSet
 from submission.analysis.tables import number
 from submission.summary.rows import ALL_ORGANISATIONS, best
@@ -42,17 +42,12 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         # Throughput starts a new row.
         column = 0 if column == columns - 1 or (at and panels[at - 1][0] != weak) else column + 1
         row += column == 0
-        lines = {
-            division: best_of
-            for (is_weak, what, division), best_of in found.items()
-            if (is_weak, what) == (weak, title)
-        }
+        lines = {kind[2]: results for kind, results in found.items() if kind[:2] == (weak, title)}
         _panel(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
     items = [("circle", "closed division"), ("star", "open division"), ("square", "throughput")]
     kinds = {("square" if weak else "star" if division == "open" else "circle") for weak, _, division in found}
     items = [item for item in items if item[0] in kinds]
-    figure.height = legend(figure, items, tall * (row + 1) + 14) + 4
-    return figure.svg()
+    return figure.finish(items, tall * (row + 1) + 14)
 
 
 def _version(name: str) -> tuple[float, str]:

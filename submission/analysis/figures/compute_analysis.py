@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from submission.analysis.figures.boxes import LINE, Box, around
-from submission.analysis.figures.density import density
 from submission.analysis.figures.names import amount, by_benchmark, labels
 from submission.analysis.figures.panel import (
     UNITS,
@@ -18,8 +17,8 @@ from submission.analysis.figures.panel import (
     Iso,
     Panel,
     colour_of,
+    density,
     drawable,
-    legend,
     logarithmic,
     mark,
     mark_items,
@@ -41,7 +40,8 @@ HEIGHT: Final = 270
 
 def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw batch size, epochs and throughput of each result by its units; panels for each benchmark, and a list."""
-    found = by_benchmark([each for each in sets if _complete(each)])
+    quantities = [(each.units, each.row.batch_size, each.mean(EPOCHS), each.mean(THROUGHPUT)) for each in sets]
+    found = by_benchmark([each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))])
     if not found:
         return Html("")
     figure = Figure(name, "Batch size, epochs to solution and throughput", _text(found), width)
@@ -56,13 +56,7 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
         ("runs", "runs and their distribution"),
         ("iso", "equal values of what the panel's title says"),
     ]
-    figure.height = legend(figure, items, top + 6) + 4
-    return figure.svg()
-
-
-def _complete(each: AnalysedSet) -> bool:
-    means = (each.units, each.row.batch_size, each.mean(EPOCHS), each.mean(THROUGHPUT))
-    return all(map(drawable, means))
+    return figure.finish(items, top + 6)
 
 
 class _Block:

@@ -8,11 +8,9 @@ from typing import Final
 
 from submission.analysis.figures.boxes import around
 from submission.analysis.figures.names import labels
-from submission.analysis.figures.panel import WIDE, Axis, Figure, Panel, legend, logarithmic, mark
+from submission.analysis.figures.panel import WIDE, Axis, Figure, Panel, logarithmic, mark
 from submission.analysis.fits.fit import Fit
-from submission.analysis.fits.least_squares import PowerLaw
 from submission.analysis.model import AnalysedSet
-from submission.web.drawing import Point
 from submission.web.html import Html
 
 LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 20, 34, 300, 52
@@ -20,14 +18,16 @@ LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 20, 34, 300, 52
 STEPS: Final = 40
 
 
-def fitted_line(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int = WIDE) -> Html:
+def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw a fit, empty without one. sets: the results by the names of its points."""
     if fit.power is None:
         return Html("")
     figure = Figure(name, fit.title, fit.said, width)
     x = logarithmic([point.x for point in fit.points], LEFT, width - RIGHT)
     places = [(math.log(x.low) + (math.log(x.high) - math.log(x.low)) * at / STEPS) for at in range(STEPS + 1)]
-    band = _band(fit.power, [math.exp(place) for place in places])
+    intervals = [(at, interval) for at in map(math.exp, places) if (interval := fit.power.interval(at)) is not None]
+    # The outline of the interval of the curve, empty for two points.
+    band = [(x, low) for x, (low, _) in intervals] + [(x, high) for x, (_, high) in reversed(intervals)]
     values = [point.y for point in fit.points] + [fit.power.at(x.low), fit.power.at(x.high)]
     y = logarithmic(values, TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
@@ -44,15 +44,8 @@ def fitted_line(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int
         mark(figure, spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
     items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}")]
     items += [("interval", "95 % interval of the curve")] if band else []
-    figure.height = legend(figure, items, TOP + HEIGHT + BOTTOM + 8) + 4
-    return figure.svg()
+    return figure.finish(items, TOP + HEIGHT + BOTTOM + 8)
 
 
 def _title(name: str, unit: str) -> str:
     return name if name == unit else f"{name}, {unit}"
-
-
-def _band(power: PowerLaw, xs: list[float]) -> list[Point]:
-    """Return the outline of the interval of the curve, [] for two points."""
-    found = [(x, interval) for x in xs if (interval := power.interval(x)) is not None]
-    return [(x, low) for x, (low, _) in found] + [(x, high) for x, (_, high) in reversed(found)]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeGuard
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import LINE, Box, fitted, placed, text_width
-from submission.analysis.figures.density import density
+from submission.analysis.figures.boxes import LINE, Box, enclose, fitted, placed, text_width
 from submission.analysis.figures.names import amount, colour
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import LARGEST, Drawing, Point, Scale, short
+from submission.web.html import Html
 
 WIDE, HALF, NARROW = 960, 580, 360
 """Widths of a figure on a screen or paper, of one of two side by side, and of one on a phone."""
@@ -27,21 +28,14 @@ VIOLIN: Final = 20
 """Width of a distribution at its peak."""
 TOGETHER: Final = 4
 """Numbers in one label."""
+STEPS: Final = 32
+"""Points of the curve of a distribution, less by one."""
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 """The round numbers of a decade, the densest first."""
 UNITS: Final = "accelerators (or processors)"
 """The title of an axis of compute units."""
 Block = tuple[str, list[AnalysedSet]]
 """A benchmark and its results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Corner:
-    """Where a panel begins, and its width with its titles and numbers."""
-
-    left: float
-    top: float
-    width: float
 
 
 class Figure(Drawing):
@@ -55,6 +49,11 @@ class Figure(Drawing):
     def is_wide(self) -> bool:
         """Whether it is for a screen or paper, not for a phone."""
         return self.width > NARROW
+
+    def finish(self, items: Sequence[tuple[str, str]], top: float) -> Html:
+        """Draw the legend below everything else; return the drawing."""
+        self.height = legend(self, items, top) + 4
+        return self.svg()
 
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
@@ -193,19 +192,14 @@ class Panel:
             return
         outline = [place(curve[0][0], 0), *(place(*point) for point in curve), place(curve[-1][0], 0)]
         self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
-        xs, ys = [x for x, _ in outline], [y for _, y in outline]
-        self.taken.append(Box(min(xs), min(ys), max(xs), max(ys)))
+        self.taken.append(enclose(outline))
 
     def _runs(self, each: AnalysedSet, name: str, place: Callable[[float], Point]) -> None:
         for kept, class_ in ((True, "runs"), (False, "runs left-out")):
-            self._dots([place(value) for value in run_values(each, name, (kept,))], f"{class_} {colour_of(each)}")
-
-    def _dots(self, points: Sequence[Point], class_: str) -> None:
-        if not points or len(points) > MANY_RUNS:
-            return
-        self.figure.path("".join(f"M{short(x)} {short(y)}h0" for x, y in points), class_)
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        self.taken.append(Box(min(xs) - 3, min(ys) - 3, max(xs) + 3, max(ys) + 3))
+            points = [place(value) for value in run_values(each, name, (kept,))]
+            if 0 < len(points) <= MANY_RUNS:
+                self.figure.path(dots(points), f"{class_} {colour_of(each)}")
+                self.taken.append(enclose(points, 3))
 
     def number(self, points: Sequence[Point], texts: Sequence[str]) -> None:
         """Write the number of each point beside it; points in one place share labels."""
@@ -232,6 +226,11 @@ class Panel:
             self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
 
 
+def dots(points: Iterable[Point]) -> str:
+    """Return the strokes of a path that has a dot at each point."""
+    return "".join(f"M{short(x)} {short(y)}h0" for x, y in points)
+
+
 def drawable(value: float | None) -> TypeGuard[float]:
     """Return whether a value is known and has a place on a logarithmic axis."""
     return value is not None and 1 / LARGEST < value < LARGEST
@@ -240,6 +239,20 @@ def drawable(value: float | None) -> TypeGuard[float]:
 def run_values(each: AnalysedSet, name: str, kept: tuple[bool, ...] = (True, False)) -> list[float]:
     """Return the drawable values of a quantity of the runs that are kept or not."""
     return [value for run in each.runs if run.kept in kept and drawable(value := run.values.get(name))]
+
+
+def density(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Return (value, density) of a Gaussian kernel density whose peak is 1, empty if the values do not vary.
+
+    The bandwidth is half of the standard deviation, as in the MLPerf HPC paper.
+    """
+    if len(values) < 3 or (bandwidth := statistics.stdev(values) / 2) <= 0:
+        return []
+    low, high = min(values) - 2 * bandwidth, max(values) + 2 * bandwidth
+    places = [low + (high - low) * step / STEPS for step in range(STEPS + 1)]
+    curve = [sum(math.exp(-(((place - value) / bandwidth) ** 2) / 2) for value in values) for place in places]
+    peak = max(curve)
+    return [(place, height / peak) for place, height in zip(places, curve, strict=True) if place > 0]
 
 
 def numbers(sets: Sequence[AnalysedSet]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from submission.analysis.figures.boxes import LINE, fitted, text_width
 from submission.analysis.figures.names import amount, by_benchmark, labels
-from submission.analysis.figures.panel import WIDE, Figure, legend, mark, mark_items
+from submission.analysis.figures.panel import WIDE, Figure, mark, mark_items
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import NO_STAGING, STAGING
 from submission.web.html import Html
@@ -41,8 +41,7 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
     shown = [each for several in found.values() for each in several]
     said = set() if figure.is_wide else {_missing(each) for each in shown}
     hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
-    figure.height = legend(figure, [*items, *hints, *mark_items(shown)], top + 10) + 4
-    return figure.svg()
+    return figure.finish([*items, *hints, *mark_items(shown)], top + 10)
 
 
 def shares(each: AnalysedSet) -> dict[str, float]:

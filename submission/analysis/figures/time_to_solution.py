@@ -14,7 +14,6 @@ from submission.analysis.figures.panel import (
     UNITS,
     WIDE,
     Axis,
-    Corner,
     Figure,
     Iso,
     Panel,
@@ -53,32 +52,25 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     top = 6.0
     for blocks in figure.side_by_side(list(found.items()), FEW):
         wide = figure.width / len(blocks)
-        top = max(
-            _panel(figure, title, several, Corner(wide * at, top, wide)) for at, (title, several) in enumerate(blocks)
-        )
+        corners = (Box(wide * at, top, wide * (at + 1), math.inf) for at in range(len(blocks)))
+        top = max(_panel(figure, *block, corner) for block, corner in zip(blocks, corners, strict=True))
     items = [
         *mark_items(shown),
         ("runs", "runs and their distribution"),
         ("link", "link to the batch size"),
         ("iso", "equal accelerator (processor) hours"),
     ]
-    top = legend(figure, items, top + 10)
-    figure.height = legend(figure, organisation_items(shown), top + 4) + 4
-    return figure.svg()
+    return figure.finish(organisation_items(shown), legend(figure, items, top + 10) + 4)
 
 
-def _panel(figure: Figure, title: str, sets: Sequence[AnalysedSet], corner: Corner) -> float:
-    """Draw the panel of a benchmark; return its lower end."""
+def _panel(figure: Figure, title: str, sets: Sequence[AnalysedSet], room: Box) -> float:
+    """Draw the panel of a benchmark with its titles and numbers; return its lower end."""
     names = labels(sets)
     tall = (500 if len(sets) > FEW else 340) if figure.is_wide else 330
-    left, top, bottom = corner.left, corner.top, corner.top + TOP + tall
+    left, top, bottom = room.left, room.top, room.top + TOP + tall
     units = [each.units or 1 for each in sets]
-    x = logarithmic(
-        [*units, *filter(None, (_batch(each) for each in sets))],
-        left + LEFT,
-        left + corner.width - RIGHT,
-        ROOM if corner.width == WIDE else PADDING,
-    )
+    padding = ROOM if room.right - left == WIDE else PADDING
+    x = logarithmic([*units, *filter(None, map(_batch, sets))], left + LEFT, room.right - RIGHT, padding)
     means = [each.mean("run_time") or 1 for each in sets]
     minutes = [value for each in sets for value in run_values(each, "run_time")]
     y = logarithmic([*minutes, *means], bottom, top + TOP)
@@ -99,7 +91,7 @@ def _panel(figure: Figure, title: str, sets: Sequence[AnalysedSet], corner: Corn
     if named:
         return bottom + BOTTOM + GAP
     rows = [(text, f"{amount(mean)} min") for text, mean in zip(names, means, strict=True)]
-    return numbered_list(figure, sets, rows, Box(left, bottom + BOTTOM + LINE, left + corner.width, math.inf)) + GAP
+    return numbered_list(figure, sets, rows, Box(left, bottom + BOTTOM + LINE, room.right, math.inf)) + GAP
 
 
 def _batch(each: AnalysedSet) -> float | None:

@@ -15,8 +15,8 @@ from submission.analysis.figures.panel import (
     WIDE,
     Figure,
     colour_of,
+    dots,
     drawable,
-    legend,
     mark,
     mark_items,
 )
@@ -64,8 +64,7 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
     ]
     if not figure.is_wide:
         items[-1:] = [("component", "first component: its share and"), ("", "direction; r: correlation")]
-    figure.height = legend(figure, items, top + 8) + 4
-    return figure.svg()
+    return figure.finish(items, top + 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def _draw(figure: Figure, each: AnalysedSet, label: str, corner: Point, cell: Ce
         figure.line(begin, end, f"component {colour}")
     points = _runs(each, pca, middle, cell)
     if len(points) <= MANY_RUNS:
-        figure.path("".join(f"M{short(x)} {short(y)}h0" for x, y in points), f"runs {colour}")
+        figure.path(dots(points), f"runs {colour}")
     mark(figure, middle, each, f"{label}: {_said(pca)}", MARK * 0.7)
     system = label.removeprefix(each.row.organisation).strip()
     for line, (text, class_) in enumerate(((each.row.organisation, "name"), (system, "name"), (_said(pca), "label"))):

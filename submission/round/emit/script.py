@@ -22,9 +22,9 @@ from compliance.model.layout import WEAK
 from submission.round.emit import text
 from submission.round.emit.cluster import Cluster, Job, Slurm
 from submission.round.emit.site import END_OF_JOB
-from submission.round.finish import PackageInputs
+from submission.round.make import RoundInputs
 from submission.round.plan import Series
-from submission.round.state import LARGEST_SEED
+from submission.round.runs import LARGEST_SEED
 from submission.round.throughput import ThroughputRun
 
 STAGE_DIR: Final = "staging.stage_dir="
@@ -49,7 +49,7 @@ def divide(cluster: Cluster, count: int, ranks: int | None) -> ThroughputRun:
 
 
 def emit(
-    plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs, wanted: ThroughputRun | None = None
+    plan: Sequence[Series], cluster: Cluster, output: Path, inputs: RoundInputs, wanted: ThroughputRun | None = None
 ) -> str:
     """Return a shell script that trains all runs, then writes package and report, in the folder `output`.
 
@@ -69,7 +69,7 @@ class _Script:
         plan: Sequence[Series],
         cluster: Cluster,
         output: Path,
-        inputs: PackageInputs,
+        inputs: RoundInputs,
         wanted: ThroughputRun | None,
     ) -> None:
         self.plan, self.cluster, self.inputs, self.wanted = plan, cluster, inputs, wanted

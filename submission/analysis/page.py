@@ -15,14 +15,11 @@ from common.version import VERSION
 from compliance.formats.words import plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
-from submission.analysis.figures.best_by_round import best_by_round
-from submission.analysis.figures.compute_analysis import compute_analysis
-from submission.analysis.figures.fitted_line import draw_fit
 from submission.analysis.figures.names import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW, WIDE
-from submission.analysis.figures.time_shares import time_shares
-from submission.analysis.figures.time_to_solution import time_to_solution
-from submission.analysis.figures.variation import variation
+from submission.analysis.figures.runs import time_shares, variation
+from submission.analysis.figures.scaling import compute_analysis, time_to_solution
+from submission.analysis.figures.trends import best_by_round, draw_fit
 from submission.analysis.fits.projection import Projections, projection_table
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import QUANTITIES, definitions

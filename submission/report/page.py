@@ -19,7 +19,7 @@ from compliance.model.report import Report
 from submission.analysis.facts import known_facts
 from submission.analysis.figures.names import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW
-from submission.analysis.figures.time_to_solution import time_to_solution
+from submission.analysis.figures.scaling import time_to_solution
 from submission.analysis.sets import analyse
 from submission.report.findings import Site, badge, findings
 from submission.report.glance import ACROSS, failures, glance, package_id

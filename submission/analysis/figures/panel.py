@@ -52,8 +52,78 @@ class Figure(Drawing):
 
     def finish(self, items: Sequence[tuple[str, str]], top: float) -> Html:
         """Draw the legend below everything else; return the drawing."""
-        self.height = legend(self, items, top) + 4
+        self.height = self.legend(items, top) + 4
         return self.svg()
+
+    def mark(self, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
+        """Draw the mark of a result: a star in the open division, a hollow square for throughput, or a circle."""
+        class_ = f"mark {colour_of(each)}"
+        x, y = place
+        if each.row.division == "open":
+            size, hollow = (1.3, " hollow") if each.row.scaling == WEAK else (1.45, "")
+            self.curve(_star(place, radius * size), class_ + hollow, hint, closed=True)
+        elif each.row.scaling == WEAK:
+            self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
+        else:
+            self.dot(place, class_, hint, radius)
+
+    def triangle(self, place: Point, class_: str, hint: str = "") -> None:
+        """Draw a triangle."""
+        x, y = place
+        self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
+
+    def numbered_list(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
+        """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
+        values, names = max(text_width(value) for _, value in rows), max(text_width(text) for text, _ in rows)
+        name = text_width(str(len(sets)), bold=True) + 28
+        columns = max(int((area.right - area.left) / (name + names + values + 20)), 1)
+        column = min((area.right - area.left) / columns, name + names + values + 30)
+        lines = math.ceil(len(sets) / columns)
+        for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
+            x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
+            self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+            self.mark((x + name - 11, y), each)
+            self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
+            self.text((x + column - 12, y + 4.5), value, "label", "end")
+        return area.top + lines * (LINE + 2)
+
+    def legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
+        """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
+        x, y = 14.0, top
+        for kind, text in items:
+            width = 30 + text_width(text) + 14
+            if x > 14 and x + width > self.width:
+                x, y = 14.0, y + LINE + 4
+            self._sample(kind, (x + 10, y))
+            self.text((x + 28, y + 4.5), text)
+            x += width
+        return y + LINE
+
+    def _sample(self, kind: str, place: Point) -> None:
+        x, y = place
+        match kind:
+            case "circle":
+                self.dot(place, "mark", radius=MARK)
+            case "star":
+                self.curve(_star(place, MARK * 1.45), "mark", closed=True)
+            case "square":
+                self.box((x - 5, y - 5), 10, 10, "mark hollow")
+            case "runs":
+                self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
+                self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
+            case "triangle":
+                self.triangle(place, "mark")
+            case "cross":
+                self.cross(place, "stroke")
+            case "ellipse":
+                for factor in (1.0, 0.5):
+                    self.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
+            case _ if kind.startswith("org-"):
+                self.dot(place, f"mark {kind}", radius=MARK)
+            case _ if kind.startswith(("part", "interval")):
+                self.box((x - 9, y - 6), 18, 12, kind)
+            case _:
+                self.line((x - 10, y), (x + 12, y), kind)
 
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
@@ -265,89 +335,12 @@ def colour_of(each: AnalysedSet) -> str:
     return colour(each.row.organisation)
 
 
-def mark(figure: Figure, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
-    """Draw the mark of a result: a star in the open division, a hollow square for throughput, otherwise a circle."""
-    class_ = f"mark {colour_of(each)}"
-    x, y = place
-    if each.row.division == "open":
-        weak = each.row.scaling == WEAK
-        figure.curve(
-            _star(place, radius * (1.3 if weak else 1.45)), f"{class_} hollow" if weak else class_, hint, closed=True
-        )
-    elif each.row.scaling == WEAK:
-        figure.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
-    else:
-        figure.dot(place, class_, hint, radius)
-
-
 def _star(place: Point, radius: float) -> list[Point]:
     sizes = [radius if corner % 2 == 0 else radius * 0.45 for corner in range(10)]
     return [
         (place[0] + size * math.sin(math.pi * corner / 5), place[1] - size * math.cos(math.pi * corner / 5))
         for corner, size in enumerate(sizes)
     ]
-
-
-def numbered_list(figure: Figure, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
-    """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
-    values, names = max(text_width(value) for _, value in rows), max(text_width(text) for text, _ in rows)
-    name = text_width(str(len(sets)), bold=True) + 28
-    columns = max(int((area.right - area.left) / (name + names + values + 20)), 1)
-    column = min((area.right - area.left) / columns, name + names + values + 30)
-    lines = math.ceil(len(sets) / columns)
-    for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
-        x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
-        figure.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
-        mark(figure, (x + name - 11, y), each)
-        figure.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
-        figure.text((x + column - 12, y + 4.5), value, "label", "end")
-    return area.top + lines * (LINE + 2)
-
-
-def legend(figure: Figure, items: Sequence[tuple[str, str]], top: float) -> float:
-    """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
-    x, y = 14.0, top
-    for kind, text in items:
-        width = 30 + text_width(text) + 14
-        if x > 14 and x + width > figure.width:
-            x, y = 14.0, y + LINE + 4
-        _sample(figure, kind, (x + 10, y))
-        figure.text((x + 28, y + 4.5), text)
-        x += width
-    return y + LINE
-
-
-def _sample(figure: Figure, kind: str, place: Point) -> None:
-    x, y = place
-    match kind:
-        case "circle":
-            figure.dot(place, "mark", radius=MARK)
-        case "star":
-            figure.curve(_star(place, MARK * 1.45), "mark", closed=True)
-        case "square":
-            figure.box((x - 5, y - 5), 10, 10, "mark hollow")
-        case "runs":
-            figure.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
-            figure.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
-        case "triangle":
-            triangle(figure, place, "mark")
-        case "cross":
-            figure.cross(place, "stroke")
-        case "ellipse":
-            for factor in (1.0, 0.5):
-                figure.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
-        case _ if kind.startswith("org-"):
-            figure.dot(place, f"mark {kind}", radius=MARK)
-        case _ if kind.startswith(("part", "interval")):
-            figure.box((x - 9, y - 6), 18, 12, kind)
-        case _:
-            figure.line((x - 10, y), (x + 12, y), kind)
-
-
-def triangle(figure: Figure, place: Point, class_: str, hint: str = "") -> None:
-    """Draw a triangle."""
-    x, y = place
-    figure.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
 
 
 def mark_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:

@@ -9,14 +9,7 @@ from typing import Final
 
 from compliance.engine.options import Options
 from compliance.model.waivers import meant
-from submission.analysis.cost.model import (
-    CostedStep,
-    CostModel,
-    ModelError,
-    ceilings_of,
-    read_ceilings,
-    read_workloads,
-)
+from submission.analysis.cost.model import CostedStep, CostModel, ModelError, ceilings_of, read_ceilings, read_workloads
 from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.fits.fit import (
     Fit,

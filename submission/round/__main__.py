@@ -14,7 +14,7 @@ from common.command import CommandParser, UsageError, count, positive, run_comma
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.emit.cluster import SCHEDULERS, Cluster
-from submission.round.emit.script import divide, emit
+from submission.round.emit.script import Script, divide
 from submission.round.emit.site import Site, read_site, site_names
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_instances, check_trainer, quoted, read_plan
@@ -67,11 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.round",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to run")
     what.add_argument(
         "--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks"
@@ -133,7 +129,7 @@ def _emit(given: argparse.Namespace) -> int:
     cluster = _cluster(given)
     wanted = divide(cluster, given.throughput, given.instance_ranks) if given.throughput else None
     inputs = RoundInputs(system=given.system, sources=given.sources)
-    print(emit(_plan(given), cluster, given.output, inputs, wanted), end="")
+    print(Script(_plan(given), cluster, given.output, inputs, wanted).render(), end="")
     if cluster.site.lack:
         print(f"warning: --site {given.site}: {cluster.site.lack}", file=sys.stderr)
     return 0

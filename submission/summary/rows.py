@@ -91,6 +91,11 @@ class Row:
     states_whole_system: bool = False
 
     @property
+    def table_order(self) -> tuple[str, str, str, str]:
+        """The round, scaling, benchmark and division, by which tables are sorted."""
+        return self.round, self.scaling, self.benchmark, self.division
+
+    @property
     def device(self) -> str:
         """The model of the accelerators, or of the processors of a system without."""
         return self.processor if self.accelerators == 0 or not self.accelerator else self.accelerator
@@ -151,7 +156,7 @@ def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
     tolerated = report.tolerated
     found = [_row(results, shown_verdict(results, tolerated)) for results in report.sets]
-    return sorted(found, key=_place)
+    return sorted(found, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
 
 
 def every_set(report: Report) -> list[ResultSet]:
@@ -174,10 +179,6 @@ def _single_logs(report: Report) -> Iterator[ResultSet]:
 def row_of(results: ResultSet, report: Report) -> Row:
     """Return the row of one result of a report."""
     return _row(results, shown_verdict(results, replace(report, sets=[results]).tolerated))
-
-
-def _place(row: Row) -> tuple[str, ...]:
-    return (row.round, row.scaling, row.benchmark, row.division, row.organisation.lower(), row.system.lower())
 
 
 def _row(results: ResultSet, verdict: str) -> Row:

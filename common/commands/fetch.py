@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -19,10 +19,18 @@ from common.command import CommandParser, UsageError, as_called, folder_place, p
 from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
 from common.datasets.manifest import Manifest, describe_file, verify_files
-from common.fetch.connections import in_threads
-from common.fetch.download import Download, DownloadError, Remote, Transfer, check_md5, parse_url, probe_url, read_small
-from common.fetch.published import Archive, Published, RemoteFolder
-from common.fetch.unpack import unpack_archive
+from common.fetch.download import (
+    Download,
+    DownloadError,
+    Remote,
+    Transfer,
+    check_md5,
+    in_threads,
+    parse_url,
+    probe_url,
+    read_small,
+)
+from common.fetch.published import Archive, Published, RemoteFolder, unpack_archive
 from common.files import write_whole_file
 from common.reference import FULL
 
@@ -51,7 +59,7 @@ class FetchCommand:
     sets: Sequence[Published]
     licence: str
     next_step: Callable[[Path], str]
-    shares: Mapping[str, int]
+    shares: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def benchmark(self) -> str:

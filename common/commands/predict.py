@@ -23,6 +23,7 @@ from common.commands.evaluate import (
     word,
 )
 from common.distributed.dist import connect
+from common.picture import new_figure, save_figure
 from common.precision import Precision
 from common.training.benchmark import Benchmark, Problem
 from common.training.ensemble import Member
@@ -115,9 +116,9 @@ def _show_results(member: Member, arguments: argparse.Namespace, report: Predict
     print("\n".join(report.lines()))
     print(f"{arguments.output}: predictions and truth of {report.samples:,} samples")
     if arguments.plot:
-        figure = reports.new_figure()
+        figure = new_figure()
         report.draw(figure)
-        reports.save_figure(figure, arguments.plot)
+        save_figure(figure, arguments.plot)
         print(f"{arguments.plot}: a picture of them")
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from common.datasets.build import BuildError
 from cosmoflow.simulation.recipe import PRIORS, Recipe
 from cosmoflow.simulation.universe import REDSHIFTS, growth, linear_power
 
@@ -41,18 +39,11 @@ def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray,
     return 2 * np.pi / length_mpc_h * wavenumbers / modes, powers / modes
 
 
-def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
-    """Plot the first training universes into a file: universes in columns, redshifts in rows, spectra below.
-
-    BuildError without matplotlib, or if the file cannot be written.
-    """
-    try:
-        from matplotlib.figure import Figure  # an optional package
-    except ImportError as error:
-        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
+def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
+    """Draw the first training universes in a figure: universes in columns, redshifts in rows, spectra below."""
     rows = len(REDSHIFTS)
     width_in, slices_in, spectra_in = 2.6 * UNIVERSES + 0.6, 2.5 * rows + 1.6, 3.4
-    figure = Figure(figsize=(width_in, slices_in + spectra_in), layout="constrained")
+    figure.set_size_inches(width_in, slices_in + spectra_in)
     upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=(slices_in, spectra_in)))
     slices = upper.subplots(rows, UNIVERSES, squeeze=False)
     spectra = lower.subplots(1, UNIVERSES, sharey=True, squeeze=False)[0]
@@ -77,10 +68,6 @@ def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     spectra[0].set_ylabel("P(k) in (Mpc/h)³")
     spectra[0].legend(fontsize=8, loc="lower left")
     lower.suptitle("Measured spectra (points) and linear theory D² P(k) (lines)")
-    try:
-        figure.savefig(path, dpi=120)
-    except ValueError as error:  # such as an unknown format
-        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _format_title(labels: dict[str, float]) -> str:

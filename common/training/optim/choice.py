@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from common.settings.optim import OptimConfig
 from common.spatial.shards import save_whole, shard_of
-from common.training.kernels import check_triton
 from common.training.optim import apex
 from common.training.optim.algorithms import KerasSGD, Lamb, Muon
 
@@ -24,20 +23,16 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     run.
     """
     parameters = list(parameters)
-    if config.name == "lamb" and config.fused not in ("auto", "off") and any(map(shard_of, parameters)):
-        raise ValueError(
-            f"optim.fused is {config.fused}, whose kernels for lamb know no shards (dist.spatial); set it to auto"
-        )
-    match config.fused:
-        case "apex" | "mixed_precision":
-            optimizer = _apex_optimizer(config, parameters, lr)
-        case "flat":
-            optimizer = _flat_optimizer(config, parameters, lr)
-            _use_tensor_rate(optimizer)
-        case _:
-            optimizer = _optimizer(config, parameters, lr)
-            if parameters[0].device.type != "cpu":
-                _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
+    if config.fused in ("apex", "mixed_precision"):
+        if config.name == "lamb" and any(map(shard_of, parameters)):
+            raise ValueError(
+                f"optim.fused is {config.fused}, whose kernels for lamb know no shards (dist.spatial); set it to auto"
+            )
+        optimizer = _apex_optimizer(config, parameters, lr)
+    else:
+        optimizer = _optimizer(config, parameters, lr)
+        if parameters[0].device.type != "cpu":
+            _use_tensor_rate(optimizer)  # after construction, in which torch reads the rate
     optimizer.register_load_state_dict_pre_hook(_in_place)
     save_whole(optimizer)
     return optimizer
@@ -53,14 +48,6 @@ def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: flo
     name = "FusedLAMB" if config.fused == "apex" else "FusedMixedPrecisionLamb"
     options |= {"max_grad_norm": config.max_grad_norm, "adam_w_mode": True, "grad_averaging": True, "use_nvlamb": False}
     return apex.build(name, setting, parameters, lr, options)
-
-
-def _flat_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: Any) -> Optimizer:
-    """Return LAMB with our own kernels."""
-    check_triton("optim.fused is flat", "auto", parameters[0].device)
-    from common.training.optim import flat  # Triton is optional, and slow to import
-
-    return flat.FlatLamb(parameters, lr, max_grad_norm=config.max_grad_norm, **_adam_options(config))
 
 
 def _optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from common.command import UsageError, check_new
-from common.files import whole_file
+from common.picture import new_figure
 from common.reference import FULL
-from common.training.predictions.file import Column, PredictionsError, Rows
+from common.training.predictions.file import Column, Rows
 
 ENDINGS: Final = (".png", ".svg", ".pdf")
 SAMPLES: Final = 3
@@ -114,24 +114,6 @@ def check_picture(path: Path) -> None:
         raise UsageError(f"--plot {path}: expected a file that ends in {', '.join(ENDINGS)}")
     check_new("--plot", path)
     new_figure()
-
-
-def new_figure() -> Any:
-    """Return an empty figure of matplotlib; UsageError without it."""
-    try:
-        from matplotlib.figure import Figure  # an optional package
-    except ImportError as error:
-        raise UsageError("--plot needs matplotlib: pip install matplotlib") from error
-    return Figure(layout="constrained")
-
-
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure to a file, whole or not at all; PredictionsError if it cannot be written."""
-    try:
-        with whole_file(path) as part:
-            figure.savefig(part, dpi=120, format=path.suffix[1:])
-    except (OSError, ValueError) as error:
-        raise PredictionsError(f"{path}: the picture cannot be written: {error}") from error
 
 
 # -- a few numbers for each sample ---------------------------------------------------------------------------

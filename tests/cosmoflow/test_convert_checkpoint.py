@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from common.training.checkpoint import CheckpointError
-from cosmoflow.keras_weights import read_weights, write_weights
+from cosmoflow.convert_checkpoint import read_weights, write_weights
 
 OURS = {
     "convs.0.weight": torch.arange(2 * 3 * 8.0).reshape(2, 3, 2, 2, 2),

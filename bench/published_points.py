@@ -13,13 +13,13 @@ from published import write_page
 
 from compliance.engine import Options, check_paths
 from submission.analysis.facts import known_facts
-from submission.analysis.fits.published import as_text
+from submission.analysis.fits.projection import format_published
 from submission.analysis.sets import analyse
 
 
 def points(folder: Path) -> str:
     """Return the text of the file for the results below a folder."""
-    return as_text(analyse(check_paths([folder], Options(details=True)), known_facts()))
+    return format_published(analyse(check_paths([folder], Options(details=True)), known_facts()))
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from common.command import CommandParser, UsageError, checked_output
-from common.reference import ROUNDS
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
+    add_mini_option,
     add_profile_option,
+    add_round_option,
     add_rules_option,
     add_waivers_option,
     refuse_to_overwrite,
-    round_name,
     write_text,
 )
 from compliance.engine import Options, check_paths
@@ -82,11 +82,11 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     judging = parser.add_argument_group("what to judge by (default: as folders and logs say)")
-    judging.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
+    add_round_option(judging)
     judging.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
     judging.add_argument("--division", choices=("closed", "open"), help="judge by this division")
     add_profile_option(judging)
-    judging.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    add_mini_option(judging)
     judging.add_argument(
         "--against",
         action="append",

@@ -10,6 +10,7 @@ from typing import Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
+from compliance.engine.options import Options
 from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
 from compliance.rules.own_rules import RulesError, load_rules
@@ -26,6 +27,38 @@ def round_name(text: str) -> str:
     if short not in ROUNDS:
         raise argparse.ArgumentTypeError(f"there is no round {text!r}; known are {', '.join(ROUNDS)}")
     return short
+
+
+def add_round_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--round`, the round whose rules apply."""
+    rounds = "{" + ",".join(ROUNDS) + "}"
+    parser.add_argument("--round", type=round_name, metavar=rounds, help="round of the rules (default: detected)")
+
+
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """Add what results are judged by: `--round`, `--allow-mini`, `--profile`, `--waivers` and `--rules`."""
+    add_round_option(parser)
+    add_mini_option(parser)
+    add_profile_option(parser)
+    add_waivers_option(parser)
+    add_rules_option(parser)
+
+
+def read_result_options(arguments: argparse.Namespace, details: bool = False) -> Options:
+    """Return the options of a check that `add_result_options` has added; details: see Options."""
+    return Options(
+        profile=arguments.profile,
+        round=arguments.round,
+        allow_mini=arguments.allow_mini,
+        waivers=arguments.waivers,
+        progress=sys.stderr.isatty(),
+        details=details,
+    )
+
+
+def add_mini_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--allow-mini`."""
+    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
 
 
 def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

@@ -29,7 +29,7 @@ from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
-from common.training.predictions.numbers import absolute_errors
+from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
 from cosmoflow.data import dataset

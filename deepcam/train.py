@@ -30,7 +30,7 @@ from common.precision import Precision
 from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.graph import Recorder, say_why_not
+from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
@@ -66,7 +66,7 @@ class DeepCam(SampleProblem[TensorBatch]):
             self._compile()
 
     @cached_property
-    def recorder(self) -> Recorder | None:
+    def recorder(self) -> CudaGraphs | None:
         """As for all problems, but None where ranks share statistics and have batches of different sizes.
 
         NCCL wants all ranks of a message to record and replay it together.

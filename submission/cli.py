@@ -26,10 +26,7 @@ COMMANDS: Final = {
         "rcp": ("compliance.rcp.__main__", "show reference convergence points, or record a table of your own"),
     },
     "Make data": {
-        "synthesize": (
-            "BENCHMARK.synthesize",
-            "generate data from physics: the mini problem, or full-size samples",
-        ),
+        "synthesize": ("BENCHMARK.synthesize", "generate data from physics: the mini problem, or full-size samples"),
         "fetch": ("BENCHMARK.fetch", "download published data, verify and unpack them"),
         "split": ("BENCHMARK.split", "split published files into training and validation (deepcam)"),
         "summarize": ("BENCHMARK.summarize", "compute statistics of the training data (deepcam)"),
@@ -60,13 +57,14 @@ COMMANDS: Final = {
         "report": ("submission.report.__main__", "write the results as one HTML page"),
         "compare": ("submission.compare.__main__", "compare two results side by side"),
         "analysis": ("submission.analysis.__main__", "analyse rounds: scaling, variation, figures, projections"),
-        "cost": ("submission.cost.__main__", "show the FLOPS of runs: over the training time, sustained, by quality"),
+        "cost": ("submission.cost", "show the FLOPS of runs: over the training time, sustained, by quality"),
     },
 }
 """The module and summary of each command, by group. Commands that no benchmark has are not shown.
 
 The second word of a command in two words is the first argument of its module.
 """
+ALL_COMMANDS: Final = {name: command for commands in COMMANDS.values() for name, command in commands.items()}
 
 HEAD: Final = f"""\
 usage: {PROGRAM} COMMAND ...
@@ -96,15 +94,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_words(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        return _print_text(render_usage()) if words else _print_error(render_usage())
+        return _print(render_usage(), 0 if words else 2)
     if words[0] == "--version":
-        return _print_text(f"mlperf-hpc-suite {__version__}")
+        return _print(f"mlperf-hpc-suite {__version__}", 0)
     if words[1:] in (["-h"], ["--help"]) and (text := render_benchmark_usage(words[0])):
-        return _print_text(text)
+        return _print(text, 0)
     try:
         module, rest = resolve_command(words)
     except UnknownNameError as error:
-        return _print_error(f"error: {error}")
+        return _print(f"error: {error}", 2)
     return _run_module(module, rest)
 
 
@@ -122,7 +120,7 @@ def render_usage() -> str:
 
 def render_benchmark_usage(name: str) -> str:
     """Return the text of `mlperf-hpc COMMAND --help` for a command of a benchmark, "" for any other."""
-    module, summary = _all_commands().get(name, ("", ""))
+    module, summary = ALL_COMMANDS.get(name, ("", ""))
     benchmarks = _benchmarks_with(module)
     if not benchmarks:
         return ""
@@ -140,15 +138,15 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     Raises UnknownNameError for a command or a benchmark that does not exist.
     """
     name, *rest = words
-    if " ".join(words[:2]) in _all_commands() and rest:
-        return _all_commands()[" ".join(words[:2])][0], rest
-    module, _ = _all_commands().get(name, ("", ""))
+    if " ".join(words[:2]) in ALL_COMMANDS and rest:
+        return ALL_COMMANDS[" ".join(words[:2])][0], rest
+    module, _ = ALL_COMMANDS.get(name, ("", ""))
     if module and not module.startswith(BENCHMARK):
         return module, rest
     benchmarks = _benchmarks_with(module)
     if not benchmarks:
         raise UnknownNameError(
-            f"unknown command {name!r}{_suggest_name(name, _all_commands())}; {PROGRAM} --help lists the commands"
+            f"unknown command {name!r}{_suggest_name(name, ALL_COMMANDS)}; {PROGRAM} --help lists the commands"
         )
     if not rest or rest[0] not in benchmarks:
         others = list(_second_words(name))
@@ -160,13 +158,9 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 
-def _all_commands() -> dict[str, tuple[str, str]]:
-    return {name: command for commands in COMMANDS.values() for name, command in commands.items()}
-
-
 def _second_words(name: str) -> dict[str, str]:
     """Return the second word and the summary of each command in two words that begins with a name."""
-    words = ((command.partition(" "), summary) for command, (_, summary) in _all_commands().items())
+    words = ((command.partition(" "), summary) for command, (_, summary) in ALL_COMMANDS.items())
     return {second: summary for (first, _, second), summary in words if first == name and second}
 
 
@@ -182,14 +176,10 @@ def _suggest_name(word: str, names: Collection[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _print_text(text: str) -> int:
-    print(text)
-    return 0
-
-
-def _print_error(text: str) -> int:
-    print(text, file=sys.stderr)
-    return 2
+def _print(text: str, status: int) -> int:
+    """Print a text, on standard error if the exit status is not 0; return the status."""
+    print(text, file=sys.stderr if status else sys.stdout)
+    return status
 
 
 def _run_module(module: str, arguments: Sequence[str]) -> int:

@@ -44,9 +44,7 @@ def verify_package(root: Path) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = CommandParser(
-        "python -m submission.manifest",
-        description=f"Compare the files of a package with its {NAME}.",
-        epilog=EXAMPLES,
+        "python -m submission.manifest", description=f"Compare the files of a package with its {NAME}.", epilog=EXAMPLES
     )
     parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {NAME}")
     args = parser.parse_args(arguments)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from common.command import clean
 from compliance.formats.markdown import escaped, readable
@@ -23,6 +24,18 @@ CUT: Final = "..."
 """What stands for the part of a text that is cut, on terminals without UTF-8, too."""
 FORMULA: Final = ("=", "+", "-", "@")
 """First characters of a formula in a spreadsheet."""
+NOTE_WIDTH: Final = 120
+"""Characters per line of notes where the output has no width."""
+Item = TypeVar("Item")
+
+
+class Column(NamedTuple, Generic[Item]):
+    """A column of a table: its heading on two lines, and the cell of an item. numeric: it holds numbers."""
+
+    name: str
+    unit: str
+    cell: Callable[[Item], str]
+    numeric: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,15 @@ class TextTable:
         headings = tuple(self.headings[at] for at in kept)
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
         return TextTable(self.title, headings, rows, tuple(self.numeric[at] for at in kept), self.groups)
+
+
+def make_table(
+    title: str, columns: Sequence[Column[Item]], items: Sequence[Item], groups: Sequence[str] = ()
+) -> TextTable:
+    """Return the table with a row for each item."""
+    headings = tuple((column.name, column.unit) for column in columns)
+    rows = tuple(tuple(column.cell(item) for column in columns) for item in items)
+    return TextTable(title, headings, rows, tuple(column.numeric for column in columns), tuple(groups))
 
 
 def output_width() -> int | None:
@@ -76,6 +98,11 @@ def plain_text(table: TextTable, width: int | None = None) -> str:
         lines += [group] if group != before else []
         lines.append(_line(row, widths, table.numeric, gap))
     return "\n".join(lines)
+
+
+def wrap_notes(notes: Iterable[str], width: int | None) -> str:
+    """Return notes in lines of at most `width` characters, NOTE_WIDTH without a width."""
+    return "\n".join(textwrap.fill(note, width or NOTE_WIDTH, subsequent_indent="  ") for note in notes)
 
 
 def _line(cells: Iterable[str], widths: Sequence[int], numeric: Sequence[bool], gap: str) -> str:
@@ -112,7 +139,8 @@ def markdown_text(table: TextTable) -> str:
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a CSV table with one line of headings, numbers in full precision, and empty cells for None, inf, nan.
 
-    Invisible characters are escapes, and text that a spreadsheet would run as a formula gets a leading apostrophe.
+    Lists and objects are JSON. Invisible characters are escapes, and text that a spreadsheet would run as a formula
+    gets a leading apostrophe.
     """
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
@@ -121,10 +149,17 @@ def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return target.getvalue()
 
 
+def csv_records(records: Sequence[Mapping[str, object]]) -> str:
+    """Return a CSV table of at least one record; all have the same keys."""
+    return csv_text(tuple(records[0]), [list(record.values()) for record in records])
+
+
 def _csv_cell(cell: object) -> object:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, str):
         text = clean(cell)
         return f"'{text}" if text.startswith(FORMULA) else text
+    if isinstance(cell, list | tuple | dict):
+        return json.dumps(cell)
     return "" if isinstance(cell, float) and not math.isfinite(cell) else cell

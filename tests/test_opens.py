@@ -15,10 +15,10 @@ OWN_FILES = {
     "compliance/docs.py": "the docs of the suite",
     "compliance/rules/own_rules.py": "the rules, which the user names",
     "submission/round/make.py": "the configuration that an earlier call wrote",
-    "submission/round/state.py": "the state that an earlier call wrote",
+    "submission/round/runs.py": "the state that an earlier call wrote",
     "submission/system/__main__.py": "the description that an earlier call wrote",
     "submission/system/machine.py": "the system's own files in /proc and /sys",
-    "submission/web/document.py": "style and script of the pages, installed with the suite",
+    "submission/web/html.py": "style and script of the pages, installed with the suite",
 }
 """Modules that open files of the user, and which."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, median
-from typing import Final, NamedTuple
+from statistics import fmean
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from common.distributed.dist import Dist
 from common.distributed.traffic import Span, Traffic, stamp
@@ -23,19 +26,6 @@ class StepUse(NamedTuple):
     waiting_s: float
     communicating_s: float
     bytes_reduced: int
-
-
-class _MeasuredStep(NamedTuple):
-    """A step of this rank, which an accelerator may not have finished yet."""
-
-    span: Span
-    waited_s: float
-    communication: Span
-    bytes_sent: int
-
-    @property
-    def use(self) -> StepUse:
-        return StepUse(self.span.seconds, self.waited_s, self.communication.seconds, self.bytes_sent)
 
 
 class RankUse(NamedTuple):
@@ -76,7 +66,8 @@ class Meter:
     def __init__(self, dist: Dist) -> None:
         self.dist = dist
         dist.traffic = self._traffic = Traffic(dist.device)
-        self._steps: list[_MeasuredStep] = []
+        # Of each step, which an accelerator may not have finished: all of it, seconds waited, messages, their bytes.
+        self._steps: list[tuple[Span, float, Span, int]] = []
         self._own_s = 0.0
         self.clear_steps()
 
@@ -94,21 +85,23 @@ class Meter:
         waited_s = step()
         end_stamp = stamp(self.dist.device)
         own_begin_s = time.thread_time()
-        self._steps.append(_MeasuredStep(Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
+        self._steps.append((Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
         self._own_s += time.thread_time() - own_begin_s
 
     def last_s(self) -> float:
         """Return how long the last step took, in seconds, once the accelerator has finished it."""
         self._finish_steps()
-        return self._steps[-1].span.seconds
+        return self._steps[-1][0].seconds
 
     def gather_use(self) -> Use:
         """Return what the steps of all ranks used. A collective call."""
         self._finish_steps()
         cpu_s = time.process_time() - self._cpu_s
         own_s = self._own_s + self._traffic.own_s
-        steps = [step.use for step in self._steps]
-        return combine_ranks(self.dist.gather_objects(RankUse(steps, _bytes_since(self._reads), cpu_s, own_s)))
+        steps = [StepUse(span.seconds, wait_s, sent.seconds, size) for span, wait_s, sent, size in self._steps]
+        before, now = self._reads, process_reads()
+        read = before and now and (now.files - before.files - before.asking, now.devices - before.devices)
+        return combine_ranks(self.dist.gather_objects(RankUse(steps, read, cpu_s, own_s)))
 
     def _finish_steps(self) -> None:
         if self.dist.device.type != "cpu":
@@ -137,11 +130,6 @@ def combine_ranks(ranks: Sequence[RankUse]) -> Use:
     )
 
 
-def median_ms(seconds: Sequence[float]) -> float:
-    """Return the median in milliseconds."""
-    return 1000 * median(seconds)
-
-
 class Reads(NamedTuple):
     """Bytes that this process has read: from files, from devices, and by asking for these numbers."""
 
@@ -163,8 +151,27 @@ def process_reads() -> Reads | None:
     return Reads(int(counters["rchar"]), int(counters["read_bytes"]), len(text))
 
 
-def _bytes_since(before: Reads | None) -> tuple[int, int] | None:
-    now = process_reads()
-    if before is None or now is None:
-        return None
-    return now.files - before.files - before.asking, now.devices - before.devices
+def count_bytes(work: Callable[[], object]) -> int:
+    """Return the bytes of inputs and outputs of all operations in `work`, each operation by itself.
+
+    Memory moves less where caches keep what one operation leaves to the next, and more where one reads twice. Kernels
+    of Triton are not seen.
+    """
+    with _ByteCounter() as counter:
+        work()
+    return int(counter.total)
+
+
+class _ByteCounter(TorchDispatchMode):
+    """Adds up the bytes of what is called inside it; views and new memory cost nothing, and filling reads nothing."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if not func.is_view and name != "_unsafe_view" and "empty" not in name:
+            touched = tree_leaves(result if name in ("fill_", "zero_") else (args, kwargs, result))
+            self.total += sum(leaf.nbytes for leaf in touched if isinstance(leaf, Tensor) and not leaf.is_sparse)
+        return result

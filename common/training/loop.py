@@ -24,7 +24,7 @@ from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
-from common.training.polls import Answer, Made, Polls
+from common.training.polls import Answer, MadeStep, Polls
 from common.training.profile import Profiler
 from common.training.progress import Progress
 from common.training.step import Step
@@ -77,7 +77,7 @@ class Fit:
     _evaluating: bool = False
     _eval_began: float = 0.0
     _steps_before: int = 0
-    _heard_at: float = 0.0
+    _reported_at: float = 0.0
 
     def __post_init__(self) -> None:
         norms = self.callbacks.every_steps > 0
@@ -122,7 +122,7 @@ class Fit:
             self.position = saved.position
             if len(self.history) != self.position.epoch:
                 raise ValueError(f"its history has {len(self.history)} epochs; expected {self.position.epoch:,}")
-            saved.restore_generators(self.dist.device)
+            saved.restore_generators(self.dist)
 
 
 def fit(run: Fit) -> Outcome:
@@ -134,33 +134,35 @@ def fit(run: Fit) -> Outcome:
     with (
         STOP.listening(),
         STOP.deferring(),
-        run.progress,
+        contextlib.closing(run.progress),
         contextlib.closing(run.evaluator),
-        _quiet_collector(run.dist),
+        _freeze_collector(run.dist),
     ):
         _keep_best(run)  # the process may have been killed before it could
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
         while run.position.epoch < run.config.epochs and not run.meets_target():
-            stopped_by = _epoch(run) or _stop_asked(run)
+            stopped_by = _train_epoch(run) or signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))
             last = run.position.epoch == run.config.epochs
             _take_quality(run, wait=last or bool(stopped_by))
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
-            if stopped_by or (run.position.step == 0 and _due(run, ends)):
+            # Whether it is the best one may not be known yet.
+            best = run.checkpoints.config.best and (run._evaluating or _is_best(run))
+            if stopped_by or (run.position.step == 0 and (best or run.checkpoints.due(run.position.epoch, ends))):
                 average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
-                run.callbacks.saving()
+                run.callbacks.notify(lambda callback: callback.saving())
                 path = run.checkpoints.save(run.position, run.state())
                 _keep_best(run)
             if stopped_by:
-                run.progress.say(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
+                run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Outcome(False, run.history, stopped_by)
     return Outcome(run.meets_target(), run.history)
 
 
 @contextlib.contextmanager
-def _quiet_collector(dist: Dist) -> Iterator[None]:
+def _freeze_collector(dist: Dist) -> Iterator[None]:
     """On an accelerator, keep Python's collector away from what lives as long as the run: it would delay launches."""
     if dist.device.type == "cpu":
         yield
@@ -173,7 +175,7 @@ def _quiet_collector(dist: Dist) -> Iterator[None]:
         gc.unfreeze()
 
 
-def _epoch(run: Fit) -> str:
+def _train_epoch(run: Fit) -> str:
     """Train the rest of the current epoch and start its evaluation; return the signal that stopped it, or ""."""
     epoch, first_step = run.position.epoch, run.position.step
     number = epoch + 1
@@ -181,7 +183,7 @@ def _epoch(run: Fit) -> str:
         run._loss = (0.0, 0.0)
         run.log.start("epoch_start", epoch_num=number)
     begin = time.perf_counter()
-    samples, wait_s, stopped_by = _train(run)
+    samples, wait_s, stopped_by = _make_steps(run)
     train_s = time.perf_counter() - begin
     if stopped_by:
         return stopped_by
@@ -199,7 +201,7 @@ def _epoch(run: Fit) -> str:
     run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=steps)
     run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
     run.position = Position(number, 0)
-    run.progress.evaluation_begins()
+    run.progress.show_evaluation()
     run.log.start("eval_start", epoch_num=number)
     _begin_evaluation(run)
     return ""
@@ -222,16 +224,10 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
     run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
-    run.progress.epoch_done(run.history[-1])
-    run.callbacks.epoch(run.history[-1])
+    run.progress.show_epoch(run.history[-1])
+    epoch = run.history[-1]
+    run.callbacks.notify(lambda callback: callback.epoch(epoch))
     _keep_best(run)
-
-
-def _due(run: Fit, ends: bool) -> bool:
-    """Tell whether a checkpoint is due after the epoch: by number, or as the best one, which may not be known yet."""
-    if run.checkpoints.config.best and (run._evaluating or _is_best(run)):
-        return True
-    return run.checkpoints.due(run.position.epoch, ends)
 
 
 def _is_best(run: Fit) -> bool:
@@ -246,50 +242,43 @@ def _keep_best(run: Fit) -> None:
         run.checkpoints.keep_best(run.evaluated[-1].epoch)
 
 
-def _train(run: Fit) -> tuple[int, float, str]:
+def _make_steps(run: Fit) -> tuple[int, float, str]:
     """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
     steps = run.problem.steps(epoch)
     run.problem.model.train()
-    run.progress.epoch_begins(epoch + 1, steps, first_step)
+    run.progress.begin_epoch(epoch + 1, steps, first_step)
     samples, wait_s = 0, 0.0
     polls = Polls(run.dist)
-    run._steps_before, run._heard_at = run.steps_before(epoch), time.perf_counter()
+    run._steps_before, run._reported_at = run.steps_before(epoch), time.perf_counter()
     with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
-            made = _make(run, batches, steps)
-            polls.made(made, run.step.found)
-            samples, wait_s = samples + made.samples, wait_s + made.wait_s
-            run.position = made.position
-            known = None
+            weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
+            step_wait_s = run.step(batches, run.config.accumulation, weight, rate)
+            run.position, step_samples = Position(epoch, step + 1), run.problem.step_samples(epoch, step)
+            polls.add_step(MadeStep(run.position, weight, step_samples, rate, step_wait_s), run.step.found)
+            samples, wait_s = samples + step_samples, wait_s + step_wait_s
+            loss = None
             if (step + 1) % polls.every == 0 or step + 1 == steps:
-                polls.ask(run.step.summed, STOP.number)
-                stopped_by, known = _hear(run, polls.answers(all_of_them=step + 1 == steps))
+                polls.ask_ranks(run.step.summed, STOP.number)
+                stopped_by, loss = _add_losses(run, polls.take_answers(wait=step + 1 == steps))
                 if stopped_by and step + 1 < steps:
-                    _hear(run, polls.answers(all_of_them=True))
+                    _add_losses(run, polls.take_answers(wait=True))
                     return samples, wait_s, stopped_by
                 _take_quality(run, wait=False)
                 if run.meets_target():
                     break
-            run.progress.step_done(known)
+            run.progress.show_step(loss)
             profiler.step_done()
     return samples, wait_s, ""
 
 
-def _make(run: Fit, batches: Iterator[Any], steps: int) -> Made:
-    """Make the next step of the epoch, which has this many."""
-    epoch, step = run.position.epoch, run.position.step
-    weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
-    wait_s = run.step(batches, run.config.accumulation, weight, rate)
-    return Made(Position(epoch, step + 1), weight, run.problem.step_samples(epoch, step), rate, wait_s)
-
-
-def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
+def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
     """Add up the losses of the answers; return the signal that any rank got and the mean loss of the latest answer."""
-    stopped_by, known = "", None
+    stopped_by, loss = "", None
     if answers and run.callbacks.hear_steps:
-        _tell_steps(run, answers)
+        _report_steps(run, answers)
     for answer in answers:
         if not math.isfinite(answer.loss):
             last = answer.steps[-1].position
@@ -298,25 +287,22 @@ def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
                 f"lengthen the warm-up; the checkpoints in {run.checkpoints.folder} were written before that"
             )
         run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
-        stopped_by, known = stopped_by or answer.stopped_by, answer.loss / answer.weight
-    return stopped_by, known
+        stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
+    return stopped_by, loss
 
 
-def _tell_steps(run: Fit, answers: list[Answer]) -> None:
-    """Tell the callbacks of the steps that the answers are about."""
+def _report_steps(run: Fit, answers: list[Answer]) -> None:
+    """Give the callbacks the records of the steps that the answers are about."""
     samples = sum(step.samples for answer in answers for step in answer.steps)
     now = time.perf_counter()
-    samples_per_s = samples / (now - run._heard_at)
-    run._heard_at = now
+    samples_per_s = samples / (now - run._reported_at)
+    run._reported_at = now
     for answer in answers:
         before = 0.0
-        for made, sum_, norm in zip(answer.steps, answer.sums, answer.norms, strict=True):
-            epoch, number = made.position.epoch + 1, made.position.step
-            total, loss = run._steps_before + number, (sum_ - before) / made.weight
+        for step, sum_, norm in zip(answer.steps, answer.sums, answer.norms, strict=True):
+            epoch, number = step.position.epoch + 1, step.position.step
+            total, loss = run._steps_before + number, (sum_ - before) / step.weight
             before = sum_
-            run.callbacks.step(StepRecord(epoch, number, total, loss, made.rate, norm, samples_per_s, made.wait_s))
-
-
-def _stop_asked(run: Fit) -> str:
-    """Return the signal that any rank got, or "" if none did; the same on all ranks."""
-    return signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))
+            run.callbacks.notify_step(
+                StepRecord(epoch, number, total, loss, step.rate, norm, samples_per_s, step.wait_s)
+            )

@@ -1,4 +1,4 @@
-"""What the ranks tell each other every few steps: their loss, and whether one of them was asked to stop.
+"""What the ranks exchange every few steps: their loss, and whether one of them got a stop signal.
 
 An accelerator computes steps that the host has long asked for. So that neither waits for the other, an answer is read
 there when the next one is asked for.
@@ -7,7 +7,6 @@ there when the next one is asked for.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import torch
@@ -21,8 +20,8 @@ POLL_STEPS: Final = 10
 """How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 
 
-class Made(NamedTuple):
-    """What the host knows of a step: where it is, and what went into it. weight: see `Problem.step_weight`."""
+class MadeStep(NamedTuple):
+    """What the host knows of a step: where it is, and what went into it. weight: see `SampleProblem.step_weight`."""
 
     position: Position
     weight: float
@@ -37,7 +36,7 @@ class Answer(NamedTuple):
     sums: of the losses up to and including each step, over all ranks. norms: of this rank's gradient in each step.
     """
 
-    steps: list[Made]
+    steps: list[MadeStep]
     sums: list[float]
     norms: list[float]
     stopped_by: str
@@ -53,13 +52,6 @@ class Answer(NamedTuple):
         return sum(step.weight for step in self.steps)
 
 
-@dataclass(slots=True)
-class _Asked:
-    steps: list[Made]
-    values: Tensor
-    arrived: torch.Event | None
-
-
 class Polls:
     """Asks all ranks; the calls are collective. late: how many answers are left to arrive while work goes on."""
 
@@ -67,19 +59,19 @@ class Polls:
         self.dist = dist
         self.late = 0 if dist.device.type == "cpu" else 1
         self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
-        self._asked: deque[_Asked] = deque()
-        self._steps: list[Made] = []
-        self._found = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
+        self._questions: deque[tuple[list[MadeStep], Tensor, torch.Event | None]] = deque()
+        self._steps: list[MadeStep] = []
+        self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
 
-    def made(self, step: Made, found: Tensor) -> None:
+    def add_step(self, step: MadeStep, results: Tensor) -> None:
         """Note a step, one of at most `every` until the next question.
 
-        found: what this rank's device has then: the sum of the losses since the last question, and the gradient's norm.
+        results: of this rank's device then: the sum of the losses since the last question, and the gradient's norm.
         """
-        self._found[len(self._steps)].copy_(found)
+        self._results[len(self._steps)].copy_(results)
         self._steps.append(step)
 
-    def ask(self, summed: Tensor, signal: int) -> None:
+    def ask_ranks(self, summed: Tensor, signal: int) -> None:
         """Ask for the sums of the losses, by one small message; `summed` () is then set to 0.
 
         signal: the number of the stop signal that this rank got, 0 if none.
@@ -87,9 +79,9 @@ class Polls:
         steps, self._steps = self._steps, []
         count = len(steps)
         shared = count + len(SIGNALS)
-        values = self._found.new_zeros(shared + count)
-        values[:count].copy_(self._found[:count, 0])
-        values[shared:].copy_(self._found[:count, 1])
+        values = self._results.new_zeros(shared + count)
+        values[:count].copy_(self._results[:count, 0])
+        values[shared:].copy_(self._results[:count, 1])
         summed.zero_()
         if signal:
             values[count + SIGNALS.index(signal)].fill_(1)
@@ -99,18 +91,17 @@ class Polls:
             values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
             arrived = torch.Event(self.dist.device)
             arrived.record()
-        self._asked.append(_Asked(steps, values, arrived))
+        self._questions.append((steps, values, arrived))
 
-    def answers(self, all_of_them: bool) -> list[Answer]:
-        """Return the answers not returned yet; on an accelerator all but the latest, unless all are wanted."""
-        kept = 0 if all_of_them else self.late
-        return [_answer(self._asked.popleft()) for _ in range(len(self._asked) - kept)]
-
-
-def _answer(asked: _Asked) -> Answer:
-    if asked.arrived is not None:
-        asked.arrived.synchronize()
-    values, count = asked.values.tolist(), len(asked.steps)
-    shared = count + len(SIGNALS)
-    numbers = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
-    return Answer(asked.steps, values[:count], values[shared:], signal_name(max(numbers, default=0)))
+    def take_answers(self, wait: bool) -> list[Answer]:
+        """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
+        answers = []
+        while len(self._questions) > (0 if wait else self.late):
+            steps, arriving, arrived = self._questions.popleft()
+            if arrived is not None:
+                arrived.synchronize()
+            values, count = arriving.tolist(), len(steps)
+            shared = count + len(SIGNALS)
+            signals = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
+            answers.append(Answer(steps, values[:count], values[shared:], signal_name(max(signals, default=0))))
+        return answers

@@ -33,7 +33,12 @@ LARGEST = 1 << 64
 
 def render(report: Report, style: Style) -> str:
     """Return the report as JSON text; equal reports give equal texts."""
-    return json.dumps(finite(document(report, style)), indent=1) + "\n"
+    return json_text(document(report, style))
+
+
+def json_text(content: Any) -> str:
+    """Return plain values as the text of a file, in ASCII; what JSON does not have becomes null."""
+    return json.dumps(finite(content), indent=1) + "\n"
 
 
 def document(report: Report, style: Style) -> dict[str, Any]:

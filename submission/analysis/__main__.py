@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from common.reference import ROUNDS
-from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name, write_text
-from compliance.engine.options import Options
-from submission.analysis.analysis import Analysis, Settings, analyse_trees
+from compliance.cli import add_result_options, read_result_options, write_text
+from submission.analysis.analysis import Analysis, analyse_trees
 from submission.analysis.cost.model import error_table
 from submission.analysis.fits.projection import projection_table
 from submission.analysis.tables import tables
-from submission.analysis.write import holds_analysis, write
+from submission.analysis.write import holds_analysis, write_analysis
 from submission.summary.rows import NoResultsError
 from submission.text_table import output_width, plain_text
 
@@ -56,20 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
     parser.add_argument("--force", action="store_true", help="replace the files of an earlier analysis")
-    parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
-    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
     parser.add_argument("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
     parser.add_argument("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
     parser.add_argument(
-        "--project",
-        type=_units,
-        default=(),
-        metavar="N,...",
-        help="project results to these numbers of accelerators",
+        "--project", type=_units, default=(), metavar="N,...", help="project results to these numbers of accelerators"
     )
-    add_profile_option(parser)
-    add_waivers_option(parser)
-    add_rules_option(parser)
+    add_result_options(parser)
     return parser
 
 
@@ -83,27 +73,17 @@ def _units(text: str) -> tuple[int, ...]:
 
 def _run(given: argparse.Namespace) -> int:
     _check_output(given.output, given.paths, given.force)
-    options = Options(
-        given.profile,
-        given.round,
-        allow_mini=given.allow_mini,
-        waivers=given.waivers,
-        progress=sys.stderr.isatty(),
-        details=True,
-    )
-    found = analyse_trees(given.paths, options, Settings(given.facts, given.ceilings, given.project))
+    options = read_result_options(given, details=True)
+    found = analyse_trees(given.paths, options, given.facts, given.ceilings, given.project)
     for warning in found.warnings:
         print(f"warning: {clean(warning)}", file=sys.stderr)
     for one in found.sets:
         if one.problem:
-            print(
-                f"warning: {clean(one.name)}, round {one.row.round}: {clean(one.problem)}",
-                file=sys.stderr,
-            )
+            print(f"warning: {clean(one.name)}, round {one.row.round}: {clean(one.problem)}", file=sys.stderr)
     if all(one.problem for one in found.sets):
         print("error: no result can be analysed; the warnings say why", file=sys.stderr)
         return 1
-    written = write(found, given.output)
+    written = write_analysis(found, given.output)
     write_text(_text(found, output_width()), None)
     print(f"{clean(given.output / written[0])} and {len(written) - 1} files beside it")
     return 0

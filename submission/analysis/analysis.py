@@ -9,14 +9,7 @@ from typing import Final
 
 from compliance.engine.options import Options
 from compliance.model.waivers import meant
-from submission.analysis.cost.model import (
-    CostedStep,
-    CostModel,
-    ModelError,
-    ceilings_of,
-    read_ceilings,
-    read_workloads,
-)
+from submission.analysis.cost.model import CostedStep, CostModel, ModelError, ceilings_of, read_ceilings, read_workloads
 from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.fits.fit import (
     Fit,
@@ -25,23 +18,13 @@ from submission.analysis.fits.fit import (
     epoch_time_against_units,
     epochs_against_batch,
 )
-from submission.analysis.fits.projection import Projections, projections
-from submission.analysis.fits.published import published
+from submission.analysis.fits.projection import Projections, projections, read_published
 from submission.analysis.model import AnalysedSet
 from submission.analysis.sets import analyse
 from submission.summary.rows import NoResultsError, read_logs
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)
 """Units for which the cost model is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the user gives beside results: files of facts and ceilings, and the units to project to."""
-
-    facts: str | None = None
-    ceilings: str | None = None
-    project: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,51 +43,45 @@ class Analysis:
     warnings: tuple[str, ...] = ()
 
 
-def analyse_trees(paths: Sequence[str], options: Options, settings: Settings) -> Analysis:
+def analyse_trees(
+    paths: Sequence[str], options: Options, facts_file: str | None, ceilings_file: str | None, units: Sequence[int]
+) -> Analysis:
     """Return the analysis of all results below the paths.
 
-    Raises NoResultsError if there are none, UsageError for a path or a file of the user's that cannot be used.
+    facts_file, ceilings_file: of the user's, if any. units: to project results to. Raises NoResultsError if there are
+    no results, UsageError for a path or a file of the user's that cannot be used.
     """
-    own = read_facts(Path(settings.facts)) if settings.facts else Facts()
+    own = read_facts(Path(facts_file)) if facts_file else Facts()
     facts = known_facts().updated(own)
-    ceilings = read_ceilings(Path(settings.ceilings)) if settings.ceilings else read_ceilings()
-    model = CostModel(read_workloads(), ceilings)
+    model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
     report = read_logs(paths, options)
     if not report.runs:
         raise NoResultsError(f"no logs in {', '.join(paths)}: expected submissions, or files result_*.txt")
     sets = analyse(report, facts)
     good = [one for one in sets if not one.problem]
+    names = [one.full_name for one in sets]
+    unused = [
+        f"{facts_file}: no result is named {name}{meant(name, names)}" for name in own.names() if name not in names
+    ]
+    devices = dict.fromkeys(one.row.device for one in good if not one.row.mini) if ceilings_file else {}
+    unknown = [
+        f"{ceilings_file}: no entry matches {device!r}; the cost model leaves it out"
+        for device in devices
+        if not ceilings_of(device, model.ceilings)
+    ]
     return Analysis(
         sets,
-        list(_fits(good, facts)),
-        projections(good, settings.project, published()),
+        [
+            *epochs_against_batch(good),
+            *epoch_time_against_units(good),
+            *energy_against_units(good),
+            *against_power_cap(good, facts.power_cap_watts),
+        ],
+        projections(good, units, read_published()),
         list(_costed(good, model)),
         model.published_pairs(good),
-        (*_unused(own, settings, sets), *(_unknown(good, model, settings))),
+        (*unused, *unknown),
     )
-
-
-def _unused(own: Facts, settings: Settings, sets: Sequence[AnalysedSet]) -> Iterator[str]:
-    """Yield what of the user's facts names no result."""
-    known = [one.full_name for one in sets]
-    for name in own.names():
-        if name not in known:
-            yield f"{settings.facts}: no result is named {name}{meant(name, known)}"
-
-
-def _unknown(sets: Sequence[AnalysedSet], model: CostModel, settings: Settings) -> Iterator[str]:
-    """Yield the hardware that the user's ceilings do not have."""
-    devices = dict.fromkeys(one.row.device for one in sets if not one.row.mini)
-    for name in devices if settings.ceilings else ():
-        if not ceilings_of(name, model.ceilings):
-            yield f"{settings.ceilings}: no entry matches {name!r}; the cost model leaves it out"
-
-
-def _fits(sets: Sequence[AnalysedSet], facts: Facts) -> Iterator[Fit]:
-    yield from epochs_against_batch(sets)
-    yield from epoch_time_against_units(sets)
-    yield from energy_against_units(sets)
-    yield from against_power_cap(sets, facts.power_cap_watts)
 
 
 def _costed(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:

@@ -15,21 +15,17 @@ from common.version import VERSION
 from compliance.formats.words import plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
-from submission.analysis.figures.best_by_round import best_by_round
-from submission.analysis.figures.compute_analysis import compute_analysis
-from submission.analysis.figures.fitted_line import fitted_line
 from submission.analysis.figures.names import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW, WIDE
-from submission.analysis.figures.time_shares import time_shares
-from submission.analysis.figures.time_to_solution import time_to_solution
-from submission.analysis.figures.variation import variation
+from submission.analysis.figures.runs import time_shares, variation
+from submission.analysis.figures.scaling import compute_analysis, time_to_solution
+from submission.analysis.figures.trends import best_by_round, draw_fit
 from submission.analysis.fits.projection import Projections, projection_table
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import QUANTITIES, definitions
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
-from submission.web.document import document, theme_switch
-from submission.web.html import Html, disclosure, element, joined, table
+from submission.web.html import Html, disclosure, document, element, joined, table, theme_switch
 
 BEST: Final = "Best passing results of each round"
 TIME_CAPTION: Final = (
@@ -61,7 +57,14 @@ class Part:
 def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> str:
     """Return the page. files: names of the other files of the analysis, in the same folder."""
     sets = found.sets
-    title, parts = _title(sets), [*_best(shown), *_rounds(sets, shown), *_derived(found)]
+    rounds = list(dict.fromkeys(one.row.round for one in sets))
+    title = f"Analysis of {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
+    best = [Part("best", BEST, (drawing,)) for picture in shown if not picture.round and (drawing := _draw(picture))]
+    parts = [*best, *_rounds(sets, shown), *_derived(found)]
+    problems = [element("li", f"round {one.row.round}, {one.name}: {one.problem}") for one in sets if one.problem]
+    if problems:
+        heading = element("h2", "Results that cannot be analysed")
+        problems = [element("section", heading, element("ul", *problems), id="problems")]
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     body = [
         element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
@@ -71,7 +74,14 @@ def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> s
             element("p", _summary(sets), class_="verdict"),
             element("nav", element("ul", *links, class_="contents"), aria_label="Contents"),
         ),
-        element("main", *(_section(part) for part in parts), *_problems(sets)),
+        element(
+            "main",
+            *(
+                element("section", element("h2", part.title), *part.body, id=part.name, class_="analysis")
+                for part in parts
+            ),
+            *problems,
+        ),
         _footer(files),
     ]
     return document(title, joined(body), GENERATOR)
@@ -97,11 +107,6 @@ class Picture:
         """The drawing for a screen, for paper and for a file; empty if there is nothing to draw."""
         return self.draw(self.sets, self.name, WIDE)
 
-    @property
-    def narrow(self) -> Html:
-        """The drawing for a phone."""
-        return self.draw(self.sets, self.name, NARROW)
-
 
 def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
     """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
@@ -126,11 +131,11 @@ def _file_name(round_: str, *words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", " ".join((f"v{round_}", *words)))
 
 
-def _drawn(picture: Picture) -> Html:
+def _draw(picture: Picture) -> Html:
     """Return the figure with its title and caption, empty if there is nothing to draw."""
     if not picture.wide:
         return picture.wide
-    drawing = joined([picture.wide, picture.narrow])
+    drawing = joined([picture.wide, picture.draw(picture.sets, picture.name, NARROW)])
     caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
     if picture.folded:
         return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
@@ -139,16 +144,12 @@ def _drawn(picture: Picture) -> Html:
 
 
 def _rounds(sets: Sequence[AnalysedSet], shown: Sequence[Picture]) -> Iterator[Part]:
-    for round_ in dict.fromkeys(one.row.round for one in sets if not one.problem):
-        inside = [one for one in sets if one.row.round == round_ and not one.problem]
-        figures = [_drawn(one) for one in shown if one.round == round_]
+    good = [one for one in sets if not one.problem]
+    for round_ in dict.fromkeys(one.row.round for one in good):
+        inside = [one for one in good if one.row.round == round_]
+        figures = [_draw(one) for one in shown if one.round == round_]
         body = (*filter(None, figures), *_round_tables(inside))
         yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", body)
-
-
-def _best(shown: Sequence[Picture]) -> Iterator[Part]:
-    for drawn in filter(None, (_drawn(one) for one in shown if not one.round)):
-        yield Part("best", BEST, (drawn,))
 
 
 def _derived(found: Analysis) -> Iterator[Part]:
@@ -160,34 +161,28 @@ def _derived(found: Analysis) -> Iterator[Part]:
     elif found.projected.not_projected:
         yield Part("projections", "Projections, not results", (element("p", found.projected.said),))
     if found.costed:
-        steps = cost_table(found.costed)
-        errors = (
-            _html_table(error_table(found.cost_error))
-            if found.cost_error.pairs
-            else element("p", found.cost_error.said)
-        )
+        steps, error = cost_table(found.costed), found.cost_error
+        errors = _html_table(error_table(error)) if error.pairs else element("p", error.said)
         yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, _html_table(steps))))
 
 
 def _projections(found: Projections) -> Iterator[Html]:
     shown = projection_table(found)
-    *numbers, _ = zip(*shown.rows, strict=True)
-    yield _html_table(
-        replace(shown, headings=shown.headings[:-1], rows=tuple(zip(*numbers, strict=True)), numeric=shown.numeric[:-1])
-    )
+    rows = tuple(row[:-1] for row in shown.rows)
+    yield _html_table(replace(shown, headings=shown.headings[:-1], rows=rows, numeric=shown.numeric[:-1]))
     notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in shown.rows]
     yield disclosure("How each was projected", element("ul", *notes))
 
 
-def fit_drawings(found: Analysis) -> list[Html]:
-    """Return the drawing of each fit, for the page and for a file; empty where there is no fit."""
+def draw_fits(found: Analysis, width: int) -> list[Html]:
+    """Return the drawing of each fit; empty where there is no fit. width: HALF for the page and a file, or NARROW."""
     named = {one.full_name: one for one in found.sets}
-    return [fitted_line(fit, named, f"fit-{at}", HALF) for at, fit in enumerate(found.fits, 1)]
+    return [draw_fit(fit, named, f"fit-{at}", width) for at, fit in enumerate(found.fits, 1)]
 
 
 def _fits(found: Analysis) -> Iterator[Html]:
-    named, wide = {one.full_name: one for one in found.sets}, fit_drawings(found)
-    for at, fit in enumerate(found.fits, 1):
+    drawings = (draw_fits(found, width) for width in (HALF, NARROW))
+    for fit, *widths in zip(found.fits, *drawings, strict=True):
         critical = fit.critical
         said = [fit.said]
         if critical is not None:
@@ -204,14 +199,9 @@ def _fits(found: Analysis) -> Iterator[Html]:
         rows += [(one.name, "", "", one.reason) for one in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
         points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
-        drawing = joined([wide[at - 1], fitted_line(fit, named, f"fit-{at}", NARROW)])
+        drawing = joined(widths)
         figure = element("figure", drawing, class_="plots") if drawing else ""
         yield element("div", *(element("p", one) for one in said), figure, points)
-
-
-def _title(sets: Sequence[AnalysedSet]) -> str:
-    rounds = list(dict.fromkeys(one.row.round for one in sets))
-    return f"Analysis of {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
 
 
 def _summary(sets: Sequence[AnalysedSet]) -> str:
@@ -220,10 +210,6 @@ def _summary(sets: Sequence[AnalysedSet]) -> str:
     left = f"; {len(sets) - len(good)} cannot be analysed, see the end of the page" if len(good) < len(sets) else ""
     mini = " Runs on the mini problems are not MLPerf results." if any(one.row.mini for one in good) else ""
     return f"{counted(len(good), 'result')} with {runs}{left}.{mini} mlperf-hpc-suite {VERSION}."
-
-
-def _section(part: Part) -> Html:
-    return element("section", element("h2", part.title), *part.body, id=part.name, class_="analysis")
 
 
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
@@ -253,12 +239,6 @@ def _html_table(shown: TextTable) -> Html:
 
 
 UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
-
-
-def _problems(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
-    items = [element("li", f"round {one.row.round}, {one.name}: {one.problem}") for one in sets if one.problem]
-    if items:
-        yield element("section", element("h2", "Results that cannot be analysed"), element("ul", *items), id="problems")
 
 
 def _footer(files: Sequence[str]) -> Html:

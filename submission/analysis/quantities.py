@@ -95,12 +95,13 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
     staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
     epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
     training = epochs_time - evaluation
+    train, evaluation_set = _samples(run, "train_samples"), _samples(run, "eval_samples")
     by_samples = reference is not None and reference.epoch_unit == COUNTS_SAMPLES
     epochs = samples = None
     if is_number(converged_after) and converged_after < LARGEST:
         later = float(phases.first == 0)
         epochs = None if by_samples else converged_after + later
-        samples = float(converged_after) if by_samples else _product(epochs, _samples(run, "train_samples"))
+        samples = float(converged_after) if by_samples else _product(epochs, train)
     evaluated = evaluated_samples(run)
     found = {
         RUN_TIME: run.minutes,
@@ -120,7 +121,7 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
         "run_train_throughput": _rate(samples, training),
         "run_eval_throughput": _rate(evaluated, evaluation),
         "run_sample_throughput": _rate(None if samples is None else samples + (evaluated or 0), epochs_time),
-        STAGING_RATE: _rate(_all_samples(run), staging),
+        STAGING_RATE: _rate(None if train is None or evaluation_set is None else train + evaluation_set, staging),
         "run_compute_budget": None if run.minutes is None else _product(run.minutes / 60, units),
         "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
     }
@@ -144,11 +145,6 @@ def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:
 def _samples(run: JudgedRun, key: str) -> float | None:
     count = run.details.hyperparameters.get(key)
     return float(count) if count is not None and is_number(count) and 0 < count < LARGEST else None
-
-
-def _all_samples(run: JudgedRun) -> float | None:
-    train, evaluated = _samples(run, "train_samples"), _samples(run, "eval_samples")
-    return None if train is None or evaluated is None else train + evaluated
 
 
 def _product(one: float | None, other: float | None) -> float | None:

@@ -51,12 +51,7 @@ OLYMPIC: Final = 3
 def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
     """Return the analysis of each result of a report with details, in the order of the summary."""
     analysed = [_analysed(results, row_of(results, report), facts) for results in every_set(report)]
-    return sorted(analysed, key=_place)
-
-
-def _place(one: AnalysedSet) -> tuple[str, str, str, str, int, str]:
-    row = one.row
-    return (row.round, row.scaling, row.benchmark, row.division, one.units or 0, one.name)
+    return sorted(analysed, key=lambda one: (*one.row.table_order, one.units or 0, one.name))
 
 
 def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:

@@ -9,10 +9,8 @@ from common.command import clean
 from compliance.formats.words import plain
 from compliance.model.layout import WEAK
 from submission.analysis.model import AnalysedSet
-from submission.text_table import TextTable
+from submission.text_table import Column, TextTable, make_table
 
-OPTIMIZER: Final = ("opt_name",)
-LEARNING_RATE: Final = ("opt_base_learning_rate", "opt_lr")
 WARM_UP: Final = {
     "opt_learning_rate_warmup_epochs": "epochs",
     "opt_learning_rate_warmup_steps": "steps",
@@ -20,33 +18,26 @@ WARM_UP: Final = {
 }
 """Keys of a log for the warm-up, and in what they count it."""
 
-Column = tuple[tuple[str, str], Callable[[AnalysedSet], str]]
+Cell = Callable[[AnalysedSet], str]
 
 
 def tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
     """Return the tables of one or more rounds: time to solution, parts of the time, throughput, convergence."""
     shown = [one for one in sets if not one.problem]
     many = len({one.row.round for one in shown}) > 1
-    return [_table(title, columns, shown, many) for title, columns in COLUMNS.items()] if shown else []
-
-
-def _table(title: str, columns: Sequence[Column], sets: Sequence[AnalysedSet], many: bool) -> TextTable:
-    first = ((("round", ""), lambda one: one.row.round),) if many else ()
-    both = (*first, (("result", ""), short_name), *columns)
-    rows = tuple(tuple(cell(one) for _, cell in both) for one in sets)
-    groups = tuple(one.marked_benchmark for one in sets)
-    numeric = tuple(heading[0] not in TEXT_COLUMNS for heading, _ in both)
-    return TextTable(title, tuple(heading for heading, _ in both), rows, numeric, groups).without_empty()
+    names = [Column[AnalysedSet]("round", "", lambda one: one.row.round, numeric=False)] if many else []
+    names += [Column("result", "", short_name, numeric=False)]
+    groups = [one.marked_benchmark for one in shown]
+    made = (make_table(title, (*names, *columns), shown, groups) for title, columns in COLUMNS.items() if shown)
+    return [table.without_empty() for table in made]
 
 
 def short_name(one: AnalysedSet) -> str:
     """Return organisation and system, with what tells the result from a closed time to train."""
     row = one.row
-    marks = [row.division if row.division == "open" else "", "throughput" if row.scaling == WEAK else ""]
-    said = ", ".join(mark for mark in marks if mark)
-    return clean(" ".join(part for part in (row.organisation, row.system) if part) or one.folder) + (
-        f" ({said})" if said else ""
-    )
+    marks = [*(["open"] if row.division == "open" else []), *(["throughput"] if row.scaling == WEAK else [])]
+    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or one.folder)
+    return f"{name} ({', '.join(marks)})" if marks else name
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -64,11 +55,11 @@ def percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
 
 
-def _mean(name: str) -> Callable[[AnalysedSet], str]:
+def _mean(name: str) -> Cell:
     return lambda one: number(one.mean(name))
 
 
-def _spread(name: str) -> Callable[[AnalysedSet], str]:
+def _spread(name: str) -> Cell:
     """Return mean and standard deviation, the latter with as many decimals as the mean."""
 
     def cell(one: AnalysedSet) -> str:
@@ -81,20 +72,17 @@ def _spread(name: str) -> Callable[[AnalysedSet], str]:
     return cell
 
 
-def _share(name: str) -> Callable[[AnalysedSet], str]:
+def _share(name: str) -> Cell:
     return lambda one: percent(one.ratios.get(name))
 
 
-def _ratio(name: str) -> Callable[[AnalysedSet], str]:
+def _ratio(name: str) -> Cell:
     return lambda one: number(one.ratios.get(name), 3)
 
 
-def _stated(keys: Sequence[str]) -> Callable[[AnalysedSet], str]:
-    def cell(one: AnalysedSet) -> str:
-        found = next((one.hyperparameters[key] for key in keys if key in one.hyperparameters), None)
-        return _value(found)
-
-    return cell
+def _stated(*keys: str) -> Cell:
+    """Return the first of the hyperparameters that is logged."""
+    return lambda one: _value(next((one.hyperparameters[key] for key in keys if key in one.hyperparameters), None))
 
 
 def _value(value: Any) -> str:
@@ -112,61 +100,56 @@ def _per_unit(one: AnalysedSet) -> str:
     return number(rate / one.units if rate and one.units else None)
 
 
-def _explained(one: AnalysedSet) -> str:
-    return percent(one.pca.explained if one.pca else None)
-
-
 def _correlation(one: AnalysedSet) -> str:
     return "" if one.pca is None or one.pca.correlation is None else f"{one.pca.correlation:+.2f}"
 
 
-UNITS: Final[Column] = (("units", ""), lambda one: "" if one.units is None else plain(one.units))
-BATCH: Final[Column] = (("batch", "size"), lambda one: "" if one.row.batch_size is None else plain(one.row.batch_size))
-COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
+PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval", "rest": "rest"}
+"""The part of the time of a run, and its name in a quantity."""
+UNITS: Final = Column[AnalysedSet]("units", "", lambda one: "" if one.units is None else plain(one.units))
+BATCH: Final = Column[AnalysedSet](
+    "batch", "size", lambda one: "" if one.row.batch_size is None else plain(one.row.batch_size)
+)
+RUNS: Final = Column[AnalysedSet]("runs", "", lambda one: f"{sum(run.kept for run in one.runs)}/{len(one.runs)}")
+EPOCHS: Final = Column("epochs", "", _spread("run_stop_epoch"))
+COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Time to solution: mean ± standard deviation of the runs that count": (
         UNITS,
         BATCH,
-        (("runs", ""), lambda one: f"{sum(run.kept for run in one.runs)}/{len(one.runs)}"),
-        (("time", "min"), _spread("run_time")),
-        (("epochs", ""), _spread("run_stop_epoch")),
-        (("epoch time", "min"), _spread("run_epoch_time")),
-        (("budget", "unit h"), _mean("run_compute_budget")),
-        (("energy", "kJ"), _mean("run_energy")),
+        RUNS,
+        Column("time", "min", _spread("run_time")),
+        EPOCHS,
+        Column("epoch time", "min", _spread("run_epoch_time")),
+        Column("budget", "unit h", _mean("run_compute_budget")),
+        Column("energy", "kJ", _mean("run_energy")),
     ),
     "Where the time goes: minutes, and shares of the time of a run": (
-        *(
-            ((part, "min"), _mean(f"run_{name}_time"))
-            for part, name in (("staging", "staging"), ("training", "train"), ("evaluation", "eval"))
-        ),
-        *(
-            ((part, "%"), _share(f"{name}_time/run_time"))
-            for part, name in (("staging", "staging"), ("training", "train"), ("evaluation", "eval"), ("rest", "rest"))
-        ),
-        (("staging", "epochs"), _ratio("staging_time/epoch_time")),
+        *(Column(part, "min", _mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
+        *(Column(part, "%", _share(f"{name}_time/run_time")) for part, name in PARTS.items()),
+        Column("staging", "epochs", _ratio("staging_time/epoch_time")),
     ),
     "Throughput, harmonic means": (
         UNITS,
-        (("epochs", "1/min"), _mean("run_epoch_throughput")),
-        (("training", "samples/min"), _mean("run_train_throughput")),
-        (("per unit", "samples/min"), _per_unit),
-        (("evaluation", "samples/min"), _mean("run_eval_throughput")),
-        (("both", "samples/min"), _mean("run_sample_throughput")),
-        (("staging", "samples/min"), _mean("run_staging_throughput")),
+        Column("epochs", "1/min", _mean("run_epoch_throughput")),
+        Column("training", "samples/min", _mean("run_train_throughput")),
+        Column("per unit", "samples/min", _per_unit),
+        Column("evaluation", "samples/min", _mean("run_eval_throughput")),
+        Column("both", "samples/min", _mean("run_sample_throughput")),
+        Column("staging", "samples/min", _mean("run_staging_throughput")),
     ),
     "Convergence: hyperparameters, epochs and steps; variation of epochs and epoch time": (
-        (("optimizer", ""), _stated(OPTIMIZER)),
-        (("learning", "rate"), _stated(LEARNING_RATE)),
-        (("warm-up", ""), _warm_up),
-        (("weight", "decay"), _stated(("opt_weight_decay",))),
-        (("dropout", ""), _stated(("dropout",))),
+        Column("optimizer", "", _stated("opt_name"), numeric=False),
+        Column("learning", "rate", _stated("opt_base_learning_rate", "opt_lr")),
+        Column("warm-up", "", _warm_up, numeric=False),
+        Column("weight", "decay", _stated("opt_weight_decay")),
+        Column("dropout", "", _stated("dropout")),
         BATCH,
-        (("batch", "per unit"), _ratio("batch_size/units")),
-        (("epochs", ""), _spread("run_stop_epoch")),
-        (("steps", ""), _mean("run_steps")),
-        (("samples", ""), _mean("run_stop_samples")),
-        (("1st comp.", "variance"), _explained),
-        (("correlation", ""), _correlation),
+        Column("batch", "per unit", _ratio("batch_size/units")),
+        EPOCHS,
+        Column("steps", "", _mean("run_steps")),
+        Column("samples", "", _mean("run_stop_samples")),
+        Column("1st comp.", "variance", lambda one: percent(one.pca.explained if one.pca else None)),
+        Column("correlation", "", _correlation),
     ),
 }
 """The columns of each table by its title."""
-TEXT_COLUMNS: Final = ("round", "result", "optimizer", "warm-up")

@@ -46,20 +46,10 @@ exit status: 0 the package is complete or was extended, 1 it cannot be made from
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    args = _build_parser().parse_args(arguments)
-    assembly = Assembly(
-        runs=tuple(args.runs),
-        output=args.output,
-        system=args.system,
-        organisation=args.organisation,
-        scaling=args.scaling,
-        pruned=tuple(args.pruned),
-        implementation=args.implementation,
-        sources=args.sources,
-        redact=args.redact,
-        unfinished=args.unfinished,
-    )
-    return run_command(lambda: _print_package(assembly, args.dry_run), (AssemblyError, ManifestError, OSError))
+    options = vars(_build_parser().parse_args(arguments))
+    dry_run = options.pop("dry_run")
+    assembly = Assembly(**options)  # the other options have the names of its fields
+    return run_command(lambda: _print_package(assembly, dry_run), (AssemblyError, ManifestError, OSError))
 
 
 def _print_package(assembly: Assembly, dry_run: bool) -> int:
@@ -80,32 +70,19 @@ def _print_package(assembly: Assembly, dry_run: bool) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        "python -m submission.assemble",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-    )
+    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
     add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")
     add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
-    add(
-        "--pruned",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="instances of a throughput result that do not count",
-    )
+    pruned_help = "instances of a throughput result that do not count"
+    add("--pruned", nargs="+", type=Path, default=[], metavar="PATH", help=pruned_help)
     add("--implementation", metavar="ID", help="folder of the code (default: that of --sources, or mlperf-hpc-suite)")
     add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
-    add(
-        "--redact",
-        action="store_true",
-        help="remove mail addresses and home directories from the copied logs; code stays as it is",
-    )
+    redact_help = "remove mail addresses and home directories from the copied logs; code stays as it is"
+    add("--redact", action="store_true", help=redact_help)
     add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
     add("--dry-run", action="store_true", help="list what would be written, and write nothing")
     return parser

@@ -65,11 +65,13 @@ def read_input_logs(paths: Sequence[Path], redacted: bool, read_runs: Mapping[Pa
     Takes result_*.txt at any depth of a folder. read_runs: logs that were read before, by path.
     Raises UsageError for a path that does not exist.
     """
+    logs = []
     log_paths = sorted(_find_logs(paths), key=lambda path: natural(path.as_posix()))
-    return [
-        _read_log(path, redacted, read_runs.get(path))
-        for path in tqdm(log_paths, desc="reading", unit=" logs", disable=None, delay=2)
-    ]
+    for path in tqdm(log_paths, desc="reading", unit=" logs", disable=None, delay=2):
+        copy, counts, original = read_copy(path, redacted)
+        run = read_runs[path] if path in read_runs and not counts else parse_run(copy, str(path))
+        logs.append(InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run))
+    return logs
 
 
 def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
@@ -152,12 +154,6 @@ def _find_logs(paths: Sequence[Path]) -> Iterator[Path]:
             yield path
         else:
             raise UsageError(f"no such file or folder: {path}")
-
-
-def _read_log(path: Path, redacted: bool, read_run: Run | None) -> InputLog:
-    copy, counts, original = read_copy(path, redacted)
-    run = parse_run(copy, str(path)) if read_run is None or counts else read_run
-    return InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run)
 
 
 # -- redaction ---------------------------------------------------------------------------------------------

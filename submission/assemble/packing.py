@@ -20,7 +20,7 @@ from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, parse_run
 from compliance.model.finding import listed
 from compliance.model.layout import MAX_FILE_BYTES, POWER, PRUNED, RESULTS, SYSTEMS, WEAK, power_files, result_name
-from compliance.model.suite_code import letters_and_digits
+from compliance.model.package_files import letters_and_digits
 from compliance.model.system import read_description
 from compliance.rules.rule import show
 from submission.assemble import provenance
@@ -60,12 +60,12 @@ class Assembly:
     read_runs: logs that were read before, by path; they are not read again.
     """
 
-    runs: tuple[Path, ...]
+    runs: Sequence[Path]
     output: Path
     system: Path
     organisation: str | None = None
     scaling: Literal["strong", "weak"] = "strong"
-    pruned: tuple[Path, ...] = ()
+    pruned: Sequence[Path] = ()
     implementation: str | None = None
     sources: Path | None = None
     redact: bool = False
@@ -120,15 +120,14 @@ class Packing:
                 raise AssemblyError(f"{target} leads out of {self.root} through a link; replace the link by a folder")
             if not os.path.lexists(target):
                 new.append(item)
-            elif not (item.once or self._has_content(target, item.read())):
+            elif item.once:
+                continue
+            elif self.tree.begin(target, len(data := item.read()) + 1) != data or not target.is_file():
                 raise AssemblyError(
                     f"{target} exists and differs from {item.source}; nothing was written. Compare the two and remove "
                     "one, or use another -o (for other code: another --implementation)"
                 )
         return new
-
-    def _has_content(self, target: Path, data: bytes) -> bool:
-        return self.tree.begin(target, len(data) + 1) == data and target.is_file()
 
     def _check_use(self) -> None:
         assembly = self.assembly
@@ -144,8 +143,7 @@ class Packing:
                 f"--implementation {assembly.implementation}: expected letters, digits and . _ + & @ ( ) -"
             )
         self.description = read_description(str(assembly.system))
-        problem = self.description.problem
-        if problem:
+        if problem := self.description.problem:
             raise AssemblyError(
                 f"the system description {assembly.system} {problem}; `python -m submission.system` writes one"
             )
@@ -249,7 +247,10 @@ class Packing:
         if assembly.sources is None and not any(log.run.details.from_suite for log in logs):
             self.warnings.append(f"the {benchmark} logs are not from this suite: name their code with --sources DIR")
             return
-        name = assembly.implementation or _implementation_name(assembly.sources, benchmark)
+        name = assembly.implementation or IMPLEMENTATION
+        if not assembly.implementation and assembly.sources and not suite_at(assembly.sources, benchmark):
+            folder = assembly.sources.resolve().name
+            name = _folder_name(folder, "--sources: the folder's name", "use --implementation ID")
         code = find_implementation(benchmark, name, assembly.sources)
         if all(log.sha256 in self.hashes for log in logs) and (self.root / code.folder).is_dir():
             return  # no new runs; the code may have changed since
@@ -276,13 +277,6 @@ class Packing:
             names = ("config.yaml", *(f"config_{number}.yaml" for number in range(2, len(texts) + 3)))
             name = texts.setdefault(text, next(name for name in names if name not in texts.values()))
             yield PackageFile(f"{folder}/{name}", str(path), partial(bytes, text))
-
-
-def _implementation_name(sources: Path | None, benchmark: str) -> str:
-    """Return the name of the folder of the code: that of the suite, or for other code that of its folder."""
-    if sources is None or suite_at(sources, benchmark):
-        return IMPLEMENTATION
-    return _folder_name(sources.resolve().name, "--sources: the folder's name", "use --implementation ID")
 
 
 def _power_folder(log: Path) -> str:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from common.datasets.manifest import ManifestEntry, ManifestError, describe_file
 from common.tree import Tree
 from compliance.benchmarks import REFERENCES
-from compliance.logs.run import Run, RunDetails, read_run, text_of
+from compliance.logs.run import Run, read_run, text_of
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, discover
 from submission.assemble.implementation import suite_hash
 from submission.assemble.input_logs import files_below
@@ -95,7 +95,8 @@ def record_package(
     by name; None for an exact copy. read_runs: logs that were read before, by name.
     """
     entries = _hash_files(root)
-    sources = _hash_sources(root)
+    folders = sorted(root.glob(f"{BENCHMARKS}/*/{IMPLEMENTATIONS}/*/"))
+    sources = {path.relative_to(root).as_posix(): suite_hash(path, path.parent.parent.name) for path in folders}
     runs = {name: read_runs.get(name) or read_run(str(root / name)) for name in find_logs(root)}
     logs: dict[str, LogRecord] = {}
     for name, run in runs.items():
@@ -125,12 +126,6 @@ def _hash_files(root: Path) -> dict[str, ManifestEntry]:
     return {name: describe_file(path, tree) for name, path in bar}
 
 
-def _hash_sources(root: Path) -> dict[str, str | None]:
-    """Return the hash of the suite's sources in each folder of an implementation."""
-    folders = sorted(root.glob(f"{BENCHMARKS}/*/{IMPLEMENTATIONS}/*/"))
-    return {path.relative_to(root).as_posix(): suite_hash(path, path.parent.parent.name) for path in folders}
-
-
 def find_logs(root: Path) -> list[str]:
     """Return the names of the logs in a package, pruned ones as well, relative to its root."""
     packages = discover([str(root)]).packages if root.is_dir() else []
@@ -157,6 +152,8 @@ def hash_tree(tree: Any) -> str:
 def _record_log(run: Run, sources: Mapping[str, str | None], redaction: Redaction | None) -> LogRecord:
     details = run.details
     stated, configuration = details.source_sha256, details.configuration
+    resolved = details.provenance.get("config")
+    section = resolved.get("data") if isinstance(resolved, dict) else None
     same = [folder for folder, hash_ in sources.items() if stated is not None and hash_ == stated]
     return LogRecord(
         benchmark=run.benchmark or "",
@@ -168,18 +165,11 @@ def _record_log(run: Run, sources: Mapping[str, str | None], redaction: Redactio
         versions=details.provenance.get("versions"),
         host=details.provenance.get("host"),
         configuration=None if configuration is None else hash_tree(configuration),
-        data=_record_data(run.variant, details),
+        data={
+            "variant": run.variant,
+            "sha256": text_of(details.provenance.get("data_sha256")),
+            "data_dir": text_of(section.get("data_dir")) if isinstance(section, dict) else None,
+            "train_samples": details.hyperparameters.get("train_samples"),
+            "eval_samples": details.hyperparameters.get("eval_samples"),
+        },
     )
-
-
-def _record_data(variant: str, details: RunDetails) -> dict[str, Any]:
-    """Return the facts in a log about its data: variant, hash, folder and sizes."""
-    resolved = details.provenance.get("config")
-    section = resolved.get("data") if isinstance(resolved, dict) else None
-    return {
-        "variant": variant,
-        "sha256": text_of(details.provenance.get("data_sha256")),
-        "data_dir": text_of(section.get("data_dir")) if isinstance(section, dict) else None,
-        "train_samples": details.hyperparameters.get("train_samples"),
-        "eval_samples": details.hyperparameters.get("eval_samples"),
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -12,7 +12,9 @@ from compliance.benchmarks import reference_of
 from compliance.formats.words import STAGED, convergence_text
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
+from compliance.model.judged_run import JudgedRun
 from compliance.model.score import BOTH, Throughput, TimeToTrain
+from submission.analysis.quantities import SAMPLES, quantities
 from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
 from submission.compare.sides import Pair, Side, mean
 
@@ -75,13 +77,14 @@ def compare(pair: Pair) -> Comparison:
     as_overrides = all(of_configurations)
     wanted, present = of_configurations if as_overrides else of_logs
     staged = bool(a.staging_clock or b.staging_clock)
+    key = a.reference.target.key if a.reference else "quality"
     sections = (
         _facts("Runs", _about(a), _about(b), everything=True),
         _measures("Score", _score(a, staged), _score(b, staged), () if same_clock(a, b) else CLOCKED),
         _facts("Hyperparameters, as logged", of_logs[0], of_logs[1], everything=True),
         *([_facts("Configuration", *of_configurations)] if as_overrides else []),
         _measures("Convergence", _convergence(a), _convergence(b)),
-        Section(_curve_title(a), "measures", tuple(_curves(a, b))),
+        Section(f"{key}, mean of the runs that reached the epoch", "measures", tuple(_curves(a, b))),
         _measures("Time", _times(a), _times(b), () if same_clock(a, b) else CLOCKED),
         _facts("System and software", _system(a), _system(b)),
     )
@@ -186,8 +189,8 @@ def _convergence(side: Side) -> dict[str, Any]:
         f"{unit} to target, per run": tuple(map(_converged_after, side.runs)),
         f"{unit} to target, mean": side.mean(_converged_after),
         f"{unit} of the reference (RCP), mean": judged.point.mean if judged and judged.point else None,
-        **({"samples to target, mean": side.mean(_samples)} if unit != "samples" else {}),
-        "steps to target, mean": side.mean(_steps),
+        **({"samples to target, mean": side.mean(_if_converged(SAMPLES))} if unit != "samples" else {}),
+        "steps to target, mean": side.mean(_if_converged("run_steps")),
     }
 
 
@@ -202,24 +205,13 @@ def _from_one(run: Run, epoch: float) -> float:
     return epoch + 1 if counts_epochs and run.details.phases.first == 0 else epoch
 
 
-def _samples(run: Run) -> float | None:
-    return _trained(run) if run.converged else None
+def _measure(run: JudgedRun, name: str) -> float | None:
+    """Return a quantity of a run as the analysis measures it, up to the last evaluation that counts."""
+    return quantities(run, reference_of(run.benchmark, run.variant), None).get(name)
 
 
-def _steps(run: Run) -> float | None:
-    samples = _samples(run)
-    return samples / run.batch_size if samples is not None and is_number(run.batch_size) and run.batch_size else None
-
-
-def _trained(run: Run) -> float | None:
-    """Return the samples trained until the last evaluation that counts."""
-    reference = reference_of(run.benchmark, run.variant)
-    if reference is None or not is_number(run.convergence):
-        return None
-    if reference.epoch_unit == "samples":
-        return float(run.convergence)
-    samples = run.details.samples_per_epoch
-    return None if samples is None else float(_from_one(run, run.convergence)) * samples
+def _if_converged(name: str) -> Callable[[JudgedRun], float | None]:
+    return lambda run: _measure(run, name) if run.converged else None
 
 
 def _times(side: Side) -> dict[str, Any]:
@@ -243,19 +235,14 @@ def _epoch_minutes(run: Run) -> float | None:
     return None if seconds is None else seconds / 60
 
 
-def _rate(run: Run) -> float | None:
-    samples, seconds = _trained(run), run.details.seconds.get("train")
+def _rate(run: JudgedRun) -> float | None:
+    samples, seconds = _measure(run, SAMPLES), run.details.seconds.get("train")
     return samples / seconds if samples is not None and seconds else None
 
 
 # -- curves ------------------------------------------------------------------------------------------------
 
 Points = list[tuple[float, float]]
-
-
-def _curve_title(side: Side) -> str:
-    key = side.reference.target.key if side.reference else "quality"
-    return f"{key}, mean of the runs that reached the epoch"
 
 
 def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
@@ -266,8 +253,11 @@ def _curves(a: Side, b: Side) -> Iterator[ComparisonLine]:
     first = max(min(curve[0][0] for curve in curves) for curves in (of_a, of_b))
     last = min(max(curve[-1][0] for curve in curves) for curves in (of_a, of_b))
     epochs = sorted({epoch for curve in of_a for epoch, _ in curve if first <= epoch <= last})
-    for epoch in _spread(epochs):
-        yield ComparisonLine(f"{a.unit.removesuffix('s')} {epoch:,.10g}", _mean_at(of_a, epoch), _mean_at(of_b, epoch))
+    if len(epochs) > CURVE_POINTS:  # evenly spaced, with the first and the last
+        epochs = [epochs[round(at * (len(epochs) - 1) / (CURVE_POINTS - 1))] for at in range(CURVE_POINTS)]
+    for epoch in epochs:
+        of_both = [mean(_interpolate(curve, epoch) for curve in curves) for curves in (of_a, of_b)]
+        yield ComparisonLine(f"{a.unit.removesuffix('s')} {epoch:,.10g}", of_both[0], of_both[1])
 
 
 def _curve(run: Run) -> Points:
@@ -276,18 +266,7 @@ def _curve(run: Run) -> Points:
     return sorted({float(_from_one(run, epoch)): value for epoch, value in numbered}.items())
 
 
-def _spread(epochs: Sequence[float]) -> Iterable[float]:
-    """Return at most CURVE_POINTS of the epochs, evenly spaced, including the first and the last."""
-    if len(epochs) <= CURVE_POINTS:
-        return epochs
-    return [epochs[round(at * (len(epochs) - 1) / (CURVE_POINTS - 1))] for at in range(CURVE_POINTS)]
-
-
-def _mean_at(curves: Iterable[Points], epoch: float) -> float | None:
-    return mean(_at(curve, epoch) for curve in curves)
-
-
-def _at(curve: Points, epoch: float) -> float | None:
+def _interpolate(curve: Points, epoch: float) -> float | None:
     """Return the quality at an epoch, interpolated linearly between evaluations; None outside the curve."""
     if not curve[0][0] <= epoch <= curve[-1][0]:
         return None

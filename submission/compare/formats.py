@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from common.command import clean, counted
 from common.values import is_number, same
-from compliance.formats.json import finite
+from compliance.formats.json import json_text
 from compliance.formats.markdown import code
 from submission.compare.comparison import Comparison, ComparisonLine, Section
 from submission.compare.hyperparameters import ABSENT, Varied, yaml_text
@@ -55,8 +55,7 @@ def markdown(comparisons: list[Comparison], _: int | None = None) -> str:
 
 def as_json(comparisons: list[Comparison], _: int | None = None) -> str:
     """Return the comparisons as one JSON object in ASCII; absent values are left out."""
-    document = {"schema": 1, "comparisons": [_document(one) for one in comparisons]}
-    return json.dumps(finite(document), indent=1) + "\n"
+    return json_text({"schema": 1, "comparisons": [_document(one) for one in comparisons]})
 
 
 FORMATS: Final[dict[str, Callable[[list[Comparison], int | None], str]]] = {
@@ -73,13 +72,13 @@ def _rows(section: Section) -> list[Cells]:
     """Return heading and lines of a section as cells that are safe to print."""
     measures = section.kind == "measures"
     rows: list[Cells] = [(section.title, "A", "B", "B / A" if measures else "")]
-    rows += [_measures(line) if measures else _facts(line) for line in section.lines]
+    rows += [_measure_cells(line) if measures else _fact_cells(line) for line in section.lines]
     if section.same:
         rows.append((f"({counted(section.same, 'more value')} the same)", "", "", ""))
     return [tuple(map(clean, row)) for row in rows]
 
 
-def _measures(line: ComparisonLine) -> Cells:
+def _measure_cells(line: ComparisonLine) -> Cells:
     ratio = f"{line.ratio:.3f}" if line.ratio is not None else "" if line.comparable else "clocks differ"
     return (line.what, _measure(line.a), _measure(line.b), ratio)
 
@@ -98,7 +97,7 @@ def _measure(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _facts(line: ComparisonLine) -> Cells:
+def _fact_cells(line: ComparisonLine) -> Cells:
     if line.a is ABSENT or line.b is ABSENT:
         note = "only B" if line.a is ABSENT else "only A"
     else:

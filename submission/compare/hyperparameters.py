@@ -17,12 +17,8 @@ YAML_KEYWORDS: Final = {"null", "true", "false"}
 """Words that YAML does not read as text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """A value that a side does not have, in contrast to the value None."""
-
-
-ABSENT: Final = Absent()
+ABSENT: Final = object()
+"""In place of a value that a side does not have, in contrast to the value None."""
 
 
 @dataclass(frozen=True, slots=True)

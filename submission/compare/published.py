@@ -10,7 +10,7 @@ from common.measure.fom import Measurement, read_measurement
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES
 from compliance.formats.words import plain
-from submission.analysis.fits.published import published
+from submission.analysis.fits.projection import read_published
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
 from submission.text_table import TextTable
@@ -33,7 +33,7 @@ def compared(path: Path) -> TextTable:
         raise UsageError(
             f"{path}: the {clean(found.network)} network was measured, published results have the full one"
         )
-    results = [one for one in published() if one.row.benchmark == found.benchmark and one.mean(EPOCH_TIME)]
+    results = [one for one in read_published() if one.row.benchmark == found.benchmark and one.mean(EPOCH_TIME)]
     if not results:
         raise UsageError(f"{path}: there are no published results of {found.benchmark} with the time of an epoch")
     nearest = sorted(results, key=lambda one: abs(math.log(one.units / found.units)) if one.units else math.inf)[:MOST]

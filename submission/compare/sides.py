@@ -139,7 +139,9 @@ def pairs(a: str, b: str, benchmark: str | None = None) -> tuple[list[Pair], lis
     found: list[Pair] = []
     alone: list[Side] = []
     for name in common:
-        for scaling in _scalings(of_a[name], of_b[name]):
+        both = {side.scaling for side in of_a[name]} & {side.scaling for side in of_b[name]}
+        # Without a scaling in common, results of any are paired.
+        for scaling in [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]:
             one, other = ([side for side in of[name] if scaling in ("", side.scaling)] for of in (of_a, of_b))
             paired = _paired(name, one, other, rounds)
             used = {id(side) for pair in paired for side in (pair.a, pair.b)}
@@ -168,12 +170,6 @@ def _results(path: str) -> dict[str, list[Side]]:
     for name, runs in alone.items():
         found.setdefault(name, []).append(Side(path, runs))
     return found
-
-
-def _scalings(a: list[Side], b: list[Side]) -> list[str]:
-    """Return the scalings of both sides; [""], meaning any, if they have none in common."""
-    both = {side.scaling for side in a} & {side.scaling for side in b}
-    return [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]
 
 
 def _paired(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pair]:

@@ -12,9 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from common.reference import ROUNDS
-from compliance.cli import add_profile_option, add_rules_option, add_waivers_option, round_name
-from compliance.engine import Options, check_paths
+from compliance.cli import add_result_options, read_result_options
+from compliance.engine import check_paths
 from compliance.formats.findings import all_shown, summary
 from submission.report.page import NotAReportError, write_report
 from submission.summary.rows import NoResultsError, read_report
@@ -50,12 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page to write")
     parser.add_argument("--force", action="store_true", help="replace a page written by this command")
-    rounds = "{" + ",".join(ROUNDS) + "}"
-    parser.add_argument("--round", type=round_name, metavar=rounds, help="round of the rules (default: detected)")
-    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
-    add_profile_option(parser)
-    add_waivers_option(parser)
-    add_rules_option(parser)
+    add_result_options(parser)
     parser.add_argument("--title", default="", help="heading of the page")
     return parser
 
@@ -68,14 +62,7 @@ def _run(given: argparse.Namespace) -> int:
         raise UsageError(f"-o {given.output} is a folder; name a file in it, such as report.html")
     if os.path.lexists(given.output) and not given.force:
         raise UsageError(f"{given.output} exists; --force replaces a page of this command")
-    options = Options(
-        profile=given.profile,
-        round=given.round,
-        allow_mini=given.allow_mini,
-        waivers=given.waivers,
-        progress=sys.stderr.isatty(),
-        details=True,
-    )
+    options = read_result_options(given, details=True)
     report = check_paths(given.paths, options)
     if not report.runs:
         print(

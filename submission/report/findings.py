@@ -15,7 +15,7 @@ from compliance.formats.findings import Group, Shown, extent, grouped
 from compliance.logs.inflate import InflateError, Text
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.rules.rule import RULES
-from submission.web.html import Html, disclosure, element, escaped, file_link, joined
+from submission.web.html import Html, disclosure, element, escaped, file_link, joined, shorten_end
 
 MAX_SHOWN_PLACES: Final = 3
 """Places of a finding that are shown with an excerpt; further ones are links after a click."""
@@ -84,15 +84,8 @@ def _group(group: Group, base: str, site: Site) -> Html:
         shown.append(
             disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *rest, *beyond))
         )
-    reasons = (
-        [
-            element("p", element("b", label), " ", text)
-            for label, text in (("Why:", rule.why), ("How to fix:", rule.fix), ("Source:", rule.cite))
-            if text
-        ]
-        if rule
-        else []
-    )
+    texts_of_rule = (("Why:", rule.why), ("How to fix:", rule.fix), ("Source:", rule.cite)) if rule else ()
+    reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     return element(
         "div", head, *shown, disclosure("Why, and how to fix it", *reasons) if reasons else "", class_="finding"
@@ -159,11 +152,7 @@ def _first_lines(text: io.TextIOBase, last: int) -> Iterator[tuple[int, str]]:
         read += len(piece)
         begin = begin or piece.rstrip("\n")[: MAX_LINE + 1]
         if piece.endswith("\n"):
-            yield number, _cut(begin)
+            yield number, shorten_end(begin, MAX_LINE)
             number, begin = number + 1, ""
     if begin:
-        yield number, _cut(begin)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_LINE else text[:MAX_LINE] + " …"
+        yield number, shorten_end(begin, MAX_LINE)

@@ -15,7 +15,7 @@ from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 from submission.report.findings import badge
-from submission.report.results_table import ResultLine, model, staging, system
+from submission.report.results_table import ResultLine, model, system
 from submission.summary.rows import ALL_ORGANISATIONS, Difference, Row, best, differences
 from submission.web.html import Html, disclosure, element, escaped, joined, table
 
@@ -97,17 +97,14 @@ def _table(rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, titl
         # The best score of the previous round has staging as the speed-up has it.
         speedup = f"{change.speedup:.2f}×" if change.speedup else ""
         before = (change.before_with_staging, speedup) if compared else ()
-        cells.append((_benchmark(change), _system(line), *_scores(line, change), *before))
+        mini = element("span", "mini", class_="tag") if change.mini else ""
+        benchmark = joined([change.benchmark, " ", mini, element("div", change.division, class_="quiet")])
+        cells.append((benchmark, _system(line), *_scores(line, change), *before))
     texts = iter(aligned([cell for row in cells for cell in row]))
     lines = [[next(texts) for _ in row] for row in cells]
     columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
     shown = {head: column for head, column in columns.items() if any(column)}
     return table(list(shown), zip(*shown.values(), strict=True), title, 2)
-
-
-def _benchmark(change: Difference) -> Html:
-    mini = element("span", "mini", class_="tag") if change.mini else ""
-    return joined([change.benchmark, " ", mini, element("div", change.division, class_="quiet")])
 
 
 def _system(line: ResultLine | None) -> Html:
@@ -125,7 +122,7 @@ def _scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
         return ("–", "", None)
     waived = element("div", "waived", class_="quiet") if change.now_waived else None
     score: object = change.now if waived is None else joined([*aligned([change.now]), waived])
-    return (score, staging(line.row)[0], None if line.row.contains_staging else change.now_with_staging)
+    return (score, line.row.staging_cells[0], None if line.row.contains_staging else change.now_with_staging)
 
 
 # -- what failed -------------------------------------------------------------------------------------------

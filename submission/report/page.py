@@ -19,16 +19,15 @@ from compliance.model.report import Report
 from submission.analysis.facts import known_facts
 from submission.analysis.figures.names import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW
-from submission.analysis.figures.time_to_solution import time_to_solution
+from submission.analysis.figures.scaling import time_to_solution
 from submission.analysis.sets import analyse
 from submission.report.findings import Site, badge, findings
 from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
 from submission.report.results_table import ResultLine, filter_form, tables
-from submission.report.sections import Context, label, section
+from submission.report.sections import label, section
 from submission.summary.rows import Row, every_set, row_of, rows
-from submission.web.document import asset, document, theme_switch
-from submission.web.html import Html, disclosure, element, joined
+from submission.web.html import Html, asset, disclosure, document, element, joined, theme_switch
 
 MEANING: Final = {
     "PASS": "No rule is broken.",
@@ -62,7 +61,6 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
     Equal reports give equal pages.
     """
     site = Site(folder)
-    context = Context(report, site)
     sets = enumerate(every_set(report), 1)
     lines = [ResultLine(f"result-{at}", results, row_of(results, report)) for at, results in sets]
     body = [
@@ -72,7 +70,7 @@ def render(report: Report, folder: str, title: str = "", previous: Sequence[Row]
             "main",
             glance(lines, failures(lines, report), previous, _time_to_solution(report)),
             element("section", element("h2", "Results"), filter_form(lines), *tables(lines), id="results"),
-            *_packages(report, lines, context),
+            *_packages(report, lines, site),
             _across_submissions(report, site),
             _footer(report, site),
         ),
@@ -124,17 +122,17 @@ def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
     return [*labels, "MINI"] if any(run.mini for run in report.runs) else labels
 
 
-def _packages(report: Report, lines: Sequence[ResultLine], context: Context) -> Iterator[Html]:
+def _packages(report: Report, lines: Sequence[ResultLine], site: Site) -> Iterator[Html]:
     """Yield each submission with its results, then the logs outside of submissions."""
     by_set = {id(line.results): line for line in lines}
     for at, package in enumerate(report.packages, 1):
         inside = [by_set.pop(id(results)) for results in package.sets if id(results) in by_set]
         head = element("h2", package.organisation, " ", element("span", f"round {package.round}", class_="quiet"))
-        parts = [section(line, context) for line in sorted(inside, key=ResultLine.sort_key)]
-        yield element("section", head, _package(package, context.site), *parts, id=package_id(at), class_="package")
+        parts = [section(line, report, site) for line in sorted(inside, key=ResultLine.sort_key)]
+        yield element("section", head, _package(package, site), *parts, id=package_id(at), class_="package")
     if by_set:
         head = element("h2", "Logs outside of a submission" if report.packages else "Logs")
-        yield element("section", head, *(section(line, context) for line in by_set.values()), class_="package")
+        yield element("section", head, *(section(line, report, site) for line in by_set.values()), class_="package")
 
 
 def _package(package: Package, site: Site) -> Html:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from common.datasets.manifest import ManifestError
 from submission.assemble.provenance import NAME, Provenance, read_provenance
-from submission.web.html import Html, disclosure, element, table
+from submission.web.html import Html, disclosure, element, shorten_end, table
 
 MAX_ROWS: Final = 400
 MAX_TEXT: Final = 300
@@ -61,7 +61,7 @@ def _short(text: str | None) -> str:
 def _text(value: Any) -> str:
     """Return a JSON value as text of bounded length."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"
+    return shorten_end(text, MAX_TEXT)
 
 
 def _more_rows(number: int) -> Html:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from compliance.formats.words import aligned, plain, staging_cell
+from compliance.formats.words import aligned, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
@@ -42,17 +42,14 @@ class ResultLine:
         """Return the key for sorting: by round, scaling, benchmark and division, best score first."""
         score = self.row.score
         rank = float("inf") if score is None else -score if self.row.scaling == WEAK else score
-        return (self.row.round, self.row.scaling, self.row.benchmark, self.row.division, rank)
+        return (*self.row.table_order, rank)
 
 
 def filtered(line: ResultLine) -> dict[str, str]:
     """Return the attributes by which report.js filters rows and sections."""
     row = line.row
     words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
-    return {
-        "data_text": " ".join(words).lower(),
-        **{f"data_{name}": str(getattr(row, name)) for name in FILTERS},
-    }
+    return {"data_text": " ".join(words).lower(), **{f"data_{name}": str(getattr(row, name)) for name in FILTERS}}
 
 
 def filter_form(lines: Sequence[ResultLine]) -> Html:
@@ -83,7 +80,7 @@ def tables(lines: Sequence[ResultLine]) -> list[Html]:
     ):
         found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
         if found:
-            rows = [(line, (*_names(line), *cells(line))) for line in found]
+            rows = [(line, (*_name_cells(line), *cells(line))) for line in found]
             shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
     return shown
 
@@ -101,15 +98,12 @@ LONG: Final = ("System", "Reference")
 """Columns of text that may be broken into lines."""
 
 
-def _names(line: ResultLine) -> tuple[object, ...]:
+def _name_cells(line: ResultLine) -> tuple[object, ...]:
     row = line.row
     benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
-    return (badge(row.verdict), row.round, benchmark, row.division, breakable(row.organisation), _system(line))
-
-
-def _system(line: ResultLine) -> Html:
-    framework = line.row.framework
-    return system(line, model(line.row), _with_title(short_framework(framework), framework))
+    framework = _with_title(short_framework(row.framework), row.framework)
+    name = system(line, model(row), framework)
+    return (badge(row.verdict), row.round, benchmark, row.division, breakable(row.organisation), name)
 
 
 def system(line: ResultLine, *words: object) -> Html:
@@ -141,7 +135,7 @@ def _time_cells(line: ResultLine) -> tuple[object, ...]:
         "–" if row.minutes is None else row.minutes,
         row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else "",
         row.scaled,
-        *staging(row),
+        *row.staging_cells,
         *_ends(line, str(row.runs)),
     )
 
@@ -156,16 +150,10 @@ def _rate_cells(line: ResultLine) -> tuple[object, ...]:
         "–" if row.minutes is None else row.minutes,
         "–" if row.models_per_minute is None else row.models_per_minute,
         normalised,
-        *staging(row),
+        *row.staging_cells,
         # The models are the runs, as long as none is rejected.
         *_ends(line, "" if row.runs == row.models else str(row.runs)),
     )
-
-
-def staging(row: Row) -> tuple[str, float | None]:
-    """Return the minutes of staging, in or out of the time, and the time with them if it lacks them."""
-    apart = None if row.contains_staging else row.time_with_staging_minutes
-    return staging_cell(row.staging_minutes, row.staging_clock), apart
 
 
 def _ends(line: ResultLine, runs: str) -> tuple[object, ...]:

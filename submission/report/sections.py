@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 from common.values import is_number
@@ -31,40 +30,30 @@ from submission.report.findings import Site, badge, findings
 from submission.report.provenance import facts_table, shared_facts
 from submission.report.results_table import ResultLine, filtered
 from submission.report.score_text import how_scored, run_name, run_states
-from submission.web.html import Html, disclosure, element, joined, table
+from submission.web.html import Html, disclosure, element, joined, shorten_end, table
 
 Score = TimeToTrain | Throughput | None
 MAX_VALUE: Final = 2000
 """Characters of a value of a system description that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What all sections need: the report, and the place of the page."""
-
-    report: Report
-    site: Site
-
-
-def section(line: ResultLine, context: Context) -> Html:
-    """Return the section of a result."""
+def section(line: ResultLine, report: Report, site: Site) -> Html:
+    """Return the section of a result of a report. site: the place of the page."""
     results, name = line.results, line.name
     curves, goal = curves_of(results), goal_of(results)
-    found = shown_of(results, context.report.tolerated)
+    found = shown_of(results, report.tolerated)
+    provenance = shared_facts([run.details.provenance for run in results.runs])
     head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
         key_figures(results),
         element("div", *charts(name, curves, goal, results.score), class_="charts"),
         element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
-        disclosure(
-            "Table of the runs",
-            runs_table(curves, goal.unit if goal else "epochs", _clock(results.score)),
-        ),
+        disclosure("Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _clock(results.score))),
         element("h4", "Findings"),
-        findings(found, results.folder, context.site),
-        *description(results, context.site),
-        *_logged_provenance(results),
+        findings(found, results.folder, site),
+        *description(results, site),
+        *([facts_table("Provenance in the logs", provenance)] if provenance else []),
     ]
     return element("section", head, *body, id=name, class_="result", **filtered(line))
 
@@ -162,15 +151,7 @@ def charts(name: str, curves: Sequence[Curve], goal: Goal | None, score: Score) 
     shown = []
     if goal and any(curve.points for curve in curves):
         keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= MANY else MANY_KEYS
-        keys = [
-            *keys,
-            ("target", "target"),
-            *(
-                [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
-                if goal.band
-                else []
-            ),
-        ]
+        keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
         shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
     if any(curve.minutes is not None for curve in curves):
@@ -184,6 +165,7 @@ def charts(name: str, curves: Sequence[Curve], goal: Goal | None, score: Score) 
     return shown
 
 
+REFERENCE_KEYS: Final = [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
 MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept", "ends of runs")]
 
 
@@ -248,25 +230,14 @@ def description(results: ResultSet, site: Site) -> list[Html]:
     if found is None:
         return []
     rows = [(name.replace("_", " "), _value(value)) for name, value in found.fields.items()]
-    summary = f"System {found.name}: {_short_text(found.fields)}"
+    nodes, accelerator = found.fields.get("number_of_nodes"), found.fields.get("accelerator_model_name")
+    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(found.fields.get("framework") or "")]
+    summary = f"System {found.name}: {', '.join(filter(None, words))[:200] or 'no fields'}"
     source = element("p", site.link(found.path, results.folder), class_="quiet")
     problem = [element("p", f"The file cannot be read: it {found.problem}")] if found.problem else []
     return [disclosure(summary, *problem, table(("field", "value"), rows, "System description", 2), source)]
 
 
-def _short_text(fields: Mapping[str, Any]) -> str:
-    nodes, accelerator = fields.get("number_of_nodes"), fields.get("accelerator_model_name")
-    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(fields.get("framework") or "")]
-    return ", ".join(word for word in words if word)[:200] or "no fields"
-
-
 def _value(value: Any) -> Html | str:
-    text = value if isinstance(value, str) else str(value)
-    text = text if len(text) <= MAX_VALUE else text[:MAX_VALUE] + " …"
+    text = shorten_end(str(value), MAX_VALUE)
     return element("mark", text) if OPEN in text else text or element("span", "empty", class_="quiet")
-
-
-def _logged_provenance(results: ResultSet) -> list[Html]:
-    """Return the provenance in the logs: versions, sources and data; [] without any."""
-    rows = shared_facts([run.details.provenance for run in results.runs])
-    return [facts_table("Provenance in the logs", rows)] if rows else []

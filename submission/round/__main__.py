@@ -14,13 +14,12 @@ from common.command import CommandParser, UsageError, count, positive, run_comma
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.emit.cluster import SCHEDULERS, Cluster
-from submission.round.emit.script import divide, emit
+from submission.round.emit.script import Script, divide
 from submission.round.emit.site import Site, read_site, site_names
-from submission.round.finish import PackageInputs
-from submission.round.make import make_round
+from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_instances, check_trainer, quoted, read_plan
 from submission.round.processes import ATTEMPTS, JobRunner
-from submission.round.throughput import Sources, ThroughputRun, make_throughput
+from submission.round.throughput import ThroughputRun, make_throughput
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.
@@ -68,11 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.round",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to run")
     what.add_argument(
         "--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks"
@@ -90,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         "--instance-ranks", type=positive, metavar="S", help="ranks of each instance (default: 1; with --emit, all / M)"
     )
     what.add_argument("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")
-    what.add_argument("--data", type=Path, metavar="DIR", help="parent folder of the datasets, or where to make them")
+    generated = "made if need be; mini data that it lacks are generated"
+    what.add_argument("--data", type=Path, metavar="DIR", help=f"parent folder of the datasets, {generated}")
     where = parser.add_argument_group("where and how")
     where.add_argument("-o", "--output", type=Path, default=Path("runs/round"), help="default: runs/round")
     where.add_argument("--jobs", type=positive, default=1, help="concurrent runs or instances (default: 1)")
@@ -132,8 +128,8 @@ def _emit(given: argparse.Namespace) -> int:
         )
     cluster = _cluster(given)
     wanted = divide(cluster, given.throughput, given.instance_ranks) if given.throughput else None
-    inputs = PackageInputs(given.system, given.sources)
-    print(emit(_plan(given), cluster, given.output, inputs, wanted), end="")
+    inputs = RoundInputs(system=given.system, sources=given.sources)
+    print(Script(_plan(given), cluster, given.output, inputs, wanted).render(), end="")
     if cluster.site.lack:
         print(f"warning: --site {given.site}: {cluster.site.lack}", file=sys.stderr)
     return 0
@@ -160,7 +156,7 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError(f"--system {given.system}: no such file")
     if given.sources and not given.sources.is_dir():
         raise UsageError(f"--sources {given.sources}: no such folder")
-    inputs = PackageInputs(given.system, given.sources)
+    inputs = RoundInputs(given.data, given.system, given.sources)
     plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
     for series in plan:
         check_trainer(series)
@@ -169,9 +165,9 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     runner = JobRunner(given.jobs, given.threads)
     if given.throughput:
         wanted = ThroughputRun(given.throughput, given.instance_ranks or 1)
-        verdict = make_throughput(plan, wanted, given.output, runner, Sources(given.data, inputs))
+        verdict = make_throughput(plan, wanted, given.output, runner, inputs)
         return 1 if verdict == FAIL else 0
-    verdict = make_round(plan, given.output, runner, given.data, inputs)
+    verdict = make_round(plan, given.output, runner, inputs)
     if verdict == INCOMPLETE:
         print(f"run the missing runs with: {_without_runs(arguments)}", flush=True)
     return 1 if verdict == FAIL else 0

@@ -1,35 +1,60 @@
-"""Run a round on this machine: its data, runs, package and report."""
+"""Run a round on this machine: its data and runs; then package, check and report the finished ones."""
 
 from __future__ import annotations
 
+import glob
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Final, Literal
 
+from common.command import UsageError, clean
 from common.datasets import manifest
 from common.files import write_whole_file
 from common.reference import FULL
-from submission.round.finish import PackageInputs, RoundPackage
+from compliance.engine import Options, check_paths
+from compliance.formats import FORMATS, Style
+from compliance.formats.findings import shortage
+from compliance.logs.run import Run
+from compliance.model.finding import FAIL, INCOMPLETE
+from compliance.model.layout import SYSTEMS
+from compliance.model.report import Report
+from submission.assemble.assemble import Assembled, assemble_package
+from submission.assemble.implementation import find_implementation
+from submission.assemble.packing import IMPLEMENTATION, Assembly
+from submission.report import write_report
 from submission.round.plan import Series, Setup, quoted, resolve
 from submission.round.processes import JobRunner, hold_lock
-from submission.round.runs import CONFIG, Runs
-from submission.round.state import StateError, load_state
+from submission.round.runs import CONFIG, Runs, StateError, load_state
+from submission.summary.formats import table_text
+from submission.system.describe import describe_system, render_description
+from submission.text_table import output_width
+
+PACKAGE: Final = "package"
+REPORT: Final = "report.html"
 
 
-def make_round(
-    plan: Sequence[Series], output: Path, runner: JobRunner, data: Path | None, inputs: PackageInputs
-) -> str:
-    """Train the missing runs of a round in the folder `output`; return the verdict on its package.
+@dataclass(frozen=True, slots=True)
+class RoundInputs:
+    """What a round needs besides its plan.
 
-    data: parent folder of the datasets; None: as the configurations say.
+    data: parent folder of the datasets; None: as the configurations say. system: file of the system description; None:
+    describe this machine. sources: a checkout of the suite for the package; None: the running suite.
     """
-    # Before the folder is created: a round that cannot start leaves nothing behind.
-    setups = [with_data(resolve(series), data) for series in plan]
-    package = RoundPackage(output, setups, inputs)
-    with hold_lock(output) as lock:
-        runner = replace(runner, lock=lock)
+
+    data: Path | None = None
+    system: Path | None = None
+    sources: Path | None = None
+
+
+def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs) -> str:
+    """Train the missing runs of a round in the folder `output`; return the verdict on its package."""
+    with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         state = load_state(output)
         for setup in setups:
             if setup.series.benchmark in state.runs:
@@ -39,17 +64,29 @@ def make_round(
             write_config(output / setup.series.benchmark / CONFIG, setup.text)
         state.save(output)
         for setup in setups:
-            provide_data(setup, runner)
+            provide_data(setup, locked_runner)
         runs = Runs(output, state)
-        runs.make(runner)
+        runs.make(locked_runner)
         return package.write(runs)
 
 
-def with_data(setup: Setup, data: Path | None) -> Setup:
-    """Return the setup with its dataset moved below `data`, if given."""
-    if data is None:
-        return setup
-    return resolve(setup.series.set(f"data.data_dir={quoted(str(data / setup.data_dir.name))}"))
+@contextmanager
+def open_round(
+    plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs
+) -> Iterator[tuple[list[Setup], RoundPackage, JobRunner]]:
+    """Lock the folder of a round inside the `with`; yield its setups, its package and the runner with the lock.
+
+    A round that cannot start leaves nothing behind: what it needs is checked before the folder is created.
+    """
+    setups = []
+    for setup in map(resolve, plan):
+        if inputs.data is not None:
+            folder = quoted(str(inputs.data / setup.data_dir.name))
+            setup = resolve(setup.series.set(f"data.data_dir={folder}"))
+        setups.append(setup)
+    package = RoundPackage(output, setups, inputs)
+    with hold_lock(output) as lock:
+        yield setups, package, replace(runner, lock=lock)
 
 
 def check_same(path: Path, text: str) -> None:
@@ -77,3 +114,84 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
         command = [f"{benchmark}.synthesize", str(folder), "--preset", setup.variant]
         if runner.run([sys.executable, "-m", *command], instead=f"{benchmark}: {work}"):
             raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")
+
+
+class RoundPackage:
+    """The package of a round, with its check and report."""
+
+    def __init__(self, folder: Path, setups: Sequence[Setup], inputs: RoundInputs) -> None:
+        """Check that the runs can be packaged, before they start.
+
+        Raises UsageError if the configurations name several submitters or systems (a package has one), and
+        AssemblyError if the code for the package is incomplete.
+        """
+        self.folder, self.inputs = folder, inputs
+        for setup in setups:
+            find_implementation(setup.series.benchmark, IMPLEMENTATION, inputs.sources).find_files()
+        self.submission = setups[0].submission
+        self.round = setups[0].round
+        self.mini = any(setup.variant != FULL for setup in setups)
+        for setup in setups:
+            for name, value in {**setup.submission, "round": setup.round}.items():
+                first = {**self.submission, "round": self.round}[name]
+                if value != first:
+                    raise UsageError(
+                        f"submission.{name} is {first!r} in {setups[0].series.config} and {value!r} in "
+                        f"{setup.series.config}; expected one value: use --set submission.{name}=VALUE"
+                    )
+
+    def write(self, runs: Runs) -> str:
+        """Write package and report; return the verdict on the package, FAIL if no run is finished."""
+        if not runs.logs():
+            print("no finished runs: nothing to package; see the output above for why", file=sys.stderr)
+            return FAIL
+        return self.show(self.pack(runs.logs())).verdict
+
+    def pack(self, logs: Mapping[Path, Run], scaling: Literal["strong", "weak"] = "strong") -> Assembled:
+        """Write the package, or extend it by these logs."""
+        with tempfile.TemporaryDirectory(prefix="mlperf-hpc-round-") as scratch:
+            package = assemble_package(
+                Assembly(
+                    runs=tuple(logs),
+                    scaling=scaling,
+                    read_runs=logs,
+                    output=self.folder / PACKAGE,
+                    system=self.inputs.system or self._system_file(Path(scratch)),
+                    organisation=self.submission["org"],
+                    sources=self.inputs.sources,
+                )
+            )
+        for warning in package.warnings:
+            print(clean(f"warning: {warning}"), file=sys.stderr)
+        return package
+
+    def show(self, package: Assembled) -> Report:
+        """Check the package, write the report, and return what the check has found."""
+        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
+        report = check_paths([package.root], options)
+        write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
+        width = output_width()
+        print(f"\n{FORMATS['text'](report, Style(width=width or 100, base=os.getcwd()))}\n{table_text(report, width)}")
+        print(clean(f"package: {package.root}"))
+        print(clean(f"report:  {self.folder / REPORT}"), flush=True)
+        if report.verdict == INCOMPLETE:
+            print(f"INCOMPLETE: {shortage(report)}", flush=True)
+        return report
+
+    def _system_file(self, scratch: Path) -> Path:
+        """Return the system description: that of the package, which a user may have completed, or a new one."""
+        name = f"{'_'.join(self.submission['platform'].split())}.json"
+        for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
+            return path
+        known = {
+            "submitter": self.submission["org"],
+            "division": self.submission["division"],
+            "status": self.submission["status"],
+            "system_name": self.submission["platform"],
+            "number_of_nodes": "1",
+        }
+        description = describe_system(known)
+        path = scratch / name
+        path.write_text(render_description(description.fields))
+        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} fields to fill in", flush=True)
+        return path

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from common.closed import find_config_class
 from common.config import ConfigError, load, section_of, shown, to_yaml
@@ -55,11 +55,6 @@ class BenchmarkPlan:
             raise ValueError("config is missing; expected the name of a configuration or a YAML file")
 
 
-_File = make_dataclass(
-    "_File", [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in BENCHMARKS], frozen=True
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Setup:
     """A series with its configuration, resolved by the benchmark itself. text: the complete configuration as YAML."""
@@ -105,8 +100,8 @@ def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
             )
         return found
     file = Path(config)
-    read: Any = load(_File, file)
-    entries: dict[str, BenchmarkPlan] = {name: getattr(read, name) for name in BENCHMARKS}
+    sections = [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in BENCHMARKS]
+    entries: Mapping[str, BenchmarkPlan] = vars(load(make_dataclass("RoundFile", sections), file))
     return {name: (_resolved_config(file, entry.config), entry) for name, entry in entries.items() if entry.config}
 
 

@@ -179,15 +179,7 @@ class JobRunner:
         seconds = time.monotonic() - entry.begin
         last = finished or entry.attempt == self.attempts or entry.process.returncode == WRONG_USE
         kept = entry.job.folder if finished else set_aside(entry.job.folder)
-        return Ended(
-            entry.job,
-            entry.process.returncode,
-            seconds,
-            entry.attempt,
-            finished,
-            kept,
-            last,
-        )
+        return Ended(entry.job, entry.process.returncode, seconds, entry.attempt, finished, kept, last)
 
 
 @contextmanager

@@ -1,26 +1,94 @@
-"""The runs of a round: train the missing ones, and show progress."""
+"""The runs of a round: train the missing ones, show progress, and keep their state between two calls."""
 
 from __future__ import annotations
 
+import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+import msgspec
 from tqdm import tqdm
 
 from common.command import clean
-from common.files import LOG_NAME
+from common.ending import read_ending
+from common.files import LOG_NAME, write_whole_file
 from common.training.progress import duration
-from compliance.logs.run import Run
+from compliance.logs.run import Run, read_run
 from submission.round.processes import BEAT_S, OUTPUT, Ended, Job, JobRunner, read_last_lines
-from submission.round.state import State, finished_run, met_target
 
 CONFIG: Final = "config.yaml"
+STATE: Final = "round.json"
+LARGEST_SEED: Final = 2**31 - 1
 Command = Callable[[str, Path, Path, int], Sequence[str]]
+
+
+class StateError(ValueError):
+    """The state of a round is unusable; the message says which file, and how to fix it."""
+
+
+class RunState(msgspec.Struct):
+    """A run. seconds: duration of the process. How the run ended is recorded in its own folder."""
+
+    seed: int
+    seconds: float = 0.0
+
+
+class State(msgspec.Struct, forbid_unknown_fields=True):
+    """The runs of each benchmark, by number."""
+
+    runs: dict[str, list[RunState]] = {}
+
+    def request_runs(self, counts: Mapping[str, int]) -> None:
+        """Add runs, each with a new seed, until each benchmark has as many as `counts` says.
+
+        Raises StateError if a benchmark has more runs already: leaving some out would be cherry-picking.
+        """
+        for benchmark, runs in self.runs.items():
+            if counts.get(benchmark, 0) < len(runs):
+                raise StateError(
+                    f"{benchmark} has {len(runs)} runs in this round, but {counts.get(benchmark, 0)} are requested: a "
+                    "round can only grow; for a smaller round choose another folder with -o"
+                )
+        taken = {run.seed for runs in self.runs.values() for run in runs}
+        for benchmark, count in counts.items():
+            runs = self.runs.setdefault(benchmark, [])
+            while len(runs) < count:
+                seed = random.SystemRandom().randint(1, LARGEST_SEED)
+                if seed not in taken:
+                    taken.add(seed)
+                    runs.append(RunState(seed))
+
+    def save(self, folder: Path) -> None:
+        """Write the state into the folder of the round, for the next call."""
+        write_whole_file(folder / STATE, msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+
+
+def load_state(folder: Path) -> State:
+    """Return the state in a folder, an empty one if there is none; raise StateError if it is damaged."""
+    path = folder / STATE
+    if not path.exists():
+        return State()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=State)
+    except msgspec.DecodeError as error:
+        raise StateError(f"{path} is not the state of a round ({error}); restore it, or use another folder") from error
+
+
+def finished_run(folder: Path) -> Run | None:
+    """Return the log in the folder of a run, as read; None if the run has no result yet and must be started again.
+
+    The training itself has recorded how it ended: a run without such a record is active or was killed.
+    """
+    ending = read_ending(folder)
+    if ending is None or not ending.final:
+        return None
+    run = read_run(str(folder / LOG_NAME))
+    return run if run.finished else None
 
 
 def training(benchmark: str, config: Path, folder: Path, seed: int) -> Sequence[str]:
@@ -72,7 +140,9 @@ class Runs:
             with closing(attempts):
                 for ended in attempts:
                     if ended.finished:
-                        self._save(jobs[ended.job], ended)
+                        benchmark, number = jobs[ended.job]
+                        self.state.runs[benchmark][number].seconds = round(ended.seconds, 1)
+                        self.state.save(self.folder)
                     display.ended(ended, jobs[ended.job])
         finally:
             display.bar.close()
@@ -88,11 +158,6 @@ class Runs:
         if found:
             self.finished[run] = found
         return found is not None
-
-    def _save(self, run: tuple[str, int], ended: Ended) -> None:
-        benchmark, number = run
-        self.state.runs[benchmark][number].seconds = round(ended.seconds, 1)
-        self.state.save(self.folder)
 
     def seconds_left(self, size: int) -> float | None:
         """Return the estimated seconds for the missing runs, `size` at a time; None before the first run ends."""
@@ -153,7 +218,7 @@ class _Display:
         record, done = self.runs.finished[run], len(self.runs.finished)
         evaluations = record.details.evaluations
         quality = f" ({evaluations[-1].value:.4g})" if evaluations else ""
-        how = "met the target" if met_target(record) else "did NOT meet the target (the run is kept)"
+        how = "met the target" if record.status == "success" else "did NOT meet the target (the run is kept)"
         left = f"; {self._left(self.left)}" if self.left and done < self.total else ""
         self._say(
             f"[{done}/{self.total}] {ended.job.name} {how} after {len(evaluations)} evaluations{quality}, "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from common.command import clean
-from common.ending import TARGET_MET, Ending, read_ending
+from common.ending import TARGET_MET, read_ending
 from common.files import LOG_NAME, instance_folder, instance_folders
 from common.processes import usable_cores
 from compliance.benchmarks import reference_of
@@ -18,12 +18,10 @@ from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
-from submission.round.finish import PackageInputs, RoundPackage
-from submission.round.make import check_same, provide_data, with_data, write_config
-from submission.round.plan import WRONG_USE, Series, Setup, resolve
-from submission.round.processes import ATTEMPTS, JobRunner, hold_lock
-from submission.round.runs import CONFIG
-from submission.round.state import StateError
+from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, provide_data, write_config
+from submission.round.plan import WRONG_USE, Series, Setup
+from submission.round.processes import ATTEMPTS, JobRunner
+from submission.round.runs import CONFIG, StateError
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
@@ -37,13 +35,6 @@ class ThroughputRun:
     ranks: int
 
 
-class Sources(NamedTuple):
-    """What comes from outside. data: parent folder of the datasets; None: as the configurations say."""
-
-    data: Path | None
-    inputs: PackageInputs
-
-
 @dataclass(frozen=True, slots=True)
 class Trained:
     """The instances of a benchmark that have ended for good, with their logs as read. met: those with a model."""
@@ -53,60 +44,51 @@ class Trained:
 
 
 def make_throughput(
-    plan: Sequence[Series], wanted: ThroughputRun, output: Path, runner: JobRunner, sources: Sources
+    plan: Sequence[Series], wanted: ThroughputRun, output: Path, runner: JobRunner, inputs: RoundInputs
 ) -> str:
     """Train the instances of each benchmark in one job, package those that met the target, and show the score.
 
     Returns the verdict on the package. Call it again to go on: instances that have their result stay as they are.
     """
-    setups = [with_data(resolve(series), sources.data) for series in plan]
-    package = RoundPackage(output, setups, sources.inputs)
-    with hold_lock(output) as lock:
-        runner = replace(runner, lock=lock)
+    with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         for setup in setups:
             folder = output / setup.series.benchmark
-            _check_count(folder / FOLDER, wanted)
+            present = max(instance_folders(folder / FOLDER), default=-1) + 1
+            if present > wanted.count:  # leaving some out would be cherry-picking
+                raise StateError(
+                    f"{folder / FOLDER} has {present} instances, but {wanted.count} are requested: their number can "
+                    "only grow; which of them do not count is decided by pruning. For fewer choose another folder "
+                    "with -o"
+                )
             if (folder / CONFIG).exists():
                 check_same(folder / CONFIG, setup.text)
             write_config(folder / CONFIG, setup.text)
-            provide_data(setup, runner)
-        trained = {setup.series.benchmark: _train(setup, wanted, output, runner) for setup in setups}
+            provide_data(setup, locked_runner)
+        trained = {setup.series.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
-
-
-def _check_count(folder: Path, wanted: ThroughputRun) -> None:
-    """Raise StateError if there are more instances already: leaving some out would be cherry-picking."""
-    there = max(instance_folders(folder), default=-1) + 1
-    if there > wanted.count:
-        raise StateError(
-            f"{folder} has {there} instances, but {wanted.count} are requested: their number can only grow; which of "
-            "them do not count is decided by pruning. For fewer choose another folder with -o"
-        )
 
 
 def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> Trained:
     """Train the instances that have no result yet; return all that have."""
-    folder = output / setup.series.benchmark / FOLDER
-    at_once = min(runner.size, wanted.count)
-    ranks = at_once * wanted.ranks
+    benchmark = setup.series.benchmark
+    folders = [instance_folder(output / benchmark / FOLDER, number) for number in range(wanted.count)]
+    ranks = min(runner.size, wanted.count) * wanted.ranks
     threads = runner.threads or max(1, usable_cores() // ranks)
     for _ in range(ATTEMPTS):
-        if all(ending and ending.final for ending in _endings(folder, wanted.count).values()):
+        if all(ending and ending.final for ending in map(read_ending, folders)):
             break
-        if runner.run(training(setup.series.benchmark, output, wanted, ranks), threads) == WRONG_USE:
+        if runner.run(training(benchmark, output, wanted, ranks), threads) == WRONG_USE:
             break
-    endings = _endings(folder, wanted.count)
-    for number, ending in endings.items():
+    trained = Trained({}, {})
+    for folder in folders:
+        ending = read_ending(folder)
         if ending is None or not ending.final:
             cause = ending.text if ending else "it was not started, or was killed"
-            print(clean(f"{instance_folder(folder, number)}: no result ({cause})"), file=sys.stderr)
-    logs = {number: instance_folder(folder, number) / LOG_NAME for number in endings}
-    read = {number: read_run(str(logs[number])) for number, ending in endings.items() if ending and ending.final}
-    met = {number for number, ending in endings.items() if ending and ending.how == TARGET_MET}
-    return Trained(
-        {logs[number]: run for number, run in read.items() if number in met},
-        {logs[number]: run for number, run in read.items() if number not in met},
-    )
+            print(clean(f"{folder}: no result ({cause})"), file=sys.stderr)
+        else:
+            logs = trained.met if ending.how == TARGET_MET else trained.missed
+            logs[folder / LOG_NAME] = read_run(str(folder / LOG_NAME))
+    return trained
 
 
 def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> list[str]:
@@ -124,10 +106,6 @@ def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) ->
     }
     given = [f"{key}={value}" for key, value in settings.items()]
     return [*launcher, f"{benchmark}.train", str(folder / CONFIG), *given, "--auto-resume"]
-
-
-def _endings(folder: Path, count: int) -> dict[int, Ending | None]:
-    return {number: read_ending(instance_folder(folder, number)) for number in range(count)}
 
 
 def _finish(package: RoundPackage, trained: Mapping[str, Trained], setups: Sequence[Setup]) -> str:

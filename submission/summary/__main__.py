@@ -10,16 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
-from common.reference import ROUNDS
-from compliance.cli import (
-    add_profile_option,
-    add_rules_option,
-    add_waivers_option,
-    refuse_to_overwrite,
-    round_name,
-    write_text,
-)
-from compliance.engine.options import Options
+from compliance.cli import add_result_options, read_result_options, refuse_to_overwrite, write_text
 from compliance.model.waivers import unused
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary
 from submission.summary.rows import NoResultsError, differences, read_report, rows
@@ -53,11 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         "paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs"
     )
     parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
-    parser.add_argument("--round", type=round_name, metavar="{" + ",".join(ROUNDS) + "}", help="round of the rules")
-    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
-    add_profile_option(parser)
-    add_waivers_option(parser)
-    add_rules_option(parser)
+    add_result_options(parser)
     parser.add_argument(
         "--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table"
     )
@@ -66,9 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _summarise(given: argparse.Namespace) -> int:
-    options = Options(
-        given.profile, given.round, allow_mini=given.allow_mini, waivers=given.waivers, progress=sys.stderr.isatty()
-    )
+    options = read_result_options(given)
     reports = [read_report(given.paths, options)]
     if given.previous:
         reports.append(read_report(given.previous, replace(options, round=None)))

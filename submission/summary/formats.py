@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
 from common.command import clean
 from common.version import VERSION
-from compliance.formats.json import finite
+from compliance.formats.json import json_text
 from compliance.formats.markdown import escaped
-from compliance.formats.words import aligned, matters, plain, staging_cell
+from compliance.formats.words import aligned, matters, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from submission.summary.rows import Difference, Row, rows
-from submission.text_table import TextTable, csv_text, markdown_text, plain_text
+from submission.text_table import TextTable, csv_text, markdown_text, plain_text, wrap_notes
 
 SCHEMA: Final = 1
 """Version of the JSON format; under the same number fields are only added, never changed or removed."""
-NOTE_WIDTH: Final = 120
-"""Characters per line of the notes where the output has no width."""
 
 TITLES: Final = {
     STRONG: "Time to train (strong scaling): TTT is the mean without the fastest and the slowest run",
@@ -79,14 +75,8 @@ CSV_DIFFERENCES: Final = (
 
 def plain_summary(rows: Sequence[Row], changes: Sequence[Difference] = (), width: int | None = None) -> str:
     """Return the tables and notes of a round in lines of at most `width` characters; None: nothing is cut."""
-    blocks = [plain_text(table, width) for table in _tables(rows, changes)]
-    wrapped = width or NOTE_WIDTH
-    lines = [
-        line
-        for note in (*_legend(rows), *_remarks(rows))
-        for line in textwrap.wrap(note, wrapped, subsequent_indent="  ")
-    ]
-    return "\n\n".join([*blocks, "\n".join(lines)]) + "\n"
+    notes = wrap_notes((*_legend(rows), *_remarks(rows)), width)
+    return "\n\n".join([*(plain_text(table, width) for table in _tables(rows, changes)), notes]) + "\n"
 
 
 def markdown_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str:
@@ -103,7 +93,7 @@ def json_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str
         "results": [asdict(row) for row in rows],
         "differences": [asdict(change) | {"speedup": change.speedup} for change in changes],
     }
-    return json.dumps(finite(document), indent=1) + "\n"
+    return json_text(document)
 
 
 def csv_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> dict[str, str]:
@@ -129,7 +119,7 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
         found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
         headings = (*NAMES, *SIZE, *SCORES[scaling], ("staging", "min"), WITH_STAGING[scaling], *ENDING)
-        rows_ = [(*_leading(row), *_scores(row), *_staging(row), *_ending(row)) for row in found]
+        rows_ = [(*_names(row), *_scores(row), *row.staging_cells, *_ending(row)) for row in found]
         columns = [
             aligned(column, 0 if name == "energy" else 2)
             for (name, _), column in zip(headings, zip(*rows_, strict=True), strict=True)
@@ -215,7 +205,7 @@ def _benchmark(shown: Row | Difference) -> str:
     return clean(shown.benchmark) + (" (mini)" if shown.mini else "")
 
 
-def _leading(row: Row) -> tuple[str, ...]:
+def _names(row: Row) -> tuple[str, ...]:
     """Return the cells of NAMES and SIZE."""
     units = plain(row.accelerators or row.processors)
     return row.verdict, clean(row.organisation), clean(row.system), units, plain(row.batch_size)
@@ -227,12 +217,6 @@ def _scores(row: Row) -> tuple[str | float | None, ...]:
         instance = ("~" if row.states_whole_system else "") + plain(row.instance_scale)
         return (plain(row.models), instance, time, row.models_per_minute, row.normalised)
     return (time, row.normalised, row.scaled)
-
-
-def _staging(row: Row) -> tuple[str, float | None]:
-    """Return the minutes of staging, and the time with them if the score lacks them."""
-    apart = None if row.contains_staging else row.time_with_staging_minutes
-    return (staging_cell(row.staging_minutes, row.staging_clock), apart)
 
 
 def _ending(row: Row) -> tuple[str | float | None, ...]:

@@ -16,7 +16,7 @@ from common.errors import UsageError
 from common.values import as_count, is_number
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets, shown_verdict
-from compliance.formats.words import convergence_text
+from compliance.formats.words import convergence_text, staging_cell
 from compliance.logs.run import Run
 from compliance.model.case import Case
 from compliance.model.finding import PASSING
@@ -91,6 +91,11 @@ class Row:
     states_whole_system: bool = False
 
     @property
+    def table_order(self) -> tuple[str, str, str, str]:
+        """The round, scaling, benchmark and division, by which tables are sorted."""
+        return self.round, self.scaling, self.benchmark, self.division
+
+    @property
     def device(self) -> str:
         """The model of the accelerators, or of the processors of a system without."""
         return self.processor if self.accelerators == 0 or not self.accelerator else self.accelerator
@@ -105,6 +110,12 @@ class Row:
     def contains_staging(self) -> bool:
         """Whether the time of the score contains all staging there was."""
         return self.staging_clock in ("", IN)
+
+    @property
+    def staging_cells(self) -> tuple[str, float | None]:
+        """The minutes of staging, in or out of the time, and the time with them if it lacks them."""
+        apart = None if self.contains_staging else self.time_with_staging_minutes
+        return staging_cell(self.staging_minutes, self.staging_clock), apart
 
     @property
     def score_with_staging(self) -> float | None:
@@ -145,7 +156,7 @@ def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
     tolerated = report.tolerated
     found = [_row(results, shown_verdict(results, tolerated)) for results in report.sets]
-    return sorted(found, key=_place)
+    return sorted(found, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
 
 
 def every_set(report: Report) -> list[ResultSet]:
@@ -168,10 +179,6 @@ def _single_logs(report: Report) -> Iterator[ResultSet]:
 def row_of(results: ResultSet, report: Report) -> Row:
     """Return the row of one result of a report."""
     return _row(results, shown_verdict(results, replace(report, sets=[results]).tolerated))
-
-
-def _place(row: Row) -> tuple[str, ...]:
-    return (row.round, row.scaling, row.benchmark, row.division, row.organisation.lower(), row.system.lower())
 
 
 def _row(results: ResultSet, verdict: str) -> Row:

@@ -20,10 +20,9 @@ from compliance.cli import write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS, Style
 from compliance.model.system import OPEN, is_placeholder, read_description
-from submission.system.describe import Description, check_names, describe_system, render_description
+from submission.system.describe import check_names, collect_notes, describe_system, merge_fields, render_description
 from submission.system.hardware import Fields
 from submission.system.machine import Machine, probe_machine
-from submission.system.merge import collect_notes, merge_fields
 from submission.system.nodes import Answer, answer_calls, collect_answers, count_parts, meeting_folder, open_call
 from submission.system.power import NO_READING, check_source, power_note, read_node
 
@@ -64,11 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.system",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG)
     make = parser.add_argument_group("describe the machine")
     make.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
     make.add_argument("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
@@ -117,7 +112,15 @@ def _write_description(args: argparse.Namespace) -> int:
     fields, notes = _merge_nodes(nodes, set_fields)
     if args.power:
         notes.setdefault("hw_notes", []).extend(_report_powers(nodes, args.power))
-    _print_description(describe_system(set_fields, other, fields, notes), args)
+    description = describe_system(set_fields, other, fields, notes)
+    text = render_description(description.fields)
+    if args.output is None:
+        print(text, end="")
+    else:
+        print(f"{clean(args.output)}: {_write_file(text, args.output, args.force)}", file=sys.stderr)
+    if description.open_points:
+        print(f"{len(description.open_points)} fields to fill in:", file=sys.stderr)
+        print("".join(f"  {point}\n" for point in description.open_points), end="", file=sys.stderr)
     return 0
 
 
@@ -156,28 +159,14 @@ def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tupl
     return merged, collect_notes(differences, len(nodes))
 
 
-def _print_description(description: Description, args: argparse.Namespace) -> None:
-    """Write the description; list the open fields."""
-    text = render_description(description.fields)
-    if args.output is None:
-        print(text, end="")
-    else:
-        print(f"{clean(args.output)}: {_write_file(text, args.output, args.force)}", file=sys.stderr)
-    if description.open_points:
-        print(f"{len(description.open_points)} fields to fill in:", file=sys.stderr)
-        print("".join(f"  {point}\n" for point in description.open_points), end="", file=sys.stderr)
-
-
 def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for name, equals, _ in pairs:
+    fields: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--set {name}: expected FIELD=VALUE, such as cooling=liquid")
-    fields = {name.strip(): value.strip() for name, _, value in pairs}
-    try:
-        check_names(fields)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+        fields[name.strip()] = value.strip()
+    check_names(fields)
     return fields
 
 
@@ -216,8 +205,7 @@ def _check_file(args: argparse.Namespace) -> int:
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 100
     style = Style(color=terminal and "NO_COLOR" not in os.environ, width=width, base=os.getcwd())
-    text = FORMATS["text"](report, style)
-    write_text(text, None)
+    write_text(FORMATS["text"](report, style), None)
     return report.exit_code
 
 

@@ -150,7 +150,8 @@ def _count_sockets(facts: Fields) -> int:
 def _format_frequency(facts: Fields, base_khz: str) -> str:
     stated = re.search(r"@ ([\d.]+) ?GHz", facts.get("Model name", ""))
     base = _parse_integer(base_khz.strip()) / 1e6 or (float(stated[1]) if stated else 0)
-    most = _parse_number(facts.get("CPU max MHz")) / 1e3
+    highest = re.match(r"\d{1,15}(\.\d{1,15})?", facts.get("CPU max MHz", ""))
+    most = float(highest[0]) / 1e3 if highest else 0.0
     parts = [f"{base:.2f} GHz base" if base else "", f"{most:.2f} GHz maximum" if most else ""]
     return ", ".join(filter(None, parts))
 
@@ -278,11 +279,6 @@ def _parse_integer(text: str | None) -> int:
     """Return the integer at the start of a text, 0 without one."""
     match = re.match(r"\d{1,15}", text or "")
     return int(match[0]) if match else 0
-
-
-def _parse_number(text: str | None) -> float:
-    match = re.match(r"\d{1,15}(\.\d{1,15})?", text or "")
-    return float(match[0]) if match else 0.0
 
 
 def _format_size(size: int) -> str:

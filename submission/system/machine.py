@@ -85,20 +85,15 @@ def probe_machine(machine: Machine) -> Fields:
 
     A machine without output of nvidia-smi and rocm-smi counts as one without accelerators.
     """
+    nodes = machine.environment.get("SLURM_JOB_NUM_NODES", "")
     return {
-        "number_of_nodes": _count_nodes(machine),
+        "number_of_nodes": nodes if nodes.isdecimal() else "1",  # outside a job of Slurm, one
         **_probe_host(machine),
         **hardware.describe_storage(_find_disks(machine)),
         **hardware.describe_network(_find_fabric_ports(machine), _find_ethernet_speeds(machine)),
         **_probe_accelerators(machine),
         **_probe_software(machine),
     }
-
-
-def _count_nodes(machine: Machine) -> str:
-    """Return the number of nodes of the Slurm job, 1 outside a job."""
-    stated = machine.environment.get("SLURM_JOB_NUM_NODES", "")
-    return stated if stated.isdecimal() else "1"
 
 
 def _probe_host(machine: Machine) -> Fields:
@@ -133,8 +128,7 @@ def _find_fabric_ports(machine: Machine) -> Iterator[tuple[str, str, str]]:
             if active and machine.read_text(card, "ports", port, "link_layer") == "InfiniBand":
                 kind = "Omni-Path" if name.startswith("hfi1") else "InfiniBand"
                 yield kind, machine.read_text(card, "ports", port, "rate"), machine.read_text(card, "hca_type")
-    for _ in (name for name in machine.list_names("sys/class/net") if name.startswith("hsn")):
-        yield "HPE Slingshot", "", ""
+    yield from [("HPE Slingshot", "", "")] * sum(name.startswith("hsn") for name in machine.list_names("sys/class/net"))
 
 
 def _find_ethernet_speeds(machine: Machine) -> Iterator[int]:

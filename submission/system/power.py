@@ -9,7 +9,8 @@ from typing import Final
 from common.errors import UsageError
 from common.measure.power.keys import OF_PARTS
 from common.measure.power.recorder import TimedReader
-from common.measure.power.sources import Clock, ReadingError, check_name, is_watts, open_source
+from common.measure.power.sources import Clock, ReadingError, is_watts, open_source
+from common.settings.machine import check_power_source
 
 HOST: Final = "{host}"
 """Stands in a source for the host name of the node, without its domain."""
@@ -34,7 +35,7 @@ NO_READING: Final = Reading()
 
 def check_source(text: str) -> None:
     """Raise UsageError unless a text names a source of the power of whole nodes."""
-    check_name("--power", text)
+    check_power_source("--power", text)
     name = source_name(text)
     if name in OF_PARTS:
         raise UsageError(f"--power: {name} reads parts of a node; expected a meter of the whole node, such as ipmi")

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.analysis.export import flat
 from submission.analysis.facts import known_facts
-from submission.analysis.figures.standalone import standalone
 from submission.analysis.model import AnalysedSet
 from submission.analysis.page import pictures
 from submission.analysis.sets import analyse
+from submission.analysis.write import flat, standalone
 
 ROOT = Path(__file__).resolve().parents[2]
 RELATIVE, ABSOLUTE = 1e-4, 1e-6

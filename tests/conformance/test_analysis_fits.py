@@ -8,8 +8,7 @@ from compliance.engine import Options, check_paths
 from submission.analysis.cost.model import CostModel, read_ceilings, read_workloads
 from submission.analysis.facts import known_facts
 from submission.analysis.fits.fit import epoch_time_against_units, epochs_against_batch
-from submission.analysis.fits.projection import projections
-from submission.analysis.fits.published import published
+from submission.analysis.fits.projection import projections, read_published
 from submission.analysis.sets import analyse
 from tests.bench_script import bench_script
 
@@ -66,6 +65,6 @@ def test_the_published_results_for_projections_are_those_of_the_published_logs(c
 def test_a_result_alone_is_projected_by_published_ones(sets):
     """Its published twin is not used twice: the errors are those of all published pairs."""
     (one,) = (one for one in sets if one.row.system == "dgxa100_n64_pytorch" and one.row.benchmark == "cosmoflow")
-    found = projections([one], [1024], published())
+    found = projections([one], [1024], read_published())
     assert [each.units for each in found.projections] == [1024] and len(found.left_out) == 8
     assert found.median_error == pytest.approx(projections(sets, [1024]).median_error)

@@ -12,10 +12,9 @@ from submission.analysis.__main__ import main as analysis
 from submission.assemble.__main__ import main as assemble
 from submission.compare.__main__ import main as compare
 from submission.report.__main__ import main as report
-from submission.round.finish import PackageInputs, RoundPackage
+from submission.round.make import RoundInputs, RoundPackage
 from submission.round.plan import Series, Setup
-from submission.round.runs import Runs
-from submission.round.state import State
+from submission.round.runs import Runs, State
 from submission.summary.__main__ import main as summary
 
 PLATFORM = "two_cores"
@@ -54,7 +53,7 @@ def runs(tmp_path, monkeypatch):
 
 def finish_round(state):
     setup = Setup(Series("cosmoflow", Path("c.yaml"), 3), "", "mini", Path("data"), "3.0", SUBMISSION)
-    RoundPackage(Path("round"), [setup], PackageInputs()).write(Runs(Path("round"), state))
+    RoundPackage(Path("round"), [setup], RoundInputs()).write(Runs(Path("round"), state))
 
 
 def test_a_round_reads_each_run_and_each_copy_once(runs, readings):

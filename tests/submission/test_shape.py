@@ -7,7 +7,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "submission"
 COMMANDS = sorted(path.parent.name for path in FOLDER.glob("*/__main__.py"))
-COMMAND_FILES = {"cli", "demo", "manifest"}
+COMMAND_FILES = {"cli", "cost", "demo", "manifest"}
 """Commands without a folder."""
 SHARED = {"web"}
 """Folders without a command: what pages share."""

@@ -135,12 +135,12 @@ def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size, list[tuple[Tensor, Tensor]]]:
     """Return the parameters with their moves as matrices, those of shards whole, grouped by the shape of the matrix."""
-    found: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
+    groups: dict[torch.Size, list[tuple[Tensor, Tensor]]] = {}
     for parameter, part in zip(parameters, moves, strict=True):
         move = shards.gather_whole(parameter, part)
         matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
-        found.setdefault(matrix.shape, []).append((parameter, matrix))
-    return found
+        groups.setdefault(matrix.shape, []).append((parameter, matrix))
+    return groups
 
 
 def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ from submission.analysis.fits.fit import percent, scaling_pairs
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCH_TIME
 from submission.analysis.tables import number
-from submission.text_table import TextTable, shortened
+from submission.text_table import Column, TextTable, make_table, shortened
 
 HERE: Final = Path(__file__).parent
 STATED_VALUE_BYTES: Final = 2
@@ -276,52 +276,31 @@ def _seconds(one: AnalysedSet) -> float:
 
 def cost_table(steps: Sequence[CostedStep]) -> TextTable:
     """Return costed steps as a table, with times in milliseconds."""
-    headings = (
-        ("workload", ""),
-        ("ceilings", ""),
-        ("units", ""),
-        ("batch", "samples"),
-        ("ranks per", "sample"),
-        *((name, "ms") for name in ("compute", "memory", "input", "network")),
-        ("binds", ""),
-        ("rate", "samples/s"),
-        ("epoch", "s"),
+    columns = (
+        Column[CostedStep]("workload", "", lambda step: step.workload, numeric=False),
+        Column[CostedStep]("ceilings", "", lambda step: step.ceilings, numeric=False),
+        Column[CostedStep]("units", "", lambda step: plain(step.units)),
+        Column[CostedStep]("batch", "samples", lambda step: plain(step.batch_size)),
+        Column[CostedStep]("ranks per", "sample", lambda step: str(step.spatial)),
+        Column[CostedStep]("compute", "ms", lambda step: number(1000 * step.compute, 3)),
+        Column[CostedStep]("memory", "ms", lambda step: number(1000 * step.memory, 3)),
+        Column[CostedStep]("input", "ms", lambda step: number(1000 * step.input, 3)),
+        Column[CostedStep]("network", "ms", lambda step: number(1000 * step.network, 3)),
+        Column[CostedStep]("binds", "", lambda step: step.binds, numeric=False),
+        Column[CostedStep]("rate", "samples/s", lambda step: f"{step.samples_per_s:,.0f}"),
+        Column[CostedStep]("epoch", "s", lambda step: number(step.epoch_seconds, 3)),
     )
-    rows = tuple(
-        (
-            one.workload,
-            one.ceilings,
-            plain(one.units),
-            plain(one.batch_size),
-            str(one.spatial),
-            *(number(1000 * time, 3) for time in (one.compute, one.memory, one.input, one.network)),
-            one.binds,
-            f"{one.samples_per_s:,.0f}",
-            number(one.epoch_seconds, 3),
-        )
-        for one in steps
-    )
-    numeric = (False, False, *(True,) * 7, False, True, True)
-    return TextTable("Least time of a step by the ceilings: a bound, no result", headings, rows, numeric)
+    return make_table("Least time of a step by the ceilings: a bound, no result", columns, steps)
 
 
 def error_table(error: ModelError) -> TextTable:
     """Return predicted over published times of an epoch as a table."""
-    headings = (
-        ("smaller result", ""),
-        ("larger result", ""),
-        ("binds", "smaller, larger"),
-        ("smaller", "pred./meas."),
-        ("larger", "pred./meas."),
-        ("larger", "calibrated"),
+    columns = (
+        Column[CostedPair]("smaller result", "", lambda pair: pair.first, numeric=False),
+        Column[CostedPair]("larger result", "", lambda pair: pair.second, numeric=False),
+        Column[CostedPair]("binds", "smaller, larger", lambda pair: f"{pair.first_binds}, {pair.second_binds}", False),
+        Column[CostedPair]("smaller", "pred./meas.", lambda pair: f"{pair.first_ratio:.3f}"),
+        Column[CostedPair]("larger", "pred./meas.", lambda pair: f"{pair.second_ratio:.3f}"),
+        Column[CostedPair]("larger", "calibrated", lambda pair: f"{pair.calibrated_ratio:.3f}"),
     )
-    rows = tuple(
-        (
-            one.first,
-            one.second,
-            f"{one.first_binds}, {one.second_binds}",
-            *(f"{ratio:.3f}" for ratio in (one.first_ratio, one.second_ratio, one.calibrated_ratio)),
-        )
-        for one in error.pairs
-    )
-    return TextTable(error.said, headings, rows, (False, False, False, True, True, True))
+    return make_table(error.said, columns, error.pairs)

@@ -43,17 +43,12 @@ class Box:
     bottom: float
 
     def overlaps(self, other: Box) -> bool:
-        return (
-            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
-        )
+        across = self.left < other.right and other.left < self.right
+        return across and self.top < other.bottom and other.top < self.bottom
 
     def contains(self, other: Box) -> bool:
-        return (
-            self.left <= other.left
-            and other.right <= self.right
-            and self.top <= other.top
-            and other.bottom <= self.bottom
-        )
+        across = self.left <= other.left and other.right <= self.right
+        return across and self.top <= other.top and other.bottom <= self.bottom
 
     def nearest(self, point: Point) -> Point:
         """Return the point of the box that is nearest to another one."""
@@ -88,6 +83,12 @@ class Place:
 def around(point: Point, radius: float) -> Box:
     """Return the square around a point."""
     return Box(point[0] - radius, point[1] - radius, point[0] + radius, point[1] + radius)
+
+
+def enclose(points: Sequence[Point], margin: float = 0) -> Box:
+    """Return the box around several points, with a margin on all sides."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    return Box(min(xs) - margin, min(ys) - margin, max(xs) + margin, max(ys) + margin)
 
 
 def text_width(text: str, bold: bool = False) -> float:
@@ -167,8 +168,11 @@ class _Layout:
                 break
             if any(map(place.box.overlaps, labels)) or any(place.box.crossed_by(*line) for line in lines):
                 continue
-            crossed = _crossings((point, place.leader), [*labels, *marks], lines) if place.leader else 0
-            crossed += sum(_swapped(place, other) for other in close)
+            crossed = sum(_swapped(place, other) for other in close)
+            if place.leader:
+                line = point, place.leader
+                crossed += sum(box.crossed_by(*line) for box in (*labels, *marks))
+                crossed += sum(_cross(line, other) for other in lines)
             if radius + CROSSING * crossed < best:
                 best, chosen = radius + CROSSING * crossed, place
         if chosen:
@@ -183,10 +187,6 @@ def _swapped(one: Place, other: Place) -> bool:
     """Return whether of two labels one above the other, the upper one is that of the lower point."""
     stacked = one.box.left < other.box.right and other.box.left < one.box.right
     return stacked and (one.point[1] - other.point[1]) * (one.box.top - other.box.top) < 0
-
-
-def _crossings(line: Line, boxes: Sequence[Box], lines: Sequence[Line]) -> int:
-    return sum(box.crossed_by(*line) for box in boxes) + sum(_cross(line, other) for other in lines)
 
 
 def _cross(one: Line, other: Line) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeGuard
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import LINE, Box, fitted, placed, text_width
-from submission.analysis.figures.density import density
+from submission.analysis.figures.boxes import LINE, Box, enclose, fitted, placed, text_width
 from submission.analysis.figures.names import amount, colour
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import LARGEST, Drawing, Point, Scale, short
+from submission.web.html import Html
 
 WIDE, HALF, NARROW = 960, 580, 360
 """Widths of a figure on a screen or paper, of one of two side by side, and of one on a phone."""
@@ -27,21 +28,14 @@ VIOLIN: Final = 20
 """Width of a distribution at its peak."""
 TOGETHER: Final = 4
 """Numbers in one label."""
+STEPS: Final = 32
+"""Points of the curve of a distribution, less by one."""
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 """The round numbers of a decade, the densest first."""
 UNITS: Final = "accelerators (or processors)"
 """The title of an axis of compute units."""
 Block = tuple[str, list[AnalysedSet]]
 """A benchmark and its results."""
-
-
-@dataclass(frozen=True, slots=True)
-class Corner:
-    """Where a panel begins, and its width with its titles and numbers."""
-
-    left: float
-    top: float
-    width: float
 
 
 class Figure(Drawing):
@@ -55,6 +49,81 @@ class Figure(Drawing):
     def is_wide(self) -> bool:
         """Whether it is for a screen or paper, not for a phone."""
         return self.width > NARROW
+
+    def finish(self, items: Sequence[tuple[str, str]], top: float) -> Html:
+        """Draw the legend below everything else; return the drawing."""
+        self.height = self.legend(items, top) + 4
+        return self.svg()
+
+    def mark(self, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
+        """Draw the mark of a result: a star in the open division, a hollow square for throughput, or a circle."""
+        class_ = f"mark {colour_of(each)}"
+        x, y = place
+        if each.row.division == "open":
+            size, hollow = (1.3, " hollow") if each.row.scaling == WEAK else (1.45, "")
+            self.curve(_star(place, radius * size), class_ + hollow, hint, closed=True)
+        elif each.row.scaling == WEAK:
+            self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
+        else:
+            self.dot(place, class_, hint, radius)
+
+    def triangle(self, place: Point, class_: str, hint: str = "") -> None:
+        """Draw a triangle."""
+        x, y = place
+        self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
+
+    def numbered_list(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
+        """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
+        values, names = max(text_width(value) for _, value in rows), max(text_width(text) for text, _ in rows)
+        name = text_width(str(len(sets)), bold=True) + 28
+        columns = max(int((area.right - area.left) / (name + names + values + 20)), 1)
+        column = min((area.right - area.left) / columns, name + names + values + 30)
+        lines = math.ceil(len(sets) / columns)
+        for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
+            x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
+            self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+            self.mark((x + name - 11, y), each)
+            self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
+            self.text((x + column - 12, y + 4.5), value, "label", "end")
+        return area.top + lines * (LINE + 2)
+
+    def legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
+        """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
+        x, y = 14.0, top
+        for kind, text in items:
+            width = 30 + text_width(text) + 14
+            if x > 14 and x + width > self.width:
+                x, y = 14.0, y + LINE + 4
+            self._sample(kind, (x + 10, y))
+            self.text((x + 28, y + 4.5), text)
+            x += width
+        return y + LINE
+
+    def _sample(self, kind: str, place: Point) -> None:
+        x, y = place
+        match kind:
+            case "circle":
+                self.dot(place, "mark", radius=MARK)
+            case "star":
+                self.curve(_star(place, MARK * 1.45), "mark", closed=True)
+            case "square":
+                self.box((x - 5, y - 5), 10, 10, "mark hollow")
+            case "runs":
+                self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
+                self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
+            case "triangle":
+                self.triangle(place, "mark")
+            case "cross":
+                self.cross(place, "stroke")
+            case "ellipse":
+                for factor in (1.0, 0.5):
+                    self.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
+            case _ if kind.startswith("org-"):
+                self.dot(place, f"mark {kind}", radius=MARK)
+            case _ if kind.startswith(("part", "interval")):
+                self.box((x - 9, y - 6), 18, 12, kind)
+            case _:
+                self.line((x - 10, y), (x + 12, y), kind)
 
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
@@ -193,19 +262,14 @@ class Panel:
             return
         outline = [place(curve[0][0], 0), *(place(*point) for point in curve), place(curve[-1][0], 0)]
         self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
-        xs, ys = [x for x, _ in outline], [y for _, y in outline]
-        self.taken.append(Box(min(xs), min(ys), max(xs), max(ys)))
+        self.taken.append(enclose(outline))
 
     def _runs(self, each: AnalysedSet, name: str, place: Callable[[float], Point]) -> None:
         for kept, class_ in ((True, "runs"), (False, "runs left-out")):
-            self._dots([place(value) for value in run_values(each, name, (kept,))], f"{class_} {colour_of(each)}")
-
-    def _dots(self, points: Sequence[Point], class_: str) -> None:
-        if not points or len(points) > MANY_RUNS:
-            return
-        self.figure.path("".join(f"M{short(x)} {short(y)}h0" for x, y in points), class_)
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        self.taken.append(Box(min(xs) - 3, min(ys) - 3, max(xs) + 3, max(ys) + 3))
+            points = [place(value) for value in run_values(each, name, (kept,))]
+            if 0 < len(points) <= MANY_RUNS:
+                self.figure.path(dots(points), f"{class_} {colour_of(each)}")
+                self.taken.append(enclose(points, 3))
 
     def number(self, points: Sequence[Point], texts: Sequence[str]) -> None:
         """Write the number of each point beside it; points in one place share labels."""
@@ -232,6 +296,11 @@ class Panel:
             self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
 
 
+def dots(points: Iterable[Point]) -> str:
+    """Return the strokes of a path that has a dot at each point."""
+    return "".join(f"M{short(x)} {short(y)}h0" for x, y in points)
+
+
 def drawable(value: float | None) -> TypeGuard[float]:
     """Return whether a value is known and has a place on a logarithmic axis."""
     return value is not None and 1 / LARGEST < value < LARGEST
@@ -240,6 +309,20 @@ def drawable(value: float | None) -> TypeGuard[float]:
 def run_values(each: AnalysedSet, name: str, kept: tuple[bool, ...] = (True, False)) -> list[float]:
     """Return the drawable values of a quantity of the runs that are kept or not."""
     return [value for run in each.runs if run.kept in kept and drawable(value := run.values.get(name))]
+
+
+def density(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Return (value, density) of a Gaussian kernel density whose peak is 1, empty if the values do not vary.
+
+    The bandwidth is half of the standard deviation, as in the MLPerf HPC paper.
+    """
+    if len(values) < 3 or (bandwidth := statistics.stdev(values) / 2) <= 0:
+        return []
+    low, high = min(values) - 2 * bandwidth, max(values) + 2 * bandwidth
+    places = [low + (high - low) * step / STEPS for step in range(STEPS + 1)]
+    curve = [sum(math.exp(-(((place - value) / bandwidth) ** 2) / 2) for value in values) for place in places]
+    peak = max(curve)
+    return [(place, height / peak) for place, height in zip(places, curve, strict=True) if place > 0]
 
 
 def numbers(sets: Sequence[AnalysedSet]) -> list[str]:
@@ -252,89 +335,12 @@ def colour_of(each: AnalysedSet) -> str:
     return colour(each.row.organisation)
 
 
-def mark(figure: Figure, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
-    """Draw the mark of a result: a star in the open division, a hollow square for throughput, otherwise a circle."""
-    class_ = f"mark {colour_of(each)}"
-    x, y = place
-    if each.row.division == "open":
-        weak = each.row.scaling == WEAK
-        figure.curve(
-            _star(place, radius * (1.3 if weak else 1.45)), f"{class_} hollow" if weak else class_, hint, closed=True
-        )
-    elif each.row.scaling == WEAK:
-        figure.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
-    else:
-        figure.dot(place, class_, hint, radius)
-
-
 def _star(place: Point, radius: float) -> list[Point]:
     sizes = [radius if corner % 2 == 0 else radius * 0.45 for corner in range(10)]
     return [
         (place[0] + size * math.sin(math.pi * corner / 5), place[1] - size * math.cos(math.pi * corner / 5))
         for corner, size in enumerate(sizes)
     ]
-
-
-def numbered_list(figure: Figure, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
-    """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
-    values, names = max(text_width(value) for _, value in rows), max(text_width(text) for text, _ in rows)
-    name = text_width(str(len(sets)), bold=True) + 28
-    columns = max(int((area.right - area.left) / (name + names + values + 20)), 1)
-    column = min((area.right - area.left) / columns, name + names + values + 30)
-    lines = math.ceil(len(sets) / columns)
-    for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
-        x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
-        figure.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
-        mark(figure, (x + name - 11, y), each)
-        figure.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
-        figure.text((x + column - 12, y + 4.5), value, "label", "end")
-    return area.top + lines * (LINE + 2)
-
-
-def legend(figure: Figure, items: Sequence[tuple[str, str]], top: float) -> float:
-    """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
-    x, y = 14.0, top
-    for kind, text in items:
-        width = 30 + text_width(text) + 14
-        if x > 14 and x + width > figure.width:
-            x, y = 14.0, y + LINE + 4
-        _sample(figure, kind, (x + 10, y))
-        figure.text((x + 28, y + 4.5), text)
-        x += width
-    return y + LINE
-
-
-def _sample(figure: Figure, kind: str, place: Point) -> None:
-    x, y = place
-    match kind:
-        case "circle":
-            figure.dot(place, "mark", radius=MARK)
-        case "star":
-            figure.curve(_star(place, MARK * 1.45), "mark", closed=True)
-        case "square":
-            figure.box((x - 5, y - 5), 10, 10, "mark hollow")
-        case "runs":
-            figure.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
-            figure.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
-        case "triangle":
-            triangle(figure, place, "mark")
-        case "cross":
-            figure.cross(place, "stroke")
-        case "ellipse":
-            for factor in (1.0, 0.5):
-                figure.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
-        case _ if kind.startswith("org-"):
-            figure.dot(place, f"mark {kind}", radius=MARK)
-        case _ if kind.startswith(("part", "interval")):
-            figure.box((x - 9, y - 6), 18, 12, kind)
-        case _:
-            figure.line((x - 10, y), (x + 12, y), kind)
-
-
-def triangle(figure: Figure, place: Point, class_: str, hint: str = "") -> None:
-    """Draw a triangle."""
-    x, y = place
-    figure.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
 
 
 def mark_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:

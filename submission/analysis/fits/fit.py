@@ -99,11 +99,6 @@ class _Question(NamedTuple):
     why_not: Callable[[AnalysedSet], str]
 
 
-def efficiency(first: tuple[float, float], second: tuple[float, float]) -> float:
-    """Return the throughput per unit at the second scale relative to the first; each is (units, time of an epoch)."""
-    return first[0] * first[1] / (second[0] * second[1])
-
-
 # -- which results count -----------------------------------------------------------------------------------
 
 
@@ -214,7 +209,7 @@ def _energy(one: AnalysedSet) -> float | None:
     return None if one.row.energy_joules is None else one.row.energy_joules / 1000
 
 
-def _measured(name: str) -> Value:
+def _measure_as_run(name: str) -> Value:
     """Return the mean as the runs were, without normalisation."""
     return lambda one: (one.mean(name) or 0.0) / one.normalisation
 
@@ -237,7 +232,7 @@ def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
         name = SAMPLES if all(one.mean(EPOCHS) is None for one in group) else EPOCHS
         word = "samples" if name == SAMPLES else "epochs"
         batch: Value = attrgetter("row.batch_size")
-        question = _Question("E = a B^b", BATCH, batch, Axis(word, word), _measured(name), _not_closed)
+        question = _Question("E = a B^b", BATCH, batch, Axis(word, word), _measure_as_run(name), _not_closed)
         fits.append(_fit(group, question))
     return fits
 
@@ -325,7 +320,7 @@ def _efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:
     """Return the efficiency of each point relative to the one with the fewest units."""
     first, *others = sorted(points, key=lambda point: (point.x, point.name)) or [Point("", 0, 0)]
     return tuple(
-        Efficiency(first.name, one.name, int(first.x), int(one.x), efficiency((first.x, first.y), (one.x, one.y)))
+        Efficiency(first.name, one.name, int(first.x), int(one.x), first.x * first.y / (one.x * one.y))
         for one in others
         if one.x > first.x
     )

@@ -65,17 +65,8 @@ def line(points: Sequence[tuple[float, float]]) -> Line:
     residual_std = math.sqrt(rest / (count - 2))
     by_slope = _t(count) * residual_std / math.sqrt(x_squares)
     by_intercept = _t(count) * residual_std * math.sqrt(1 / count + x_mean**2 / x_squares)
-    return Line(
-        intercept,
-        slope,
-        r_squared,
-        count,
-        (intercept - by_intercept, intercept + by_intercept),
-        (slope - by_slope, slope + by_slope),
-        residual_std,
-        x_mean,
-        x_squares,
-    )
+    intervals = (intercept - by_intercept, intercept + by_intercept), (slope - by_slope, slope + by_slope)
+    return Line(intercept, slope, r_squared, count, *intervals, residual_std, x_mean, x_squares)
 
 
 def _t(count: int) -> float:
@@ -117,13 +108,7 @@ def power_law(points: Sequence[tuple[float, float]]) -> PowerLaw:
     low_high = found.intercept_interval
     a_interval = None if low_high is None else (math.exp(low_high[0]), math.exp(low_high[1]))
     return PowerLaw(
-        math.exp(found.intercept),
-        found.slope,
-        found.r_squared,
-        found.count,
-        a_interval,
-        found.slope_interval,
-        found,
+        math.exp(found.intercept), found.slope, found.r_squared, found.count, a_interval, found.slope_interval, found
     )
 
 

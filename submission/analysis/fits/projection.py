@@ -4,15 +4,19 @@ A projection is not a result and has no score. The time of an epoch follows t = 
 own results if it has several scales, else the median of all pairs; better than ideal scaling is not projected.
 Samples per unit and step stay the same, as far as the batch sizes of the results reach. Epochs follow
 the fit of epochs against batch size. The rest of the run, such as staging, keeps its time.
+
+Results that have only one scale are projected by published ones; what fits need of these is in published.json, which
+bench/published_points.py writes from the published logs.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from common.command import counted
 from compliance.formats.words import plain
@@ -28,10 +32,12 @@ from submission.analysis.fits.fit import (
     system_family,
 )
 from submission.analysis.fits.least_squares import NoFitError, power_law
-from submission.analysis.model import AnalysedSet
+from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME
 from submission.analysis.tables import number
-from submission.text_table import TextTable
+from submission.summary.rows import Row
+from submission.text_table import Column, TextTable, make_table
+from submission.web.html import asset
 
 IDEAL: Final = -1.0
 """The exponent of ideal scaling."""
@@ -248,31 +254,68 @@ class _Method:
 
 def projection_table(found: Projections) -> TextTable:
     """Return the projections as a table."""
-    headings = (
-        ("result", ""),
-        ("published", "units"),
-        ("units", ""),
-        ("batch", "samples"),
-        ("published", "min"),
-        ("projected", "min"),
-        ("epochs", ""),
-        ("epoch", "min"),
-        ("exponent", ""),
-        ("notes", ""),
+    columns = (
+        Column[Projection]("result", "", lambda row: row.name, numeric=False),
+        Column[Projection]("published", "units", lambda row: plain(row.published_units)),
+        Column[Projection]("units", "", lambda row: plain(row.units)),
+        Column[Projection]("batch", "samples", lambda row: plain(row.batch_size)),
+        Column[Projection]("published", "min", lambda row: f"{row.published_minutes:,.2f}"),
+        Column[Projection]("projected", "min", lambda row: f"{row.minutes:,.2f}"),
+        Column[Projection]("epochs", "", lambda row: f"{row.epochs:,.1f}"),
+        Column[Projection]("epoch", "min", lambda row: number(row.epoch_minutes)),
+        Column[Projection]("exponent", "", lambda row: f"{row.exponent:.3f}"),
+        Column[Projection]("notes", "", lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)), False),
     )
-    rows = tuple(
-        (
-            one.name,
-            plain(one.published_units),
-            plain(one.units),
-            plain(one.batch_size),
-            f"{one.published_minutes:,.2f}",
-            f"{one.minutes:,.2f}",
-            f"{one.epochs:,.1f}",
-            number(one.epoch_minutes),
-            f"{one.exponent:.3f}",
-            "; ".join((f"exponent: {one.exponent_of}", *one.notes)),
-        )
-        for one in found.projections
+    return make_table(found.said, columns, found.projections)
+
+
+# -- published results -------------------------------------------------------------------------------------
+
+KEPT: Final = (
+    *("round", "organisation", "division", "system", "scaling", "benchmark", "processor", "accelerator"),
+    *("accelerators", "batch_size"),
+)
+"""The fields of a row that fits ask for."""
+MEANS: Final = (RUN_TIME, EPOCHS, EPOCH_TIME)
+OF_RUNS: Final = (RUN_TIME, EPOCH_TIME)
+"""The quantities of each run by which resubmissions are known."""
+
+
+def read_published() -> list[AnalysedSet]:
+    """Return the published results."""
+    return [_result(**one) for one in json.loads(asset("submission.analysis.fits", "published.json"))]
+
+
+def format_published(sets: Iterable[AnalysedSet]) -> str:
+    """Return the results that count in fits of time against units as the text of published.json."""
+    results = [
+        {
+            "row": {name: getattr(one.row, name) for name in KEPT},
+            "units": one.units,
+            "normalisation": one.normalisation,
+            "means": [one.mean(name) for name in MEANS],
+            "runs": [[run.values.get(name) for name in OF_RUNS] for run in one.runs],
+        }
+        for one in scaled_sets(sets).sets
+    ]
+    return "[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n"
+
+
+def _result(
+    row: dict[str, Any],
+    units: int,
+    normalisation: float,
+    means: Sequence[float],
+    runs: Sequence[Sequence[float | None]],
+) -> AnalysedSet:
+    unknown: dict[str, Any] = dict.fromkeys(("verdict", "availability", "framework", "incomplete"), "")
+    unknown |= dict.fromkeys(("nodes", "processors", "required_runs"))
+    found = [{name: value for name, value in zip(OF_RUNS, values, strict=True) if value is not None} for values in runs]
+    return AnalysedSet(
+        Row(**unknown, **row, mini=False, runs=len(runs)),
+        "",
+        units,
+        tuple(AnalysedRun(f"run {at}", values, True) for at, values in enumerate(found, 1)),
+        {name: Statistics(mean, None, mean, mean, mean, 1) for name, mean in zip(MEANS, means, strict=True)},
+        normalisation=normalisation,
     )
-    return TextTable(found.said, headings, rows, (False, *(True,) * 8, False))

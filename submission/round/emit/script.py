@@ -10,6 +10,8 @@ import random
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +24,9 @@ from compliance.model.layout import WEAK
 from submission.round.emit import text
 from submission.round.emit.cluster import Cluster, Job, Slurm
 from submission.round.emit.site import END_OF_JOB
-from submission.round.finish import PackageInputs
+from submission.round.make import RoundInputs
 from submission.round.plan import Series
-from submission.round.state import LARGEST_SEED
+from submission.round.runs import LARGEST_SEED
 from submission.round.throughput import ThroughputRun
 
 STAGE_DIR: Final = "staging.stage_dir="
@@ -48,36 +50,33 @@ def divide(cluster: Cluster, count: int, ranks: int | None) -> ThroughputRun:
     return ThroughputRun(count, nodes * cluster.ranks_per_node)
 
 
-def emit(
-    plan: Sequence[Series], cluster: Cluster, output: Path, inputs: PackageInputs, wanted: ThroughputRun | None = None
-) -> str:
-    """Return a shell script that trains all runs, then writes package and report, in the folder `output`.
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A shell script that trains all runs of a round, then writes package and report, in the folder `out`.
 
-    wanted: the one throughput run of each benchmark; None: the runs of the plan. Draws the seeds.
+    wanted: the one throughput run of each benchmark; None: the runs of the plan.
     Raises UsageError if the folder's name has characters that schedulers do not accept.
     """
-    if not re.fullmatch(r"[\w./@+-]+", str(output)):
-        raise UsageError(f"-o {output}: expected a name of letters, digits and . _ - / @ + only, for the scheduler")
-    return _Script(plan, cluster, output, inputs, wanted).text()
 
+    plan: Sequence[Series]
+    cluster: Cluster
+    out: Path
+    inputs: RoundInputs
+    wanted: ThroughputRun | None = None
 
-class _Script:
-    """The script of a round, made of its parts."""
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w./@+-]+", str(self.out)):
+            raise UsageError(
+                f"-o {self.out}: expected a name of letters, digits and . _ - / @ + only, for the scheduler"
+            )
 
-    def __init__(
-        self,
-        plan: Sequence[Series],
-        cluster: Cluster,
-        output: Path,
-        inputs: PackageInputs,
-        wanted: ThroughputRun | None,
-    ) -> None:
-        self.plan, self.cluster, self.inputs, self.wanted = plan, cluster, inputs, wanted
-        self.out = str(output)
-        self.mini = any(map(_is_mini, plan))
+    @property
+    def mini(self) -> bool:
+        """Whether a configuration is for a mini problem."""
+        return any(map(_is_mini, self.plan))
 
-    def text(self) -> str:
-        """Return the script."""
+    def render(self) -> str:
+        """Return the text of the script, with seeds drawn for it."""
         cluster = self.cluster
         use = text.THROUGHPUT if self.wanted else text.JOBS if cluster.submit else text.LOOP
         script = _filled(text.HEAD, scheduler=cluster.scheduler, use=use)
@@ -88,7 +87,7 @@ class _Script:
             script += text.START + _filled(text.SUBMIT, command=cluster.submit, cancel=cluster.cancel)
             script += self._suite() if self.mini else ""
         else:
-            script += self._start() + self._suite() + _endings() + _outcome()
+            script += self._start() + self._suite() + ENDINGS + OUTCOME
             script += cluster.again + self._describe()
         script += f"mkdir -p {' '.join(f'{self.out}/{series.benchmark}' for series in self.plan)}\n"
         script += "".join(
@@ -107,11 +106,14 @@ class _Script:
         return [self._series(series, numbers) for series, numbers in zip(self.plan, seeds, strict=True)]
 
     def _series(self, series: Series, seeds: Sequence[int]) -> str:
-        values = {"benchmark": series.benchmark, "settings": self._settings(series), "out": self.out}
+        values = {"benchmark": series.benchmark, "settings": self._settings(series), "out": str(self.out)}
         name, folder = f"mlperf-{series.benchmark}", f"{self.out}/{series.benchmark}"
         first = series is self.plan[0]
         if self.wanted:
-            body = f"seed={seeds[0]}\n" + (self._described() if first else "") + self._instances(self.wanted, values)
+            nodes = str(self.wanted.ranks // self.cluster.ranks_per_node)
+            launch = self.cluster.launch(_filled(text.STEP, nodes=nodes, ranks=str(self.wanted.ranks)))
+            body = f"seed={seeds[0]}\n" + (self._described() if first else "")
+            body += _filled(text.INSTANCES, launch=launch, count=str(self.wanted.count), **values)
             return self._job(self.cluster.directives(Job(name, folder)), body)
         numbers = f"seeds=({' '.join(map(str, seeds))})\n"
         body = _filled(text.RUN, **values) + (self._described() if first else "")
@@ -122,15 +124,9 @@ class _Script:
         # Ctrl-C ends the training and the script: without the trap it would continue with the next run.
         return f"{numbers}for index in \"${{!seeds[@]}}\"; do (\ntrap 'exit 130' INT TERM\n{body}); done\n"
 
-    def _instances(self, wanted: ThroughputRun, values: dict[str, str]) -> str:
-        nodes = wanted.ranks // self.cluster.ranks_per_node
-        launch = self.cluster.launch(_filled(text.STEP, nodes=str(nodes), ranks=str(wanted.ranks)))
-        return _filled(text.INSTANCES, launch=launch, count=str(wanted.count), **values)
-
     def _job(self, directives: str, body: str) -> str:
         """Return the part of the script that submits a job that trains."""
-        start = directives + self._start() + text.CACHES + self._suite() + _endings()
-        start += _outcome() + self.cluster.again
+        start = directives + self._start() + text.CACHES + self._suite() + ENDINGS + OUTCOME + self.cluster.again
         return _submitted("", start + body)
 
     def _package(self) -> str:
@@ -141,11 +137,11 @@ class _Script:
         options += f" --scaling {WEAK}" if self.wanted else ""
         body = f"system={shlex.quote(str(self.inputs.system))}\n" if self.inputs.system else "system=$(describe)\n"
         mini = " --allow-mini" if self.mini else ""
-        body += _filled(text.PACKAGE, runs=runs, options=options, mini=mini, out=self.out)
+        body += _filled(text.PACKAGE, runs=runs, options=options, mini=mini, out=str(self.out))
         if not self.cluster.submit:
             return body
-        directives = self.cluster.package_directives(self.out)
-        start = directives + self._start() + self._suite() + _endings() + self._describe()
+        directives = self.cluster.package_directives(str(self.out))
+        start = directives + self._start() + self._suite() + ENDINGS + self._describe()
         return _submitted(f"{self.cluster.after_all}{text.AFTER_ALL}", start + body)
 
     def _start(self) -> str:
@@ -163,7 +159,7 @@ class _Script:
         first = self.plan[0]
         settings = shlex.join([first.config, *first.overrides])
         nodes = str(self.cluster.nodes)
-        return _filled(text.DESCRIBE, benchmark=first.benchmark, settings=settings, nodes=nodes, out=self.out)
+        return _filled(text.DESCRIBE, benchmark=first.benchmark, settings=settings, nodes=nodes, out=str(self.out))
 
     def _described(self) -> str:
         """Return the part of a job that describes the node it trains on, because the package may be made elsewhere."""
@@ -190,17 +186,6 @@ class _Script:
         return self.cluster.site.local_disk is None and any(one.startswith(STAGE_DIR) for one in staging)
 
 
-def _endings() -> str:
-    return _filled(text.ENDINGS, record=RECORD, final=" | ".join(FINAL))
-
-
-def _outcome() -> str:
-    job = ""
-    for name in reversed(JOB_VARIABLES):
-        job = f"${{{name}:-{job}}}"
-    return _filled(text.OUTCOME, record=RECORD, job=job)
-
-
 def _submitted(option: str, job: str) -> str:
     return f"submit {option}{' ' if option else ''}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
 
@@ -214,3 +199,9 @@ def _filled(template: str, **values: str) -> str:
     for name, value in values.items():
         template = template.replace(f"@{name}@", value)
     return template
+
+
+ENDINGS: Final = _filled(text.ENDINGS, record=RECORD, final=" | ".join(FINAL))
+JOB: Final = reduce(lambda rest, name: f"${{{name}:-{rest}}}", reversed(JOB_VARIABLES), "")
+"""The number of the job, by the first variable that is set."""
+OUTCOME: Final = _filled(text.OUTCOME, record=RECORD, job=JOB)

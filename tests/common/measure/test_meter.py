@@ -7,8 +7,7 @@ import torch
 
 from common.distributed.dist import connect
 from common.distributed.traffic import Traffic
-from common.measure.memory import bytes_touched
-from common.measure.meter import Meter, RankUse, StepUse, combine_ranks
+from common.measure.meter import Meter, RankUse, StepUse, combine_ranks, count_bytes
 
 
 def test_steps_of_two_ranks():
@@ -62,9 +61,9 @@ def test_only_what_follows_the_last_message_is_exposed(monkeypatch):
 
 def test_bytes_touched():
     a, b = torch.ones(1000), torch.ones(1000)
-    assert bytes_touched(lambda: torch.add(a, b)) == 12_000
-    assert bytes_touched(lambda: a.view(10, 100).t()) == 0
-    assert bytes_touched(lambda: torch.zeros(1000).fill_(2.0)) == 8000  # written twice
-    assert bytes_touched(lambda: torch.matmul(a.view(10, 10, 10), b.view(100, 10)[:10])) == 4000 + 400 + 4000
+    assert count_bytes(lambda: torch.add(a, b)) == 12_000
+    assert count_bytes(lambda: a.view(10, 100).t()) == 0
+    assert count_bytes(lambda: torch.zeros(1000).fill_(2.0)) == 8000  # written twice
+    assert count_bytes(lambda: torch.matmul(a.view(10, 10, 10), b.view(100, 10)[:10])) == 4000 + 400 + 4000
     x = torch.ones(100, requires_grad=True)
-    assert bytes_touched(lambda: (x * x).sum().backward()) > 5 * 400  # the backward pass, too
+    assert count_bytes(lambda: (x * x).sum().backward()) > 5 * 400  # the backward pass, too

@@ -10,8 +10,7 @@ from common.measure.__main__ import main
 from common.measure.fom import read_measurement
 from common.measure.roofline.ceilings import Ceilings
 from common.measure.roofline.measured import ceilings_file
-from common.measure.roofline.picture import draw_picture
-from common.measure.roofline.report import build_report
+from common.measure.roofline.report import build_report, draw_picture
 from submission.analysis.cost.model import ceilings_of, read_ceilings
 from tests.measurement import STEPS
 

@@ -7,7 +7,7 @@ import pytest
 
 from common.config import load
 from common.named_configs import named_configs
-from common.training.combinations import check_combinations
+from common.training.resolve import check_combinations
 from compliance.benchmarks import PACKAGES
 
 

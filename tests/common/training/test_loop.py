@@ -101,7 +101,7 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
         progress=Progress(goal, config.epochs, quiet=False),
         profiler=Profiler(ProfileConfig(**(profile or {})), folder / "profile", DIST, print),
         evaluator=Evaluator(task, precision),
-        constants={"seed": 1},
+        constants={"seed": 1, "config": {}},
     )
 
 

@@ -9,9 +9,9 @@ from common.errors import UsageError
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.analysis.export import flat
 from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.sets import analyse, log_pca, summarise
+from submission.analysis.write import flat
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
 EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]

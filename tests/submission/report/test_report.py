@@ -21,8 +21,7 @@ from submission.report import write_report
 from submission.report.__main__ import main
 from submission.report.findings import MAX_LINE, excerpt
 from submission.report.results_table import short_framework, short_model
-from submission.web.document import document
-from submission.web.html import Html, table
+from submission.web.html import Html, document, table
 from tests.submission.report.browser import browser, chromium
 
 VOID = {"br", "col", "input", "link", "meta", "wbr"}

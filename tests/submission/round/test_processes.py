@@ -14,8 +14,7 @@ from common.ending import NAME as ENDED
 from common.lock import LockedError
 from compliance.model.layout import discover
 from submission.round.processes import JobRunner, hold_lock
-from submission.round.runs import Runs
-from submission.round.state import NAME, State, StateError, load_state
+from submission.round.runs import STATE, Runs, State, StateError, load_state
 
 ROOT = Path(__file__).parents[3]
 STAND_IN = """
@@ -223,7 +222,7 @@ def test_a_round_only_grows(folder):
     for fewer in ({"cosmoflow": 1, "oc20": 1}, {"cosmoflow": 2}):
         with pytest.raises(StateError, match="a round can only grow"):
             load_state(folder).request_runs(fewer)
-    (folder / NAME).write_text('{"runs": {"cosmoflow": [{"seed": "x"}]}}')
+    (folder / STATE).write_text('{"runs": {"cosmoflow": [{"seed": "x"}]}}')
     with pytest.raises(StateError, match=r"round\.json is not the state of a round"):
         load_state(folder)
 

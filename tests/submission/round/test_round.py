@@ -15,10 +15,9 @@ from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.model.finding import PASSING
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
-from submission.round.finish import PackageInputs, RoundPackage
+from submission.round.make import RoundInputs, RoundPackage
 from submission.round.plan import Series, Setup, check_instances, read_plan
-from submission.round.runs import Runs
-from submission.round.state import State
+from submission.round.runs import Runs, State
 from submission.round.throughput import ThroughputRun, training
 
 ROOT = Path(__file__).parents[3]
@@ -60,7 +59,7 @@ def finished(folder, counts, edit=lambda log, number: None):
 
 def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 2, "deepcam": 1})
-    verdict = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], PackageInputs()).write(runs)
+    verdict = RoundPackage(tmp_path, [setup("cosmoflow"), setup("deepcam")], RoundInputs()).write(runs)
     out = capsys.readouterr().out
     assert verdict == "INCOMPLETE", out
     root = tmp_path / "package/Example_University"
@@ -75,12 +74,12 @@ def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
 
 def test_a_completed_system_description_is_kept(tmp_path, capsys):
     runs = finished(tmp_path, {"cosmoflow": 10})
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) in PASSING
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write(runs) in PASSING
     assert "INCOMPLETE" not in capsys.readouterr().out
     path = tmp_path / "package/Example_University/systems/two_cores.json"
     fields = json.loads(path.read_text()) | {"cooling": "air"}
     path.write_text(json.dumps(fields))
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) in PASSING
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write(runs) in PASSING
     assert json.loads(path.read_text()) == fields
 
 
@@ -92,14 +91,14 @@ def test_more_than_missing_runs_is_a_failure(tmp_path, capsys):
             log.last_evaluation(0.5)
 
     runs = finished(tmp_path, {"cosmoflow": 3}, miss)
-    assert RoundPackage(tmp_path, [setup("cosmoflow")], PackageInputs()).write(runs) == "FAIL"
+    assert RoundPackage(tmp_path, [setup("cosmoflow")], RoundInputs()).write(runs) == "FAIL"
     assert len(list((tmp_path / "package").rglob("result_*.txt"))) == 3
     assert "too many failed runs: 2 of 3" in capsys.readouterr().out
 
 
 def test_a_package_has_one_submitter():
     with pytest.raises(ValueError, match=r"submission\.org is 'Example University' in .* and 'X' in oc20\.yaml"):
-        RoundPackage(Path(), [setup("cosmoflow"), setup("oc20", org="X")], PackageInputs())
+        RoundPackage(Path(), [setup("cosmoflow"), setup("oc20", org="X")], RoundInputs())
 
 
 def test_the_plan_of_a_round(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from common.distributed.launch import LaunchError, find_place
 from submission.system.__main__ import main
-from submission.system.merge import collect_notes, merge_fields
+from submission.system.describe import collect_notes, merge_fields
 from submission.system.nodes import Answer, collect_answers, count_parts, meeting_folder, open_call
 
 ROOT = Path(__file__).parents[3]

@@ -9,18 +9,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from submission.analysis.figures.best_by_round import best_by_round
 from submission.analysis.figures.boxes import LINE, Box, around, fitted, placed, text_width
-from submission.analysis.figures.compute_analysis import compute_analysis
 from submission.analysis.figures.names import ORGANISATIONS, SPARE, amount, by_benchmark, colour, labels
 from submission.analysis.figures.panel import NARROW, WIDE, Iso
-from submission.analysis.figures.standalone import standalone
-from submission.analysis.figures.time_shares import time_shares
-from submission.analysis.figures.time_to_solution import time_to_solution
-from submission.analysis.figures.variation import variation
+from submission.analysis.figures.runs import time_shares, variation
+from submission.analysis.figures.scaling import compute_analysis, time_to_solution
+from submission.analysis.figures.trends import best_by_round
 from submission.analysis.model import AnalysedRun, AnalysedSet
 from submission.analysis.quantities import NO_STAGING, STAGING
 from submission.analysis.sets import log_pca, summarise
+from submission.analysis.write import standalone
 from tests.submission.analysis.conftest import analysed_set
 
 FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]

@@ -1,4 +1,7 @@
-"""What a time to solution is made of: batch size, epochs and throughput, in panels with shared axes."""
+"""How results scale with the size of the machine: time to solution, and what it is made of.
+
+The first figure of the MLPerf HPC paper, and its panels with shared axes of batch size, epochs and throughput.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from submission.analysis.figures.boxes import LINE, Box, around
-from submission.analysis.figures.density import density
 from submission.analysis.figures.names import amount, by_benchmark, labels
 from submission.analysis.figures.panel import (
+    MARK,
+    PADDING,
     UNITS,
     WIDE,
     Axis,
@@ -18,33 +22,135 @@ from submission.analysis.figures.panel import (
     Iso,
     Panel,
     colour_of,
+    density,
     drawable,
-    legend,
     logarithmic,
-    mark,
     mark_items,
-    numbered_list,
     numbers,
+    organisation_items,
     run_values,
-    triangle,
 )
 from submission.analysis.model import AnalysedSet
 from submission.analysis.quantities import EPOCHS
 from submission.web.drawing import Scale
 from submission.web.html import Html
 
-THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
-LEFT, RIGHT, TOP, BOTTOM = 58, 48, 52, 46
+MANY: Final = 24
+"""Results of a benchmark above which the panel has numbers and a list below instead of names."""
+FEW: Final = 6
+"""Up to this many results a panel takes half of the width."""
+ROOM: Final = 100
+"""Space for names beside the outermost points."""
+TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52, 44, 66, 48
 """Space around a panel for its titles and numbers."""
-HEIGHT: Final = 270
+GAP: Final = 14
+THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
+BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM = 58, 48, 52, 46
+"""Space around a panel for its titles and numbers."""
+BLOCK_HEIGHT: Final = 270
+
+
+def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw the minutes of the runs by compute units, with lines of the same compute budget; a panel per benchmark."""
+    found = by_benchmark([each for each in sets if drawable(each.units) and drawable(each.mean("run_time"))])
+    if not found:
+        return Html("")
+    shown = [each for several in found.values() for each in several]
+    figure = Figure(name, "Time to solution by compute units", _describe_times(found), width)
+    top = 6.0
+    for blocks in figure.side_by_side(list(found.items()), FEW):
+        wide = figure.width / len(blocks)
+        corners = (Box(wide * at, top, wide * (at + 1), math.inf) for at in range(len(blocks)))
+        top = max(_draw_times(figure, *block, corner) for block, corner in zip(blocks, corners, strict=True))
+    items = [
+        *mark_items(shown),
+        ("runs", "runs and their distribution"),
+        ("link", "link to the batch size"),
+        ("iso", "equal accelerator (processor) hours"),
+    ]
+    return figure.finish(organisation_items(shown), figure.legend(items, top + 10) + 4)
+
+
+def _draw_times(figure: Figure, title: str, sets: Sequence[AnalysedSet], room: Box) -> float:
+    """Draw the panel of a benchmark with its titles and numbers; return its lower end."""
+    names = labels(sets)
+    tall = (500 if len(sets) > FEW else 340) if figure.is_wide else 330
+    left, top, bottom = room.left, room.top, room.top + TIME_TOP + tall
+    units = [each.units or 1 for each in sets]
+    padding = ROOM if room.right - left == WIDE else PADDING
+    x = logarithmic([*units, *filter(None, map(_batch, sets))], left + TIME_LEFT, room.right - TIME_RIGHT, padding)
+    means = [each.mean("run_time") or 1 for each in sets]
+    minutes = [value for each in sets for value in run_values(each, "run_time")]
+    y = logarithmic([*minutes, *means], bottom, top + TIME_TOP)
+    figure.text((left + 8, top + 16), title, "heading")
+    panel = Panel(figure, Axis(x, UNITS), Axis(y, "minutes per run"))
+    panel.iso_lines(Iso(slope=-1, factor=60))
+    points = [panel.place(count, mean) for count, mean in zip(units, means, strict=True)]
+    for each, count, point in zip(sets, units, points, strict=True):
+        _batch_link(panel, each, x, point)
+        panel.upright(each, "run_time", count)
+    named = figure.is_wide and len(sets) <= MANY
+    if named:
+        panel.label(points, names)
+    else:
+        panel.number(points, numbers(sets))
+    for each, text, mean, point in zip(sets, names, means, points, strict=True):
+        figure.mark(point, each, _explain_time(each, text, mean))
+    if named:
+        return bottom + TIME_BOTTOM + GAP
+    rows = [(text, f"{amount(mean)} min") for text, mean in zip(names, means, strict=True)]
+    return figure.numbered_list(sets, rows, Box(left, bottom + TIME_BOTTOM + LINE, room.right, math.inf)) + GAP
+
+
+def _batch(each: AnalysedSet) -> float | None:
+    """Return the batch size if it is another number than that of the units."""
+    size = each.row.batch_size
+    return size if drawable(size) and size != each.units else None
+
+
+def _batch_link(panel: Panel, each: AnalysedSet, x: Scale, point: tuple[float, float]) -> None:
+    batch = _batch(each)
+    if batch is None:
+        return
+    at = x(batch)
+    panel.figure.line(point, (at, point[1]), "link")
+    panel.figure.line((at, point[1] - MARK), (at, point[1] + MARK), "batch")
+    panel.taken += [around((at, point[1]), MARK), Box(min(at, point[0]), point[1] - 1, max(at, point[0]), point[1] + 1)]
+
+
+def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
+    found = each.statistics["run_time"]
+    spread = f" ± {amount(found.std)}" if found.std else ""
+    budget = amount(mean * (each.units or 0) / 60)
+    batch = f", batch size {each.row.batch_size}" if each.row.batch_size else ""
+    return (
+        f"{text}: {amount(mean)}{spread} min (mean of {found.count} runs), {each.units} {each.unit}{batch}, "
+        f"{budget} unit hours, {each.row.verdict}"
+    )
+
+
+def _describe_times(found: dict[str, list[AnalysedSet]]) -> str:
+    parts = []
+    for title, sets in found.items():
+        fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
+        minutes = amount(fastest.mean("run_time") or 0)
+        parts.append(
+            f"{title}: {len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
+            f"{fastest.row.system}, with {minutes} minutes and {fastest.units} {fastest.unit}."
+        )
+    return " ".join(parts)
+
+
+# -- what a time to solution is made of ------------------------------------------------------------------------
 
 
 def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw batch size, epochs and throughput of each result by its units; panels for each benchmark, and a list."""
-    found = by_benchmark([each for each in sets if _complete(each)])
+    quantities = [(each.units, each.row.batch_size, each.mean(EPOCHS), each.mean(THROUGHPUT)) for each in sets]
+    found = by_benchmark([each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))])
     if not found:
         return Html("")
-    figure = Figure(name, "Batch size, epochs to solution and throughput", _text(found), width)
+    figure = Figure(name, "Batch size, epochs to solution and throughput", _describe_batches(found), width)
     top = 6.0
     for title, several in found.items():
         top = _Block(figure, several).draw(title, top) + 16
@@ -56,13 +162,7 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
         ("runs", "runs and their distribution"),
         ("iso", "equal values of what the panel's title says"),
     ]
-    figure.height = legend(figure, items, top + 6) + 4
-    return figure.svg()
-
-
-def _complete(each: AnalysedSet) -> bool:
-    means = (each.units, each.row.batch_size, each.mean(EPOCHS), each.mean(THROUGHPUT))
-    return all(map(drawable, means))
+    return figure.finish(items, top + 6)
 
 
 class _Block:
@@ -82,18 +182,18 @@ class _Block:
         top += 14
         wide = self.figure.is_wide
         width = self.figure.width / 2 if wide else self.figure.width
-        step = TOP + HEIGHT + BOTTOM
+        step = BLOCK_TOP + BLOCK_HEIGHT + BLOCK_BOTTOM
         corners = [(width * (at % 2), top + step * (at // 2)) if wide else (0.0, top + step * at) for at in range(6)]
         for at, (left, up) in enumerate(corners[:5]):
-            ends = (left + LEFT, left + width - RIGHT), (up + TOP + HEIGHT, up + TOP)
+            ends = (left + BLOCK_LEFT, left + width - BLOCK_RIGHT), (up + BLOCK_TOP + BLOCK_HEIGHT, up + BLOCK_TOP)
             (self._batch_units, self._batch_epochs, self._rate_units, self._rate_epochs, self._samples)[at](*ends)
         left, up = corners[5]
         rows = [
             (text, f"{amount(each.mean('run_time') or 0)} min")
             for text, each in zip(self.names, self.sets, strict=True)
         ]
-        end = numbered_list(
-            self.figure, self.sets, rows, Box(left, up + (TOP if wide else LINE), left + width, math.inf)
+        end = self.figure.numbered_list(
+            self.sets, rows, Box(left, up + (BLOCK_TOP if wide else LINE), left + width, math.inf)
         )
         return max(end, corners[4][1] + step if wide else 0.0)
 
@@ -108,7 +208,7 @@ class _Block:
         points = [panel.place(x, y) for x, y in zip(xs, ys, strict=True)]
         panel.number(points, numbers(self.sets))
         for each, name, point, x, y in zip(self.sets, self.names, points, xs, ys, strict=True):
-            mark(self.figure, point, each, f"{name}: {amount(x)}, {amount(y)}")
+            self.figure.mark(point, each, f"{name}: {amount(x)}, {amount(y)}")
 
     def _x_units(self, across: tuple[float, float]) -> Axis:
         return Axis(logarithmic(self.units, *across), UNITS)
@@ -160,7 +260,7 @@ class _Block:
                 point = panel.place(units, rate)
                 hint = f"{name}: {what} {amount(rate)} samples per minute"
                 if what == "training":
-                    triangle(self.figure, point, f"mark {colour_of(each)}", hint)
+                    self.figure.triangle(point, f"mark {colour_of(each)}", hint)
                     points.append(point)
                     texts.append(number)
                 else:
@@ -176,7 +276,7 @@ def _range(sets: Sequence[AnalysedSet], name: str, means: Sequence[float]) -> li
     return [min(*values, *means), max(*values, *means)] if values else [*means]
 
 
-def _text(found: dict[str, list[AnalysedSet]]) -> str:
+def _describe_batches(found: dict[str, list[AnalysedSet]]) -> str:
     parts = []
     for title, sets in found.items():
         few, many = (pick(sets, key=lambda each: each.mean(EPOCHS) or 0) for pick in (min, max))

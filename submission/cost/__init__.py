@@ -1,1 +1,0 @@
-"""Show the FLOPS of runs: over the training time, sustained, and by quality."""

@@ -44,16 +44,6 @@ VERSION: Final = "2.0.0"
 """Of Keras, whose layouts of kernels have been the same since."""
 
 
-def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
-    """Return the weights of a Keras model; their file says neither epochs nor configuration."""
-    return Found(read_weights(path, wanted))
-
-
-def write_reference(path: Path, weights: Weights, config: Any) -> None:
-    """Write the weights for `load_weights` of the Keras model."""
-    write_weights(path, weights.tensors)
-
-
 class Layer(NamedTuple):
     """A layer with weights. name: of the layer, in Keras or in our network. kernel: in the order of its owner."""
 
@@ -62,7 +52,7 @@ class Layer(NamedTuple):
     bias: Tensor
 
 
-def read_weights(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
     """Return the weights of a file by the names of our network; layers beyond its own keep the names of Keras.
 
     Raises CheckpointError for a file that Keras 2 did not write, a damaged one, and one that leads to other files.
@@ -87,7 +77,7 @@ def read_weights(path: Path, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 base = name.removesuffix("weight") if name else f"{layer.name}."
                 tensors[f"{base}weight"] = layer.kernel.permute(TO_OURS[kind]).contiguous()
                 tensors[f"{base}bias"] = layer.bias
-    return tensors
+    return Found(tensors)  # the file says neither epochs nor configuration
 
 
 def _read_layers(group: Any, path: Path) -> Iterator[Layer]:
@@ -133,24 +123,24 @@ def _decode_text(name: Any) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_reference(path: Path, weights: Weights, config: Any) -> None:
     """Write the weights of our network so that `load_weights` of the reference's model reads them."""
     layers: dict[str, Layer] = {}
     counts = dict.fromkeys(NAMES, 0)
-    for name, weight in tensors.items():
+    for name, weight in weights.tensors.items():
         if not name.endswith(".weight"):
             continue
         kind = weight.dim()
         number, counts[kind] = counts[kind], counts[kind] + 1
         called = f"{NAMES[kind]}_{number}" if number else NAMES[kind]
-        bias = tensors[f"{name.removesuffix('weight')}bias"]
+        bias = weights.tensors[f"{name.removesuffix('weight')}bias"]
         layers[called] = Layer(called, weight.permute(TO_KERAS[kind]).contiguous(), bias)
     with whole_file(path) as part, h5py.File(part, "w") as file:
         file.attrs.update({LAYERS: _encode_names(*layers), "backend": b"tensorflow", "keras_version": VERSION.encode()})
         for name, layer in layers.items():
-            group, weights = file.create_group(name), (f"{name}/kernel:0", f"{name}/bias:0")
-            group.attrs[WEIGHTS] = _encode_names(*weights)
-            for weight_name, tensor in zip(weights, (layer.kernel, layer.bias), strict=True):
+            group, entries = file.create_group(name), (f"{name}/kernel:0", f"{name}/bias:0")
+            group.attrs[WEIGHTS] = _encode_names(*entries)
+            for weight_name, tensor in zip(entries, (layer.kernel, layer.bias), strict=True):
                 group[weight_name] = tensor.float().numpy()
 
 

@@ -139,9 +139,7 @@ class _FirstBlock(torch.autograd.Function):
     def forward(ctx: Any, x_BDHWC: Tensor, weight_3KN: Tensor, bias_C: Tensor, slope: float) -> Tensor:
         y_BdhwC, byte_BdhwC = _allocate_outputs(x_BDHWC, len(bias_C))
         if y_BdhwC.numel():
-            rows, sizes = _plan_rows(x_BDHWC, 64)
-            grid = (triton.cdiv(rows, ROWS),)
-            sizes |= {"ROWS": ROWS, "SLOPE": slope, "num_warps": 4, "num_stages": 1}
+            grid, rows, sizes = _first_forward(x_BDHWC, slope)
             arguments = (x_BDHWC, weight_3KN.to(x_BDHWC.dtype), bias_C, y_BdhwC, byte_BdhwC, rows)
             _first_block_kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes)
         ctx.save_for_backward(x_BDHWC, byte_BdhwC, bias_C)
@@ -153,10 +151,7 @@ class _FirstBlock(torch.autograd.Function):
     def backward(ctx: Any, gradient_BCdhw: Tensor) -> tuple[None, Tensor, Tensor, None]:
         x_BDHWC, byte_BdhwC, bias_C = ctx.saved_tensors
         gradient_BdhwC = _channels_last(gradient_BCdhw)
-        rows, sizes = _plan_rows(x_BDHWC, 32)
-        each = max(1, triton.cdiv(rows, SHARES))
-        grid = 3, triton.cdiv(rows, each)
-        sizes |= {"ROWS": each, "SLOPE": ctx.slope, "num_warps": 4, "num_stages": 2}
+        grid, rows, sizes = _first_backward(x_BDHWC, ctx.slope)
         wide: dict[str, Any] = {"dtype": _sum_dtype(x_BDHWC), "device": x_BDHWC.device}
         by_weight = torch.empty(grid[1], 3, 64, 4 * len(bias_C), **wide)
         by_bias = torch.empty(grid[1], len(bias_C), **wide)
@@ -164,6 +159,20 @@ class _FirstBlock(torch.autograd.Function):
             arguments = (x_BDHWC, gradient_BdhwC, byte_BdhwC, by_weight, by_bias, rows)
             _first_weight_kernel[grid](*arguments, *x_BDHWC.shape[1:4], **sizes)
         return None, by_weight.sum(0).to(bias_C.dtype), by_bias.sum(0).to(bias_C.dtype), None
+
+
+def _first_forward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int], int, dict[str, Any]]:
+    """Return the grid, the number of rows, and the sizes, warps and stages for which the kernel is compiled."""
+    rows, sizes = _plan_rows(x_BDHWC, 64)
+    return (triton.cdiv(rows, ROWS),), rows, {**sizes, "ROWS": ROWS, "SLOPE": slope, "num_warps": 4, "num_stages": 1}
+
+
+def _first_backward(x_BDHWC: Tensor, slope: float) -> tuple[tuple[int, int], int, dict[str, Any]]:
+    """Return the same for the gradient."""
+    rows, sizes = _plan_rows(x_BDHWC, 32)
+    each = max(1, triton.cdiv(rows, SHARES))
+    grid = 3, triton.cdiv(rows, each)
+    return grid, rows, {**sizes, "ROWS": each, "SLOPE": slope, "num_warps": 4, "num_stages": 2}
 
 
 def _plan_rows(x_BDHWC: Tensor, most: int) -> tuple[int, dict[str, Any]]:

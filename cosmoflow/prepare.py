@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,20 +124,13 @@ def read_split(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
 # -- conversion ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Converter:
-    """Cuts one universe into samples; the source of an item is the path of the universe and the stem of its samples."""
-
-    grid: int
-    sample_size: int
-    samples: SampleFormat
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        path, stem = item.source
-        with open_universe(path) as universe:
-            if universe.grid != self.grid:
-                raise UniverseError(f"{path}: `full` has {universe.grid} voxels per side, the others have {self.grid}")
-            self.samples.write_universe(folder / stem, universe.read_slabs(self.sample_size), universe.labels)
+def cut_universe(grid: int, sample_size: int, samples: SampleFormat, item: Item, folder: Path) -> None:
+    """Cut a universe into samples; the item's source is the path of the universe and the stem of its samples."""
+    path, stem = item.source
+    with open_universe(path) as universe:
+        if universe.grid != grid:
+            raise UniverseError(f"{path}: `full` has {universe.grid} voxels per side, the others have {grid}")
+        samples.write_universe(folder / stem, universe.read_slabs(sample_size), universe.labels)
 
 
 def find_universes(folder: Path) -> dict[str, Path]:
@@ -183,7 +177,7 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
         "source_digest": source_digest,
         **samples.facts,
     }
-    make = Converter(grid, args.sample_size, samples)
+    make = partial(cut_universe, grid, args.sample_size, samples)
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
 
 

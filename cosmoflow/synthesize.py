@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,22 +42,17 @@ examples:
 RAW: Final = "hdf5"
 
 
-@dataclass(frozen=True)
-class Generator:
-    """Generates one universe; an item's source is the index of its split, its own index, and the stem of its files."""
+def generate_universe(recipe: Recipe, seed: int, samples: SampleFormat | None, item: Item, folder: Path) -> None:
+    """Generate a universe; the item's source is the index of its split, its own index, and the stem of its files.
 
-    recipe: Recipe
-    seed: int
-    samples: SampleFormat | None  # None: raw universes
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        split, i, stem = item.source
-        counts, labels = self.recipe.simulate_universe(self.seed, split, i)
-        if self.samples is None:
-            write_universe(folder / f"{stem}.{RAW}", counts, labels, PRIORS[self.recipe.prior])
-        else:
-            slabs = np.split(counts, self.recipe.subvolumes)
-            self.samples.write_universe(folder / stem, slabs, labels)
+    samples: None: raw universes.
+    """
+    split, i, stem = item.source
+    counts, labels = recipe.simulate_universe(seed, split, i)
+    if samples is None:
+        write_universe(folder / f"{stem}.{RAW}", counts, labels, PRIORS[recipe.prior])
+    else:
+        samples.write_universe(folder / stem, np.split(counts, recipe.subvolumes), labels)
 
 
 def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> DatasetPlan:
@@ -82,7 +78,7 @@ def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> D
         "samples": {"train": recipe.train * cubes, "validation": recipe.validation * cubes},
         **(samples.facts if samples else {"format": RAW, "compression": "none"}),
     }
-    generator = Generator(recipe, seed, samples)
+    generator = partial(generate_universe, recipe, seed, samples)
     return DatasetPlan("cosmoflow", variant, facts, tuple(items), generator, size, "universes")
 
 

@@ -6,7 +6,6 @@ import argparse
 import hashlib
 import math
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shutil import copyfile
@@ -54,18 +53,13 @@ finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same b
 """
 
 
-@dataclass(frozen=True)
-class Converter:
-    """Makes an item: the copy of stats.h5, or an item of the format."""
-
-    format: Format
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        if item.name != stats.NAME:
-            self.format.make_item(item, folder)
-            return
-        with whole_file(folder / stats.NAME) as part:
-            copyfile(item.source, part)
+def convert_item(format: Format, item: Item, folder: Path) -> None:
+    """Make an item: the copy of stats.h5, or an item of the format."""
+    if item.name != stats.NAME:
+        format.make_item(item, folder)
+        return
+    with whole_file(folder / stats.NAME) as part:
+        copyfile(item.source, part)
 
 
 def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
@@ -93,8 +87,8 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     items = [Item(stats.NAME, (stats.NAME,), source / stats.NAME)]
     for split, paths in splits.items():
         items += format.list_items(split, paths)
-    begin = partial(format.create_files, splits)
-    return DatasetPlan("deepcam", variant, facts, tuple(items), Converter(format), data_bytes, begin=begin)
+    begin, make = partial(format.create_files, splits), partial(convert_item, format)
+    return DatasetPlan("deepcam", variant, facts, tuple(items), make, data_bytes, begin=begin)
 
 
 def find_splits(folder: Path) -> dict[str, list[Path]]:
@@ -124,8 +118,8 @@ def _read_shape(path: Path) -> tuple[int, int, int]:
 def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
     plan = plan_conversion(args.input_dir, args.format)
-    assert isinstance(plan.make, Converter)
-    compare = partial(compare_item, plan.make.format, args.output_dir)
+    assert isinstance(plan.make, partial)
+    compare = partial(compare_item, plan.make.args[0], args.output_dir)
     return build_and_compare(plan, args, compare, skip=stats.NAME)
 
 

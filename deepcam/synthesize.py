@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,16 +40,10 @@ examples:
 """
 
 
-@dataclass(frozen=True)
-class Generator:
-    """Generates one snapshot; an item's source is the index of its split and its own index."""
-
-    recipe: Recipe
-    seed: int
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        fields, labels = self.recipe.simulate_snapshot(self.seed, *item.source)
-        snapshot.write_snapshot(folder / item.files[0], fields, labels)
+def generate_snapshot(recipe: Recipe, seed: int, item: Item, folder: Path) -> None:
+    """Generate a snapshot; the item's source is the index of its split and its own index."""
+    fields, labels = recipe.simulate_snapshot(seed, *item.source)
+    snapshot.write_snapshot(folder / item.files[0], fields, labels)
 
 
 def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
@@ -69,7 +63,8 @@ def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
         "samples": recipe.samples,
         "format": "hdf5",
     }
-    return DatasetPlan("deepcam", variant, facts, tuple(items), Generator(recipe, seed), size, "snapshots")
+    make = partial(generate_snapshot, recipe, seed)
+    return DatasetPlan("deepcam", variant, facts, tuple(items), make, size, "snapshots")
 
 
 class Synthesize(Synthesis):

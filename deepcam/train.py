@@ -34,7 +34,7 @@ from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
-from deepcam.data import dataset, stats
+from deepcam.data import stats
 from deepcam.data.augment import augment_batch
 from deepcam.data.dataset import Dataset, Normalization
 from deepcam.metrics import cross_entropy, sum_scores
@@ -129,10 +129,6 @@ class DeepCam(SampleProblem[TensorBatch]):
             shard_order(shard_assignment(self.train_samples), shards, size, self.seed, epoch)
         ]
         return order
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of samples that each folder must have; a single file does not tell."""
-        return {} if self.config.data.format == dataset.SINGLE else super().counts()
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""

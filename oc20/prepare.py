@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -75,14 +74,9 @@ edges, triplets and free atoms of each. Published files lack the last, and some 
 """
 
 
-@dataclass(frozen=True)
-class Converter:
-    """Makes the files of a source."""
-
-    format: str
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        make_shard(item.source.read_frames(), FORMATS[self.format], folder, item.files)
+def convert_item(format: str, item: Item, folder: Path) -> None:
+    """Make the files of a source."""
+    make_shard(item.source.read_frames(), FORMATS[format], folder, item.files)
 
 
 def plan_conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan:
@@ -98,7 +92,8 @@ def plan_conversion(source: Path, format: str, edges: str = "nearest") -> Datase
         for entry in sources
     ]
     size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
-    return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
+    make = partial(convert_item, format)
+    return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), make, size, "files"))
 
 
 def convert_items(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,24 +48,17 @@ PER_PAIR: Final = 16  # trajectories
 BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
 
 
-@dataclass(frozen=True)
-class Generator:
-    """Generates a pair of files, or its conversion; an item's source: index of its split, its number, its end."""
-
-    recipe: Recipe
-    seed: int
-    format: str
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        split, number, stop = item.source
-        trajectories = range(number * PER_PAIR, stop)
-        records = (record for i in trajectories for record in self.recipe.simulate_trajectory(self.seed, split, i))
-        if self.format == RAW:
-            extxyz.write_pair(folder / SPLITS[split], number, records)
-            return
-        with TemporaryDirectory() as scratch:
-            pair = extxyz.write_pair(Path(scratch), number, records)
-            make_shard(Published(pair).read_frames(), FORMATS[self.format], folder, item.files)
+def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Path) -> None:
+    """Generate a pair of files, or its conversion; the item's source: index of its split, its number, its end."""
+    split, number, stop = item.source
+    trajectories = range(number * PER_PAIR, stop)
+    records = (record for i in trajectories for record in recipe.simulate_trajectory(seed, split, i))
+    if format == RAW:
+        extxyz.write_pair(folder / SPLITS[split], number, records)
+        return
+    with TemporaryDirectory() as scratch:
+        pair = extxyz.write_pair(Path(scratch), number, records)
+        make_shard(Published(pair).read_frames(), FORMATS[format], folder, item.files)
 
 
 def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
@@ -93,7 +86,7 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
         "format": format,
         **({} if format == RAW else GRAPH),
     }
-    generator = Generator(recipe, seed, format)
+    generator = partial(generate_pair, recipe, seed, format)
     plan = DatasetPlan("oc20", variant, facts, tuple(items), generator, size, "pairs of files")
     return plan if format == RAW else add_metadata_items(plan)
 

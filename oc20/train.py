@@ -90,10 +90,6 @@ class Oc20(SampleProblem[GraphBatch]):
         """Whether batches have the same shapes on all ranks: frames differ in size."""
         return self.dist.world_size == 1
 
-    def counts(self) -> dict[str, int]:
-        """Return nothing: the number of files does not tell the number of samples."""
-        return {}
-
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[GraphBatch]:
         """Yield batches of frames."""
         return dataset.load_batches(samples, indices, self.dist.device, self.choose_buckets(samples))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.data.prefetch import AHEAD, TensorBatch, reading_threads, time_batches
+from common.data.prefetch import AHEAD, TensorBatch, reading_threads
 from common.data.split import Split
 
 try:
@@ -27,16 +27,11 @@ def dali_batches(
     device: torch.device,
     read: Callable[[np.ndarray], tuple[Any, Any]],
 ) -> Iterator[TensorBatch]:
-    """Yield a batch for each array of indices, as `prefetch.read_batches` does. `indices` must end.
+    """Yield a batch for each array of indices, as `prefetch.read_batches` does but not timed. `indices` must end.
 
     read: called with all indices in order, within a pipeline; returns the nodes of x and y.
     """
-    return time_batches(_run_pipeline(samples, list(indices), device, read))
-
-
-def _run_pipeline(
-    samples: Split, steps: list[np.ndarray], device: torch.device, read: Callable[[np.ndarray], tuple[Any, Any]]
-) -> Iterator[TensorBatch]:
+    steps = list(indices)
     filler = next((step for step in steps if len(step)), None)
     if filler is None:
         for step in steps:

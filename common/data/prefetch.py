@@ -123,16 +123,17 @@ def side_stream(device: torch.device) -> torch.Stream:
     return torch.Stream(device)
 
 
-def map_tensors(value: T, function: Callable[[Tensor], Tensor]) -> T:
-    """Return a dataclass with a function applied to each tensor in it, and in dataclasses in it."""
-    changes: dict[str, Any] = {}
-    for field in fields(value):  # type: ignore[arg-type]  # a dataclass, by contract
-        part = getattr(value, field.name)
-        if isinstance(part, Tensor):
-            changes[field.name] = function(part)
-        elif is_dataclass(part):
-            changes[field.name] = map_tensors(part, function)
-    return replace(value, **changes)  # type: ignore[type-var]  # as above
+def map_tensors(value: T, function: Callable[[Tensor], Any]) -> T:
+    """Return a value with a function applied to each tensor in it, also in nested dataclasses and tuples, in order."""
+    changed: Any = value
+    if isinstance(value, Tensor):
+        changed = function(value)
+    elif isinstance(value, tuple):
+        changed = tuple(map_tensors(part, function) for part in value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: map_tensors(getattr(value, field.name), function) for field in fields(value)}
+        changed = replace(value, **parts)
+    return changed  # type: ignore[no-any-return]  # of the same type
 
 
 def reading_threads(workers: int | None, device: torch.device) -> int:

@@ -246,8 +246,9 @@ class SampleProblem(ABC, Generic[B]):
         return {name: number for samples in self.sets.values() for name, number in samples.files()}
 
     def counts(self) -> dict[str, int]:
-        """Return the number of samples of each split."""
-        return {split: len(samples) for split, samples in self.sets.items()}
+        """Return the number of samples of each split whose files have one sample each."""
+        sets = self.sets.items()
+        return {split: len(samples) for split, samples in sets if next(samples.files())[1] is not None}
 
     # -- training
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
+from common.data.prefetch import map_tensors
 from common.distributed.dist import Dist
 
 Mode = Literal["auto", "off"]
@@ -169,7 +170,8 @@ class Replay:
             return None
         with torch.inference_mode(False):  # they are written again, in any mode
             inputs = [tensor.clone() for tensor in tensors(batch)]
-        static = with_tensors(batch, iter(inputs))
+        new = iter(inputs)
+        static = map_tensors(batch, lambda _: next(new))
         reason = ""
         try:
             replay = self.recorder.record(lambda: self.work(static, *flags))
@@ -202,17 +204,6 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from tensors(getattr(value, field.name))
-
-
-def with_tensors(value: Any, new: Iterator[Tensor]) -> Any:
-    """Return the value with its tensors replaced, in the order of `tensors`."""
-    if isinstance(value, Tensor):
-        return next(new)
-    if isinstance(value, tuple):
-        return tuple(with_tensors(part, new) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: with_tensors(getattr(value, field.name), new) for field in fields(value)})
-    return value
 
 
 def shapes(value: Any) -> Hashable:

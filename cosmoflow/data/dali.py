@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from common.data.dali import dali_batches  # first: its error says what to install
-from common.data.prefetch import TensorBatch
+from common.data.prefetch import TensorBatch, time_batches
 from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import Dataset, DatasetError
 
@@ -32,7 +32,7 @@ def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.
     with tempfile.TemporaryDirectory(prefix="cosmoflow-dali-") as scratch:
         tfrecords = partial(_build_tfrecord_nodes, scratch=Path(scratch))
         read = _build_npy_nodes if dataset.config.format == "npy" else tfrecords
-        yield from dali_batches(dataset, indices, device, partial(read, dataset))
+        yield from time_batches(dali_batches(dataset, indices, device, partial(read, dataset)))
 
 
 def _build_npy_nodes(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:

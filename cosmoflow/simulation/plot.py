@@ -49,12 +49,15 @@ def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
     spectra = lower.subplots(1, UNIVERSES, sharey=True, squeeze=False)[0]
     universes = [recipe.simulate_universe(seed, 0, i) for i in range(UNIVERSES)]
     brightest = max(float(np.log1p(counts[:, :, len(counts) // 2]).max()) for counts, _ in universes)
+    scale: dict[str, Any] = {"origin": "lower", "cmap": "magma", "vmin": 0, "vmax": brightest}
     for column, (counts, labels) in enumerate(universes):
         prior = PRIORS[recipe.prior]
         parameters = prior.parameters(labels)
         length_mpc_h = recipe.box.length(parameters["h_0"])
+        extent = (0, length_mpc_h, 0, length_mpc_h)
         for row, z in enumerate(REDSHIFTS):
-            image = _draw_slice(slices[row, column], counts[..., row], length_mpc_h, brightest)
+            picture = np.log1p(counts[:, :, len(counts) // 2, row]).T
+            image = slices[row, column].imshow(picture, extent=extent, **scale)
             slices[row, column].tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
             if column == 0:
                 slices[row, column].set_ylabel(f"z = {z:g}\ny in Mpc/h")
@@ -76,12 +79,6 @@ def _format_title(labels: dict[str, float]) -> str:
     drift = [f"{value:.1f}" for name, value in labels.items() if name not in NAMES]
     second = f"drift = ({', '.join(drift)}) Mpc/h" if drift else "   ".join(others[1:])
     return "   ".join((first, *others[:1])) + "\n" + second
-
-
-def _draw_slice(axes: Any, counts: np.ndarray, length_mpc_h: float, brightest: float) -> Any:
-    extent = (0, length_mpc_h, 0, length_mpc_h)
-    picture = np.log1p(counts[:, :, len(counts) // 2]).T
-    return axes.imshow(picture, origin="lower", extent=extent, cmap="magma", vmin=0, vmax=brightest)
 
 
 def _draw_spectra(axes: Any, counts: np.ndarray, parameters: dict[str, float], length_mpc_h: float) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from common.data.dali import dali_batches  # first: its error says what to install
-from common.data.prefetch import TensorBatch
+from common.data.prefetch import TensorBatch, time_batches
 from deepcam.data.dataset import Dataset
 
 # isort: split
@@ -25,7 +25,7 @@ from nvidia.dali import fn, types
 def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end."""
     channels = dataset.config.selection
-    for batch in dali_batches(dataset, indices, device, partial(_build_nodes, dataset)):
+    for batch in time_batches(dali_batches(dataset, indices, device, partial(_build_nodes, dataset))):
         x = batch.x
         if channels is not None:
             x = x[..., list(channels)] if len(x) else x.new_empty((0, *dataset.config.sample_shape))

@@ -190,22 +190,17 @@ def add_metadata_items(plan: DatasetPlan) -> DatasetPlan:
     for split, names in parts.items():
         file = f"{split}/{metadata.NAME}"
         items.append(Item(file, (file,), tuple(sorted(names))))
-    return replace(plan, make=_Closing(plan.make), closing=tuple(items))
+    return replace(plan, make=partial(_make_or_merge, plan.make), closing=tuple(items))
 
 
-@dataclass(frozen=True)
-class _Closing:
-    """Makes items by `make`, and merges sizes, of which the source is the names of the parts in order."""
-
-    make: Callable[[Item, Path], None]
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        if PurePosixPath(item.name).name != metadata.NAME:
-            self.make(item, folder)
-            return
-        parts = [metadata.read_arrays(folder / name) for name in item.source]
-        whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
-        metadata.write_metadata(folder / item.name, Metadata(*whole))
+def _make_or_merge(make: Callable[[Item, Path], None], item: Item, folder: Path) -> None:
+    """Make an item by `make`, or merge sizes, of which the source is the names of the parts in order."""
+    if PurePosixPath(item.name).name != metadata.NAME:
+        make(item, folder)
+        return
+    parts = [metadata.read_arrays(folder / name) for name in item.source]
+    whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
+    metadata.write_metadata(folder / item.name, Metadata(*whole))
 
 
 def compare_frames(source: FrameSource, shard: FrameSource) -> list[str]:

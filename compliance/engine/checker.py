@@ -22,10 +22,10 @@ from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
-from compliance.model.parameters import RCP_BYPASS
+from compliance.model.package_files import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet
-from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
+from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
 from compliance.rules.catalog import import_all_rules, import_log_rules
 from compliance.rules.own_rules import load_rules, own_rules
 from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
@@ -228,7 +228,7 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
         score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
     else:
         score = time_to_train(results.runs, factor, results.committee_factor)
-    return score.without_result() if results.missing_runs else score
+    return without_result(score) if results.missing_runs else score
 
 
 def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list[ResultSet]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from common.command import clean
@@ -17,10 +17,8 @@ from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.style import Style
 from compliance.formats.words import relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.report import Report
 from compliance.rules.catalog import all_rules
-
-if TYPE_CHECKING:
-    from compliance.model.report import Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "none"}
@@ -68,10 +66,7 @@ def _rule_object(id_: str) -> dict[str, Any]:
         "name": rule.__name__,
         "shortDescription": {"text": rule.title()},
         "fullDescription": {"text": rule.why or rule.title()},
-        "help": {
-            "text": f"{rule.fix}\nSource: {rule.cite}",
-            "markdown": f"{rule.fix}\n\nSource: {rule.cite}",
-        },
+        "help": {"text": f"{rule.fix}\nSource: {rule.cite}", "markdown": f"{rule.fix}\n\nSource: {rule.cite}"},
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from common.command import clean, counted
 from compliance.formats.findings import (
@@ -16,20 +15,16 @@ from compliance.formats.findings import (
     extent,
     grouped,
     inputs_by_round,
-    many_rounds,
     places,
-    result_sets,
+    result_rows,
     score_tables,
-    shown_verdict,
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
+from compliance.formats.words import place, run_text, shown_path
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
+from compliance.model.report import Report
 from compliance.rules.rule import RULES
-
-if TYPE_CHECKING:
-    from compliance.model.report import Report
 
 COLORS = {PASS: 32, WARN: 33, INCOMPLETE: 33, FAIL: 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
 FEW = 3
@@ -89,12 +84,7 @@ def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
 
 
 def _set_lines(report: Report, style: Style) -> list[str]:
-    tolerated, rounds = report.tolerated, many_rounds(report)
-    rows = []
-    for results in result_sets(report):
-        name = set_name(results, style, rounds)
-        outcome = "; ".join(filter(None, (score_text(results), convergence_text(results))))
-        rows.append((shown_verdict(results, tolerated), name, runs_text(results), outcome))
+    rows = [(*cells[:3], "; ".join(filter(None, cells[3:]))) for cells in result_rows(report, style)]
     return _align_columns(rows, style) if rows else []
 
 
@@ -113,15 +103,11 @@ def _log_lines(report: Report, style: Style) -> list[str]:
     return lines
 
 
-def _labelled_texts(group: Group) -> list[tuple[str, str]]:
-    rule = RULES.get(group.rule)
-    why, fix = (rule.why, rule.fix) if rule else ("", "")
-    return [("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)]
-
-
 def _group_lines(group: Group, style: Style) -> list[str]:
     lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style)]
-    for label, prose in _labelled_texts(group):
+    rule = RULES.get(group.rule)
+    why, fix = (rule.why, rule.fix) if rule else ("", "")
+    for label, prose in (("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)):
         if prose:
             width = max(style.width, 40)
             indent = "  " + " " * len(label)

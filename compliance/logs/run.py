@@ -223,7 +223,7 @@ def extract_run(
     benchmark: of which it is; reference: the facts of that, without which no evaluation counts. settings: those of its
     division, of which the ones that identify a result are kept. details: look for what reports and packages need, too.
     """
-    start_ms, stop_ms = map(_finite_or_none, clock(log))
+    start_ms, stop_ms = (time_ms if is_number(time_ms) else None for time_ms in clock(log))
     staged_ms, staged_outside_ms = staging_ms(log, start_ms, stop_ms)
     submission = {key: record for key in SUBMISSION if (record := log.first(key))}
     identity = {setting.key: record for setting in settings if setting.identity and (record := log.first(setting.key))}
@@ -310,10 +310,6 @@ def _read_software(provenance: Any) -> dict[str, str]:
 def text_of(value: Any) -> str | None:
     """Return the text that a value is, without blanks around it, or None."""
     return value.strip() or None if isinstance(value, str) else None
-
-
-def _finite_or_none(time_ms: float | None) -> float | None:
-    return time_ms if is_number(time_ms) else None
 
 
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:

@@ -190,7 +190,9 @@ def _pair_intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
         if opening:
             yield from _cut_interval(opening, record.time_ms, True, extent)
     for start in opened.values():
-        yield from _cut_interval(start, _next_time(log, start), False, extent)
+        later = range(bisect_right(log.events, start.order, key=FILE_ORDER), len(log.events))
+        end_ms = next(filter(is_number, (log.events[at].time_ms for at in later)), start.time_ms)
+        yield from _cut_interval(start, end_ms, False, extent)
 
 
 def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Iterator[_Interval]:
@@ -203,9 +205,3 @@ def _epoch_number(record: Record) -> float | None:
     """Return the number of the epoch or of the first epoch of the block that a record is about."""
     numbers = (record.meta("epoch_num"), record.meta("first_epoch_num"))
     return next((number for number in numbers if is_number(number)), None)
-
-
-def _next_time(log: Log, record: Record) -> float:
-    events = log.events
-    later = range(bisect_right(events, record.order, key=FILE_ORDER), len(events))
-    return next((events[at].time_ms for at in later if is_number(events[at].time_ms)), record.time_ms)

@@ -10,8 +10,7 @@ from msgspec import Struct
 from common.tree import ANYWHERE, Tree
 from compliance.logs.personal_data import Mention
 from compliance.model.finding import Finding, worst
-from compliance.model.package_files import PackageEntry
-from compliance.model.parameters import Bypass
+from compliance.model.package_files import Bypass, PackageEntry
 from compliance.model.result_set import Copies, ResultSet
 from compliance.model.system import SystemDescription
 from compliance.model.waivers import Waiver

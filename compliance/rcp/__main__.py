@@ -101,31 +101,26 @@ def _make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 after an error (wrong use exits with 2)."""
     given = _make_parser().parse_args(arguments)
-    return run_command(
-        lambda: _record_run(given) if given.command == "record" else _show_points(given), (ValueError, OSError)
-    )
+    return run_command(lambda: _run(given), (ValueError, OSError))
 
 
-def _record_run(arguments: argparse.Namespace) -> int:
-    _check_exists(arguments.runs)
-    record(arguments.runs, arguments.output, arguments.name, arguments.benchmark)
+def _run(arguments: argparse.Namespace) -> int:
+    path = arguments.runs if arguments.command == "record" else arguments.table
+    if path and not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    if arguments.command == "record":
+        record(arguments.runs, arguments.output, arguments.name, arguments.benchmark)
+    else:
+        _show_points(arguments)
     return 0
 
 
-def _show_points(arguments: argparse.Namespace) -> int:
-    if arguments.table:
-        _check_exists(arguments.table)
+def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
     for table in [arguments.table] if arguments.table else [ROOT / REFERENCES[name].points for name in names]:
         show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
-    return 0
-
-
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
 
 
 if __name__ == "__main__":

@@ -58,15 +58,10 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
     with ANYWHERE.open(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    run = RecordedRun(name, digest, epochs, _source_hash(log))
-    return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
-
-
-def _source_hash(log: Log) -> str | None:
-    """Return the hash of the sources that made the run, as the suite's trainers log it; None if it does not."""
     provenance = log.value("provenance")
     sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
-    return sources if is_digest(sources) else None
+    run = RecordedRun(name, digest, epochs, sources if is_digest(sources) else None)
+    return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
 
 
 def _last_epoch(log: Log, target: Target) -> float | None:
@@ -112,7 +107,8 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
     key = (logged.variant, logged.batch_size)
     index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
     if index is None:
-        index, name = len(entries), f"{prefix or _message_prefix(logged)}_{logged.batch_size}"
+        prefix = prefix or f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
+        index, name = len(entries), f"{prefix}_{logged.batch_size}"
         entries.append(RecordedPoint(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
     entry = entries[index]
     if entry.epochs and not entry.runs:
@@ -120,8 +116,10 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
             f"point {entry.name!r} does not list its runs (a published point?), so "
             f"{logged.run.file} cannot be added; record to another table"
         )
-    differences = _describe_differences(entry, logged.hyperparameters)
-    if differences:
+    point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
+    differing = compare_hyperparameters(point, logged.hyperparameters)
+    if differing:
+        differences = "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in differing)
         raise ValueError(
             f"{logged.run.file} has other hyperparameters than point {entry.name!r}: {differences}. The runs "
             "of a point differ in the seed only; move the log away or record to another table"
@@ -129,15 +127,6 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
     runs = (*entry.runs, logged.run)
     epochs = tuple(sorted(run.epochs for run in runs if run.epochs is not None))
     entries[index] = replace(entry, epochs=epochs, runs=runs)
-
-
-def _message_prefix(logged: LoggedRun) -> str:
-    return f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
-
-
-def _describe_differences(entry: RecordedPoint, logged: dict[str, Any]) -> str:
-    point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
-    return "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged))
 
 
 def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None) -> None:

@@ -23,15 +23,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
 from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
-from common.values import is_number
+from common.values import is_number, plain
 from compliance.benchmarks import REFERENCES
 
 UNITS: Final = ("epochs", "samples")
@@ -81,10 +82,6 @@ class RcpTable:
 Expectation = tuple[str, Callable[[Any], bool]]
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
 def _is_amount(value: Any) -> bool:
     return is_number(value) and value > 0
 
@@ -109,13 +106,10 @@ _TABLE_KEYS: Final[dict[str, Expectation]] = {
 }
 _POINT_KEYS: Final[dict[str, Expectation]] = {
     "name": ("a name", _is_name),
-    "batch_size": ("a whole number >= 1", _is_count),
+    "batch_size": ("a whole number >= 1", lambda v: type(v) is int and v >= 1),
     "epochs": ("a list of numbers > 0, one per converged run", lambda v: _is_list(v, _is_amount)),
     "hyperparameters": ("a mapping (may be empty: {})", lambda v: isinstance(v, dict)),
-    "rounds": (
-        f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]',
-        lambda v: _is_list(v, ROUNDS.__contains__),
-    ),
+    "rounds": (f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]', lambda v: _is_list(v, ROUNDS.__contains__)),
     "variant": (" or ".join(VARIANTS), lambda v: v in VARIANTS),
     "runs": ("a list of {file, sha256, epochs}", lambda v: _is_list(v, lambda run: isinstance(run, dict))),
 }
@@ -204,20 +198,8 @@ def read_table(path: Path) -> RcpTable:
     _check_keys(str(path), document, _TABLE_KEYS)
     entries = tuple(_read_entry(path, index, point) for index, point in enumerate(document["points"]))
     _check_distinct(path, entries)
-    header = "".join(_leading_comment(text))
+    header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
     return RcpTable(document["benchmark"], document["unit"], entries, header)
-
-
-def _leading_comment(text: str) -> Iterator[str]:
-    for line in text.splitlines(keepends=True):
-        if not line.startswith("#"):
-            return
-        yield line
-
-
-def _plain_numbers(value: float) -> float:
-    """Return whole numbers as int, so that 17.0 is written 17."""
-    return int(value) if math.isfinite(value) and value == int(value) else value
 
 
 def _flow_yaml(value: list[Any] | dict[str, Any]) -> str:
@@ -249,13 +231,12 @@ def render(table: RcpTable) -> str:
         if entry.variant != FULL:
             lines.append(f"    variant: {_quote_word(entry.variant)}")
         lines.append(f"    batch_size: {entry.batch_size}")
-        lines.append(f"    epochs: {_flow_yaml([_plain_numbers(value) for value in entry.epochs])}")
+        lines.append(f"    epochs: {_flow_yaml(list(map(plain, entry.epochs)))}")
         lines.append(f"    hyperparameters: {_flow_yaml(dict(entry.hyperparameters))}")
         if entry.runs:
             lines.append("    runs:")
         for run in entry.runs:
-            epochs = None if run.epochs is None else _plain_numbers(run.epochs)
-            fields = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
+            fields = {"file": run.file, "sha256": run.sha256, "epochs": plain(run.epochs)}
             lines.append(f"      - {_flow_yaml(fields | ({'sources': run.sources} if run.sources else {}))}")
     return table.header + "\n".join(lines) + "\n"
 

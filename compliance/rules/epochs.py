@@ -127,7 +127,7 @@ class EpochOrder(LogRule, strict_only=True):
         wrong = [
             *self._find_break(log, "epoch_start", course.epochs),
             *self._find_break(log, "epoch_stop", course.epoch_stops),
-            *self._find_return(log, course.evaluations),
+            *self._find_break(log, "eval_start", course.evaluations),
             *self._block_breaks(log, course.blocks),
         ]
         if wrong:
@@ -135,26 +135,21 @@ class EpochOrder(LogRule, strict_only=True):
             yield min(wrong, key=lambda finding: finding.line)
 
     def _find_break(self, log: Log, key: str, numbered: list[Numbered]) -> Iterator[Finding]:
-        """Yield the first epoch that does not follow the one before it; several ranks may log the same stop."""
+        """Yield the first epoch that does not follow the one before it.
+
+        Several ranks may log the same stop; an epoch may have no evaluation, or several.
+        """
         numbers = [number for number, _ in numbered]
         if not numbers or numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
             return
         for (last, _), (number, record) in pairwise(numbered):
-            if number != last + 1 and (number != last or key == "epoch_start"):
+            evaluated = key == "eval_start"
+            gap = number != last + 1 and (number != last or key == "epoch_start")
+            if number < last if evaluated else gap:
                 verb = "repeats" if number == last else "goes back to" if number < last else "skips to"
                 message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
-                yield self.finding(log.path, record.line, message, f"epoch {last} + 1", key)
-                return
-
-    def _find_return(self, log: Log, evaluations: list[Numbered]) -> Iterator[Finding]:
-        """Yield the first evaluation that goes back: there may be none or several in an epoch."""
-        numbers = [number for number, _ in evaluations]
-        if numbers == sorted(numbers):
-            return
-        for (last, _), (number, record) in pairwise(evaluations):
-            if number < last:
-                message = f"epoch order: eval_start goes back to epoch {number} after epoch {last}"
-                yield self.finding(log.path, record.line, message, f"epoch {last} or later", "eval_start")
+                expected = f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
+                yield self.finding(log.path, record.line, message, expected, key)
                 return
 
     def _block_breaks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:

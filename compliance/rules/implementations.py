@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from common.tree import Tree
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
@@ -74,21 +73,14 @@ class Code:
         """Yield (benchmark, system) of each result that has a folder of its system."""
         return ((name, system) for name, system in self.results if system in self.folders.get(name, ()))
 
-    def links(self, benchmark: str, system: str) -> list[SystemLink]:
-        """Return the files <system>_<implementation>.json of a system."""
+    def links(self, benchmark: str, system: str) -> dict[str, str]:
+        """Return the files <system>_<implementation>.json of a system, by the implementation in their names."""
         names = _list_names(self.path(benchmark, system))
-        return [
-            SystemLink(self.path(benchmark, system, name), name.removeprefix(f"{system}_").removesuffix(".json"))
+        return {
+            name.removeprefix(f"{system}_").removesuffix(".json"): self.path(benchmark, system, name)
             for name in names
             if name.startswith(f"{system}_") and name.endswith(".json")
-        ]
-
-
-class SystemLink(NamedTuple):
-    """A file that links a result to an implementation; `implementation` is taken from the file's name."""
-
-    path: str
-    implementation: str
+        }
 
 
 def _list_names(folder: str) -> list[str]:
@@ -196,32 +188,29 @@ class LinkedImplementation(PackageRule, strict_only=True):
                 message = f"no file links {benchmark} on {system} to an implementation"
                 yield self.finding(folder, 0, message, expected, severity=WARNING)
             elif len(links) > 1:
-                names = ", ".join(link.implementation for link in links)
-                yield self.finding(folder, 0, f"links to {len(links)} implementations: {names}", expected)
-            for link in links:
-                if link.implementation not in code.implementations.get(benchmark, ()):
-                    message = f"implementation {link.implementation!r} does not exist, or is empty"
-                    where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{link.implementation}/ with files"
-                    yield self.finding(link.path, 0, message, where)
-                yield from self._check_stated(link, package.tree)
+                yield self.finding(folder, 0, f"links to {len(links)} implementations: {', '.join(links)}", expected)
+            for name, path in links.items():
+                if name not in code.implementations.get(benchmark, ()):
+                    where = f"benchmarks/{benchmark}/{IMPLEMENTATIONS}/{name}/ with files"
+                    yield self.finding(path, 0, f"implementation {name!r} does not exist, or is empty", where)
+                yield from self._check_stated(path, name, package.tree)
 
-    def _check_stated(self, link: SystemLink, tree: Tree) -> Iterator[Finding]:
-        description = read_description(link.path, tree)
+    def _check_stated(self, path: str, name: str, tree: Tree) -> Iterator[Finding]:
+        description = read_description(path, tree)
         if description.problem:
-            yield self.finding(link.path, description.line, f"the file {description.problem}", "a JSON object")
+            yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
             return
         for member in description.repeated:
-            yield self.finding(
-                link.path, member.line, f"names {show(member.name)} twice", "each member once", member.name
-            )
+            message = f"names {show(member.name)} twice"
+            yield self.finding(path, member.line, message, "each member once", member.name)
         stated = description.fields.get("implementation")
-        if stated != link.implementation:
+        if stated != name:
             message = (
                 "does not name its implementation" if stated is None else f"names the implementation {show(stated)}"
             )
             severity = WARNING if stated is None else ERROR
-            expected = f'"implementation": {show(link.implementation)}'
-            yield self.finding(link.path, 0, message, expected, "implementation", severity)
+            expected = f'"implementation": {show(name)}'
+            yield self.finding(path, 0, message, expected, "implementation", severity)
 
 
 class NoUnusedCode(PackageRule, strict_only=True):
@@ -243,7 +232,7 @@ class NoUnusedCode(PackageRule, strict_only=True):
         code = Code(package)
         used: dict[str, set[str]] = {}
         for benchmark, system in code.described():
-            used.setdefault(benchmark, set()).update(link.implementation for link in code.links(benchmark, system))
+            used.setdefault(benchmark, set()).update(code.links(benchmark, system))
         systems: dict[str, set[str]] = {}
         for benchmark, system in code.results:
             systems.setdefault(benchmark, set()).add(system)

@@ -224,10 +224,7 @@ class Forward(LogRule, strict_only=True):
     why = "The score is a difference of times: setting the clock back improves it."
     fix = "Log from one rank with one clock (monotonic); never edit times."
     good = (lambda log: log().shift("epoch_stop", -800),)
-    bad = (
-        lambda log: log().shift("run_stop", -7_200_000),
-        lambda log: log().shift("eval_start", -120_000),
-    )
+    bad = (lambda log: log().shift("run_stop", -7_200_000), lambda log: log().shift("eval_start", -120_000))
     IGNORED = ("cache_clear",)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:

@@ -10,7 +10,6 @@ from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
-from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rules.rule import PackageRule, show
 
@@ -119,12 +118,13 @@ class FileNames(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
-            yield from few(self._check_unexpected(results))
-
-    def _check_unexpected(self, results: ResultSet) -> Iterator[Finding]:
-        for path in results.other_files:
-            problem = "unexpected folder" if os.path.isdir(path) else "unexpected"
-            yield self.finding(path, 0, f"file names: {problem} {os.path.basename(path)!r}", "result_<i>.txt")
+            kinds = (
+                (path, "unexpected folder" if os.path.isdir(path) else "unexpected") for path in results.other_files
+            )
+            yield from few(
+                self.finding(path, 0, f"file names: {kind} {os.path.basename(path)!r}", "result_<i>.txt")
+                for path, kind in kinds
+            )
 
 
 class Described(PackageRule):

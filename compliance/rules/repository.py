@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compliance.model.finding import ERROR, WARNING, Finding, few
+from compliance.model.finding import WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
@@ -47,8 +47,16 @@ class RepositoryNames(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_forbidden(package))
-        yield from few(self._find_broken(package))
-        yield from few(self._find_large(package))
+        yield from few(
+            self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file")
+            for entry in package.contents
+            if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry))
+        )
+        yield from few(
+            self.finding(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
+            for entry in package.contents
+            if entry.size > MAX_FILE_BYTES
+        )
         if len(package.contents) >= MOST:
             message = f"contains more than {MOST:,} files and folders: the rest was not checked"
             yield self.finding(package.root, 0, message, "a few thousand at most", severity=WARNING)
@@ -58,16 +66,6 @@ class RepositoryNames(PackageRule, strict_only=True):
             if entry.name.startswith(".") or " " in entry.name:
                 message = f"name with a space or a leading dot: {entry.name!r}"
                 yield self.finding(package.path(entry), 0, message, "a plain name", severity=WARNING)
-
-    def _find_broken(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry)):
-                yield self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file")
-
-    def _find_large(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.size > MAX_FILE_BYTES:
-                yield self.finding(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
 
 
 class PortableNames(PackageRule, strict_only=True):
@@ -127,7 +125,11 @@ class LinksInside(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_linked(package))
-        yield from few(self._no_files(package))
+        yield from few(
+            self.finding(package.path(entry), 0, "is not a file, folder or link", "a file")
+            for entry in package.contents
+            if entry.kind == OTHER and not _not_judged(entry, package)
+        )
 
     def _find_linked(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
@@ -138,11 +140,6 @@ class LinksInside(PackageRule, strict_only=True):
             elif _leads_out(entry, package):
                 message = f"the link leaves the package: {entry.target!r}"
                 yield self.finding(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
-
-    def _no_files(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.kind == OTHER and not _not_judged(entry, package):
-                yield self.finding(package.path(entry), 0, "is not a file, folder or link", "a file", severity=ERROR)
 
 
 class JudgedFiles(PackageRule):
@@ -162,13 +159,11 @@ class JudgedFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._not_files(package))
-
-    def _not_files(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            why = _not_judged(entry, package)
-            if why:
-                yield self.finding(package.path(entry), 0, f"{why}: not read", "a file of the package")
+        yield from few(
+            self.finding(package.path(entry), 0, f"{why}: not read", "a file of the package")
+            for entry in package.contents
+            if (why := _not_judged(entry, package))
+        )
 
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:

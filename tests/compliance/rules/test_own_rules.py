@@ -105,7 +105,7 @@ def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeyp
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-installed\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{own_rules.GROUP}]\nown = own_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(own_rules, "_installed_loaded", [])
+    own_rules._load_installed.cache_clear()
     assert "OWN04" in {found.rule for found in compliance.check_logs(log).findings}
 
 

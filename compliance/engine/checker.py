@@ -39,7 +39,7 @@ __all__ = ["Options", "apply_rules", "check_paths"]
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
     """Return the report on everything below the paths.
 
-    Raises RulesError if rules of your own cannot be loaded, UsageError for a waiver that can mean no result.
+    Raises UsageError if rules of your own cannot be loaded, and for a waiver that can mean no result.
     """
     import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
@@ -176,7 +176,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     reference = results.reference
     if reference is None or results.judged_as != "closed" or not results.runs:
         return results
-    from compliance.rcp.judge import NOT_CONVERGED, judge  # only results pay for it, not single logs
+    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge  # only results pay for it, not single logs
     from compliance.rcp.points import load_points
 
     points = load_points(reference.name, results.round, reference.runs, reference.variant)
@@ -191,7 +191,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     else:
         official = _official_convergence(results, theirs)
     waiver = results.waiver
-    if RCP_BYPASS in results.officially_bypassed and official.may_be_bypassed:
+    if RCP_BYPASS in results.officially_bypassed and official.official_message.startswith(BYPASSED):
         waiver = waiver or f"package_checker_params says {RCP_BYPASS}"
     convergence = judge(points, size, ours, reference.runs, "envelope")
     return replace(results, convergence=convergence, official_convergence=official, waiver=waiver)

@@ -177,12 +177,10 @@ def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Fin
 def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
     try:
         findings = list(rule.check(*subject))
-        unexpected = (
-            next((finding for finding in findings if not isinstance(finding, Finding)), None) if findings else None
-        )
-        if unexpected is None:
+        unexpected = [finding for finding in findings if not isinstance(finding, Finding)]
+        if not unexpected:
             return findings
-        reason = f"check yields {unexpected!r}; expected self.finding(…) or self.skipped(…)"
+        reason = f"check yields {unexpected[0]!r}; expected self.finding(…) or self.skipped(…)"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the rule raises, SystemExit too

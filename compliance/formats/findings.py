@@ -220,7 +220,10 @@ def score_tables(report: Report) -> list[ScoreTable]:
     times, rates = [], []
     tolerated, rounds = report.tolerated, many_rounds(report)
     for results in report.sets:
-        names = (shown_verdict(results, tolerated), *_name_cells(results, rounds))
+        benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
+        round_ = f"v{results.round}" if rounds else ""
+        cells = (round_, results.organisation, results.system, benchmark, results.division or "")
+        names = (shown_verdict(results, tolerated), *map(clean, cells))
         if isinstance(results.score, TimeToTrain):
             times.append((*names, *_time_cells(results, results.score)))
         elif isinstance(results.score, Throughput):
@@ -234,13 +237,6 @@ def score_tables(report: Report) -> list[ScoreTable]:
         ),
     )
     return [table for table in both if table.rows]
-
-
-def _name_cells(results: ResultSet, rounds: bool) -> tuple[str, ...]:
-    benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
-    round_ = f"v{results.round}" if rounds else ""
-    names = (round_, results.organisation, results.system, benchmark, results.division or "")
-    return tuple(map(clean, names))
 
 
 def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:

@@ -6,8 +6,6 @@ step; the job's log has all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from common.command import clean
 from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
 from compliance.formats.style import Style
@@ -32,17 +30,12 @@ def render(report: Report, style: Style) -> str:
         for same in _group_alike(group):
             repeated = f" ({len(same)} times in this file)" if len(same) > 1 else ""
             lines.append(_format_command(same[0], same[0].text + repeated + fix, style))
-    lines += _minor_commands(findings, style)
-    return "\n".join([*lines, summary(report, findings)]) + "\n"
-
-
-def _minor_commands(findings: list[Shown], style: Style) -> Iterator[str]:
-    """Yield one command for each rule with notes, or not checked, at its first place."""
     for group in grouped(findings, NOTE, SKIPPED):
         first = group.entries[0]
         label = "not checked: " if group.severity == SKIPPED else ""
         more = f" ({group.extent()})" if len(group.entries) > 1 else ""
-        yield _format_command(first, f"{label}{first.text}{more}", style)
+        lines.append(_format_command(first, f"{label}{first.text}{more}", style))
+    return "\n".join([*lines, summary(report, findings)]) + "\n"
 
 
 def _group_alike(group: Group) -> list[list[Shown]]:

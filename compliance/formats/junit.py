@@ -21,7 +21,7 @@ from compliance.model.report import Report
 from compliance.rules.catalog import import_all_rules
 from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule, prefix, rules_of
 
-NUMBERED = ("tests", "failures", "errors", "skipped")
+COUNTED = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def render(report: Report, style: Style) -> str:
@@ -49,7 +49,9 @@ def render(report: Report, style: Style) -> str:
     if report.own or len(report.packages) > 1:
         rules = rules_of(SubmissionsRule, ROUNDS[-1], None, report.profile)
         _add_rules(_add_suite(root, "all together"), report.own, rules, style)
-    _write_counts(root)
+    for element in (root, *root):  # how many cases of each outcome it has
+        for name, tag in COUNTED.items():
+            element.set(name, str(sum(1 for _ in element.iter(tag))))
     Xml.indent(root)
     text = Xml.tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
@@ -94,11 +96,3 @@ def _finding_lines(findings: Iterable[Shown], style: Style) -> str:
         for entry in findings
         for finding in (entry.finding,)
     )
-
-
-def _write_counts(root: Xml.Element) -> None:
-    """Write the number of cases of each outcome into each suite and into the root."""
-    for element in (root, *root):
-        elements = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
-        for name in NUMBERED:
-            element.set(name, str(sum(1 for _ in element.iter(elements[name]))))

@@ -41,7 +41,9 @@ def render(report: Report, style: Style) -> str:
     """Return verdict, results, scores and collapsed findings."""
     findings = all_shown(report)
     blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, findings), _rounds_line(report, style)]
-    blocks += [_sets_table(report, style), _logs_table(report, style)]
+    rows = list(map(_table_cells, result_rows(report, style)))
+    blocks += [_findings_table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""]
+    blocks += [_logs_table(report, style)]
     blocks += [
         f"**{escaped(table.title)}**\n\n{_findings_table(table.columns, map(_table_cells, table.rows))}"
         for table in score_tables(report)
@@ -104,11 +106,6 @@ def _rounds_line(report: Report, style: Style) -> str:
         + (f" ({code(why)})" if why else "")
         for (round_, why), paths in inputs_by_round(report).items()
     )
-
-
-def _sets_table(report: Report, style: Style) -> str:
-    rows = list(map(_table_cells, result_rows(report, style)))
-    return _findings_table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""
 
 
 def _logs_table(report: Report, style: Style) -> str:

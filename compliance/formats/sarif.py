@@ -32,6 +32,7 @@ def render(report: Report, style: Style) -> str:
     rule_ids = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
     ids = sorted(rule_ids.union(entry.finding.rule for entry in (*shown_findings, *(entry for entry, _ in ignored))))
     results = [_result_object(entry, ids, style) for entry in shown_findings if entry.severity != SKIPPED]
+    unchecked = [_notification_object(entry, style) for entry in shown_findings if entry.severity == SKIPPED]
     for entry, reason in ignored:
         suppression = {"kind": "external", "justification": clean(reason)}
         results.append({**_result_object(entry, ids, style), "suppressions": [suppression]})
@@ -46,9 +47,7 @@ def render(report: Report, style: Style) -> str:
         "invocations": [
             {
                 "executionSuccessful": True,
-                "toolExecutionNotifications": [
-                    _notification_object(entry, style) for entry in shown_findings if entry.severity == SKIPPED
-                ],
+                "toolExecutionNotifications": unchecked,
             }
         ],
         "columnKind": "unicodeCodePoints",
@@ -93,14 +92,10 @@ def _notification_object(entry: Shown, style: Style) -> dict[str, Any]:
 
 def _location_object(path: str, line: int, style: Style) -> dict[str, Any]:
     """Return the location; code scanning rejects results without one, so the default is the base folder."""
-    location: dict[str, Any] = {"artifactLocation": _artifact_object(relative(path, style) or ".")}
+    path = relative(path, style) or "."
+    uri = quote(os.fsencode(path))
+    artifact = {"uri": f"file://{uri}"} if os.path.isabs(path) else {"uri": uri, "uriBaseId": ROOT}
+    location: dict[str, Any] = {"artifactLocation": artifact if path != "-" else {"uri": "stdin"}}
     if line > 0:
         location["region"] = {"startLine": line}
     return {"physicalLocation": location}
-
-
-def _artifact_object(path: str) -> dict[str, str]:
-    if path == "-":
-        return {"uri": "stdin"}
-    uri = quote(os.fsencode(path))
-    return {"uri": f"file://{uri}"} if os.path.isabs(path) else {"uri": uri, "uriBaseId": ROOT}

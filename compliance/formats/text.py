@@ -37,15 +37,18 @@ MANY_LOGS = 40
 def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
     findings = all_shown(report)
+    results = [(*cells[:3], "; ".join(filter(None, cells[3:]))) for cells in result_rows(report, style)]
+    rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
+    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
     blocks = [
         _round_lines(report, style),
-        _set_lines(report, style),
+        _align_columns(results, style),
         _log_lines(report, style),
         *(_group_lines(group, style) for group in grouped(findings, ERROR, WARNING)),
         *_minor_blocks(findings, style),
         _ignored_lines(report),
         *(_table_lines(table, style) for table in score_tables(report)),
-        _last_lines(report, findings, style),
+        [_paint_verdict(summary(report, findings), report.verdict, style) + explain],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -83,11 +86,6 @@ def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
     ]
 
 
-def _set_lines(report: Report, style: Style) -> list[str]:
-    rows = [(*cells[:3], "; ".join(filter(None, cells[3:]))) for cells in result_rows(report, style)]
-    return _align_columns(rows, style) if rows else []
-
-
 def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
     passing = sum(run.verdict == "PASS" for run in runs)
@@ -97,7 +95,7 @@ def _log_lines(report: Report, style: Style) -> list[str]:
         for run in runs
         if not (collapse and run.verdict == "PASS")
     ]
-    lines = _align_columns(rows, style) if rows else []
+    lines = _align_columns(rows, style)
     if collapse:
         lines.append(f"{_paint_verdict('PASS', 'PASS', style)}  {counted(passing, 'log')} (--verbose lists them)")
     return lines
@@ -161,10 +159,3 @@ def _table_lines(table: ScoreTable, style: Style) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def _last_lines(report: Report, findings: list[Shown], style: Style) -> list[str]:
-    line = summary(report, findings)
-    rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
-    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
-    return [_paint_verdict(line, report.verdict, style) + explain]

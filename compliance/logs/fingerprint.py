@@ -23,7 +23,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from compliance.logs.log import Log
+from compliance.logs.log import METRICS, Log
 from compliance.logs.record import FILE_ORDER
 
 SHORTEST_MS: Final = 20
@@ -32,7 +32,6 @@ SHORT: Final = 50
 """Neither do intervals of which this many make a long one."""
 LONGEST_MS: Final = 1e11  # three years
 LENGTHS_KEPT: Final = 4096
-RESULTS: Final = ("eval_error", "eval_accuracy")
 EXACT_MS: Final = 1.1  # the ends of a scaled interval are rounded to whole milliseconds
 LEVELS: Final = ((EXACT_MS, 0.25, 24.0), (10.0, 0.5, 32.0), (25.0, 0.6, 40.0), (60.0, 0.8, 40.0))
 """Tolerance in ms, the smallest share of the intervals that agree within it, and the evidence that it takes."""
@@ -89,7 +88,7 @@ def fingerprint(log: Log) -> Fingerprint:
     times = [time_ms if (time_ms := record.time_ms) == time_ms else 0 for record in log.events]
     lengths = _interval_lengths(times)
     periods = array("d", _interval_lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
-    keys = [key for key in RESULTS if log[key]]
+    keys = [key for key in METRICS if log[key]]
     records = log[keys[0]] if len(keys) == 1 else sorted((r for key in keys for r in log[key]), key=FILE_ORDER)
     values = array("d", [record.value for record in records if type(record.value) is float])
     kept = lengths[:LENGTHS_KEPT]

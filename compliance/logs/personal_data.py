@@ -152,9 +152,8 @@ def _find_homes(text: bytes) -> Iterator[Span]:
     )
     if b"\\" not in text:
         return unix
-    return merge(
-        unix, ((match.start() - len("C:"), _name_end(match), HOME) for match in re.finditer(_WINDOWS_HOME, text))
-    )
+    windows = ((match.start() - len("C:"), _name_end(match), HOME) for match in re.finditer(_WINDOWS_HOME, text))
+    return merge(unix, windows)
 
 
 def _name_end(home: re.Match[bytes]) -> int:

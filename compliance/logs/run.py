@@ -164,9 +164,8 @@ class Run(Struct, frozen=True):
     def details(self) -> RunDetails:
         """What reports and packages need; ValueError if the log was read without it."""
         if self.detailed is None:
-            raise ValueError(
-                f"{self.path} was read without details; read it with compliance.check_logs(paths, details=True)"
-            )
+            fix = "read it with compliance.check_logs(paths, details=True)"
+            raise ValueError(f"{self.path} was read without details; {fix}")
         return self.detailed
 
     @property
@@ -330,9 +329,7 @@ def _sharing_ranks(extents: Any) -> int:
     """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
     if not isinstance(extents, list) or not 0 < len(extents) <= MOST_AXES:
         return 1
-    fits = all(
-        isinstance(extent, int) and not isinstance(extent, bool) and 0 < extent <= MOST_EXTENT for extent in extents
-    )
+    fits = all(type(extent) is int and 0 < extent <= MOST_EXTENT for extent in extents)
     return prod(extents) if fits else 1
 
 

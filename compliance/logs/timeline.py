@@ -64,7 +64,7 @@ def seconds_by_part(log: Log) -> dict[str, float]:
         return {}
     seconds, spans, before = {}, [], 0.0
     for part, kinds in INTERVALS.items():
-        spans += [(interval.begin, interval.end) for kind in kinds for interval in _pair_intervals(log, kind, extent)]
+        spans += [interval for kind in kinds for interval in _pair_intervals(log, kind, extent)]
         covered = _covered_ms(spans)
         seconds[part], before = (covered - before) / 1000, covered
     seconds["rest"] = max(0.0, (extent[1] - extent[0] - before) / 1000)
@@ -105,9 +105,9 @@ def phases(log: Log) -> Phases:
     whole = [interval for interval in trained if interval.whole]
     numbered = [(_epoch_number(interval.start), interval) for interval in trained]
     return Phases(
-        _covered_ms((interval.begin, interval.end) for interval in (*whole, *evaluated)) / 1000,
+        _covered_ms((*whole, *evaluated)) / 1000,
         len(evaluated),
-        _covered_ms((interval.begin, interval.end) for interval in evaluated) / 1000,
+        _covered_ms(evaluated) / 1000,
         tuple(-inf if number is None else number for number, interval in numbered if not interval.whole),
         min((number for number, _ in numbered if number is not None), default=None),
     )
@@ -149,10 +149,10 @@ def _time_extent(log: Log) -> Span | None:
     return begin, max(begin, times[-1] if stop is None or not is_number(stop) else stop)
 
 
-def _covered_ms(spans: Iterable[Span]) -> float:
-    """Return the total length that the spans cover, counting overlaps once."""
+def _covered_ms(intervals: Iterable[_Interval]) -> float:
+    """Return the total length that the intervals cover, counting overlaps once."""
     covered, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):
+    for begin, end in sorted(interval[:2] for interval in intervals):
         if end > reached:
             covered += end - max(begin, reached)
             reached = end

@@ -31,6 +31,7 @@ LINK: Final = "link"
 OTHER: Final = "other"
 MOST: Final = 100_000
 """Maximum number of entries listed; published packages have a few hundred."""
+SCRIPT_ENDS: Final = (".sh", ".sub", ".slurm", ".sbatch", ".pbs", ".lsf", ".bash", "Makefile")
 
 
 class PackageEntry(NamedTuple):
@@ -85,30 +86,83 @@ def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
     return PackageEntry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else PackageEntry(path, OTHER)
 
 
-class SuiteCode:
-    """The implementations in a package, by benchmark, and those that are this suite: by name, or by its files."""
+class Code:
+    """The folder benchmarks/ of a package.
 
-    def __init__(self, contents: Iterable[PackageEntry]) -> None:
-        paths = (tuple(entry.path.split("/")) for entry in contents if entry.path.startswith(f"{BENCHMARKS}/"))
-        self._paths = {path[1:] for path in paths if len(path) > 3}
+    folders: by benchmark, the names of the folders beside implementations/. implementations: by benchmark,
+    those that contain a file. readmes, scripts: (benchmark, implementation) of those that contain a README, a script.
+    """
+
+    def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
+        self.root = root
+        self.exists = False
+        self.folders: dict[str, list[str]] = {}
+        self.implementations: dict[str, set[str]] = {}
+        self.readmes: set[tuple[str, str]] = set()
+        self.scripts: set[tuple[str, str]] = set()
+        self._paths: set[tuple[str, ...]] = set()
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
-        for path in self._paths:
-            if path[1] == IMPLEMENTATIONS:
-                self._ends.setdefault(path[0], {}).setdefault(path[2], set()).add(path[-2:])
+        for entry in contents:
+            top, *parts = entry.path.split("/")
+            if top == BENCHMARKS:
+                self.exists = True
+                self._add_entry(entry, tuple(parts))
 
-    def made(self, benchmark: str, system: str) -> bool:
-        """Tell whether a result was made by this suite.
+    def _add_entry(self, entry: PackageEntry, parts: tuple[str, ...]) -> None:
+        if len(parts) == 1 and entry.kind == FOLDER:
+            self.folders[parts[0]] = []
+        elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
+            self.folders[parts[0]].append(parts[1])
+        elif len(parts) > 2:
+            self._paths.add(parts)
+            if parts[1] == IMPLEMENTATIONS:
+                self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
+                if len(parts) > 3 and (entry.kind != FILE or entry.size):
+                    self._add_implementation(parts[0], parts[2], entry)
+
+    def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
+        held = self.implementations.setdefault(benchmark, set())
+        if entry.kind == FOLDER:
+            return
+        held.add(name)
+        if entry.name.lower().startswith("readme"):
+            self.readmes.add((benchmark, name))
+        if entry.name.endswith(SCRIPT_ENDS):
+            self.scripts.add((benchmark, name))
+
+    def path(self, benchmark: str, *parts: str) -> str:
+        """Return the path of something below benchmarks/<benchmark>/."""
+        return os.path.join(self.root, BENCHMARKS, benchmark, *parts)
+
+    def links(self, benchmark: str, system: str) -> dict[str, str]:
+        """Return the files <system>_<implementation>.json of a system, by the implementation in their names."""
+        folder = self.path(benchmark, system)
+        return {
+            name.removeprefix(f"{system}_").removesuffix(".json"): os.path.join(folder, name)
+            for name in _list_names(folder)
+            if name.startswith(f"{system}_") and name.endswith(".json")
+        }
+
+    def is_of_suite(self, benchmark: str, system: str) -> bool:
+        """Tell whether a result was made by this suite: the code has its name, or its files.
 
         A file <system>_<implementation>.json says which code made it; without one it is the only code there is.
         """
-        names = self._ends.get(benchmark, {}).keys()
-        linked = {name for name in names if (benchmark, system, f"{system}_{name}.json") in self._paths}
-        made_by = linked or names
-        return bool(made_by) and all(self._is_suite(benchmark, name) for name in made_by)
+        ends = self._ends.get(benchmark, {})
+        linked = {name for name in ends if (benchmark, system, f"{system}_{name}.json") in self._paths}
+        files = {("common", "provenance.py"), (benchmark, "train.py")}
+        of_suite = [
+            letters_and_digits(name) == letters_and_digits(DISTRIBUTION) or files <= ends[name]
+            for name in linked or ends
+        ]
+        return bool(of_suite) and all(of_suite)
 
-    def _is_suite(self, benchmark: str, name: str) -> bool:
-        has_its_name = letters_and_digits(name) == letters_and_digits(DISTRIBUTION)
-        return has_its_name or {("common", "provenance.py"), (benchmark, "train.py")} <= self._ends[benchmark][name]
+
+def _list_names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def letters_and_digits(name: str) -> str:
@@ -164,8 +218,9 @@ def read_parameters(root: str, contents: list[PackageEntry], tree: Tree = ANYWHE
 
 def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
     path = os.path.join(root, entry.path)
-    text = _read_text(path, tree)
-    lines = text.split("\n")
+    data = tree.begin(path, MAX_BYTES)  # nothing of what is not a readable regular file
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    lines = re.split("\r\n?|\n", data.decode("utf-16" if wide else "utf-8", "replace"))
     bypasses = tuple(
         Bypass(path, number, line.strip(), entry.folder, entry.path)
         for number, line in enumerate(lines, 1)
@@ -173,13 +228,6 @@ def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
     )
     obeyed = frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS}
     return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, bypasses, obeyed)
-
-
-def _read_text(path: str, tree: Tree) -> str:
-    """Return the beginning of a file, every line ending a line feed; "" for what is not a readable regular file."""
-    data = tree.begin(path, MAX_BYTES)
-    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return re.sub("\r\n?", "\n", data.decode("utf-16" if wide else "utf-8", "replace"))
 
 
 def _ascii_letters(text: str) -> str:

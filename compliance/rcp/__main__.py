@@ -44,7 +44,10 @@ max speedup: mean / min mean. kept: results are compared with this point. Those 
 a larger batch does, or than a line between their neighbours."""
 
 
-def _point_rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list[list[str]]:
+def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> None:
+    if not points:
+        print("  no reference points")
+        return
     kept = {mode: {point.batch_size for point in prune(points, mode)} for mode in modes}
     heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup"]
     rows = [heads + [f"kept {mode}" for mode in modes]]
@@ -53,14 +56,6 @@ def _point_rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list
         marks = ["yes" if point.batch_size in kept[mode] else "no" for mode in modes]
         cells = [str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}"]
         rows.append(cells + marks)
-    return rows
-
-
-def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> None:
-    if not points:
-        print("  no reference points")
-        return
-    rows = _point_rows(points, modes)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))

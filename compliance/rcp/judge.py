@@ -36,6 +36,8 @@ VerdictCase = Literal[
 ]
 NOT_CONVERGED: Final = 1e9
 """The official tool's number for a run that did not converge."""
+BYPASSED: Final = ("RCP found", "RCP Interpolation", "Missing RCP")
+"""How the messages begin with which the official tool lets a result pass if the submitter asks for the bypass."""
 ROUNDING: Final = 1e-9
 """Relative tolerance for rounding: with a spread of zero, a result equal to the reference must pass."""
 
@@ -56,11 +58,6 @@ class Verdict:
     point: ReferencePoint | None = None
     submission_mean: float | None = None
     normalization: float = 1.0
-
-    @property
-    def may_be_bypassed(self) -> bool:
-        """Whether the official tool lets the result pass if the submitter asks for the bypass."""
-        return self.official_message.startswith(("RCP found", "RCP Interpolation", "Missing RCP"))
 
 
 _Match = tuple[VerdictCase, ReferencePoint, str]

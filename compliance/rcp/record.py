@@ -16,7 +16,7 @@ from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
-from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, TableError, is_digest, read_table, write_table
+from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, is_digest, read_table, write_table
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
 """Settings that say where a run was made; they are not hyperparameters."""
@@ -137,7 +137,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
     """
     old = _read_if_there(output)
     if old and benchmark not in (None, old.benchmark):
-        raise TableError(f"{output}: a table of {old.benchmark}, not of {benchmark}; record to another file")
+        raise ValueError(f"{output}: a table of {old.benchmark}, not of {benchmark}; record to another file")
     found = _read_runs(folder)
     benchmark = benchmark or (old.benchmark if old else _only_benchmark(found))
     logged_runs = [logged for logged in found if logged.benchmark == benchmark]
@@ -155,7 +155,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
         _add_run(entries, logged, prefix)
     if fresh:
         if _read_if_there(output) != old:
-            raise TableError(f"{output}: changed in the meantime by another process; run the command again")
+            raise ValueError(f"{output}: changed in the meantime by another process; run the command again")
         write_table(output, replace(table, entries=tuple(entries)))
     print(f"{output}: {len(fresh)} new runs, {len(logged_runs) - len(fresh)} already known")
     _print_progress(entries, 2 * reference.runs)

@@ -121,9 +121,8 @@ class SeedsUnique(SetRule):
             if run.seed_count > len(run.seeds):
                 message = f"{run.seed_count} seeds are logged, of which only the first {len(run.seeds)} are compared"
                 severity = ERROR if results.strict else SKIPPED
-                yield self.finding(
-                    run.path, run.seeds[-1][0], message, "one seed record, from rank 0", "seed", severity
-                )
+                expected = "one seed record, from rank 0"
+                yield self.finding(run.path, run.seeds[-1][0], message, expected, "seed", severity)
 
 
 def _seed_places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:
@@ -191,8 +190,8 @@ class UsedOnce(SubmissionsRule, strict_only=True):
     bad = (lambda package: package().copy_to("other_system"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies, pairs in _of_kind(submissions, TIMES):
-            same = [pair for pair in pairs if _same_log(*pair)]
+        for copies in _of_kind(submissions, TIMES):
+            same = [pair for pair in copies.pairs if _same_log(*pair)]
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
                 one, other = copies.first, copies.second
@@ -216,8 +215,8 @@ class NoEditedCopies(SubmissionsRule, strict_only=True):
     )
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies, pairs in _of_kind(submissions, TIMES):
-            edited = [pair for pair in pairs if not _same_log(*pair)]
+        for copies in _of_kind(submissions, TIMES):
+            edited = [pair for pair in copies.pairs if not _same_log(*pair)]
             if edited:
                 first, second = edited[0]
                 alike_as = how_alike(first, second, "the other")
@@ -244,7 +243,7 @@ class OwnResults(SetRule, strict_only=True):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
-        if SeedsUnique.applies(results.round, results.judged_as, results.profile):
+        if SeedsUnique.applies(results.round, results.judged_as, results.case.profile):
             seeds = {id(run): [seed_of(seed[-1]) for seed in run.seeds] for pair in pairs for run in pair}
             # Of runs with the same seeds, RUN04 says it.
             pairs = [(a, b) for a, b in pairs if not seeds[id(a)] or seeds[id(a)] != seeds[id(b)]]
@@ -267,9 +266,9 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
     bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies, pairs in _of_kind(submissions, VALUES):
-            first, second = pairs[0]
-            message = f"{_how_equal(first, second)}: {_describe_owners(copies, pairs)}"
+        for copies in _of_kind(submissions, VALUES):
+            first, second = copies.pairs[0]
+            message = f"{_how_equal(first, second)}: {_describe_owners(copies, copies.pairs)}"
             yield self.finding(second.path, 0, message, "runs for each result")
 
 
@@ -310,19 +309,15 @@ def _same_log(run: JudgedRun, other: JudgedRun) -> bool:
     return same_times(first, second) and first.values == second.values
 
 
-def _of_kind(submissions: Submissions, kind: str) -> Iterator[tuple[Copies, list[Pair]]]:
-    for copies in submissions.copies:
-        if copies.kind == kind:
-            yield copies, copies.pairs
+def _of_kind(submissions: Submissions, kind: str) -> list[Copies]:
+    return [copies for copies in submissions.copies if copies.kind == kind]
 
 
 def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
     logs = "a log" if len(pairs) == 1 else f"{len(pairs)} logs"
     verb = "is that" if len(pairs) == 1 else "are those"
-    one, other = copies.first, copies.second
-    return (
-        f"{logs} of {other.name} (round {other.round}) {verb} of {one.name} (round {one.round}): {_name_pairs(pairs)}"
-    )
+    first, second = (f"{results.name} (round {results.round})" for results in (copies.first, copies.second))
+    return f"{logs} of {second} {verb} of {first}: {_name_pairs(pairs)}"
 
 
 def _name_pairs(pairs: list[Pair]) -> str:

@@ -59,9 +59,8 @@ class EvaluatedEpoch(LogRule, strict_only=True):
         number, record = course.untrained[0]
         start = course.training(number)
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"
-        message = (
-            f"evaluation of epoch {show(number)} before its training: {why}{more(course.untrained, 'evaluations')}"
-        )
+        others = more(course.untrained, "evaluations")
+        message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
         yield self.finding(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
 
 
@@ -180,9 +179,8 @@ class ResultPlace(LogRule, strict_only=True):
             (number, record), before = lost[0]
             last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
             message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
-            yield self.finding(
-                log.path, record.line, message, f"eval_start of epoch {show(number)} before it", record.key
-            )
+            expected = f"eval_start of epoch {show(number)} before it"
+            yield self.finding(log.path, record.line, message, expected, record.key)
 
 
 class OneResult(LogRule, strict_only=True):
@@ -210,15 +208,13 @@ class OneResult(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
-        choices = [
-            choice for number in course.repeated for choice in _competing_results(course, number, case.round == "0.7")
-        ]
+        early = case.round == "0.7"
+        choices = [choice for number in course.repeated for choice in _competing_results(course, number, early)]
         if choices:
             first = choices[0]
             epoch = show(first.record.meta("epoch_num"))
-            problem = (
-                "a second result in one evaluation" if first.inside else "evaluated again without training between"
-            )
+            again = "evaluated again without training between"
+            problem = "a second result in one evaluation" if first.inside else again
             values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"

@@ -23,14 +23,10 @@ from compliance.rules.rule import RULES, Rule, forget
 GROUP = "mlperf_hpc.rules"
 
 
-class RulesError(UsageError):
-    """Rules cannot be loaded; the message says from where and why."""
-
-
 def load_rules(sources: Iterable[str] = ()) -> None:
     """Register the rules of these modules or Python files, and those of installed packages.
 
-    What is loaded already is not loaded again. Raises RulesError, and registers nothing of a source that fails.
+    What is loaded already is not loaded again. Raises UsageError, and registers nothing of a source that fails.
     """
     _load_installed()
     for source in sources:
@@ -59,7 +55,7 @@ def _load_source(source: str, name: str) -> None:
     """Import one source; `name` is what a message calls it."""
     before = dict(RULES)
     if not _is_file(source) and not all(part.isidentifier() for part in source.split(".")):
-        raise RulesError(f"{name!r}: neither a Python file nor the name of a module")
+        raise UsageError(f"{name!r}: neither a Python file nor the name of a module")
     try:
         with redirect_stdout(sys.stderr):  # a report may be on standard output
             module = _of_file(source) if _is_file(source) else importlib.import_module(source)
@@ -67,11 +63,11 @@ def _load_source(source: str, name: str) -> None:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit too
         _restore_rules(before)
-        raise RulesError(f"{name}: {_explain_failure(error, source)}") from None
+        raise UsageError(f"{name}: {_explain_failure(error, source)}") from None
     own = [rule for rule in RULES.values() if not rule.is_suite_rule()]
     # A rule may be defined in a part of the module, if it is a package.
     if not any(f"{rule.__module__}.".startswith(f"{module.__name__}.") for rule in own):
-        raise RulesError(
+        raise UsageError(
             f"{name}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
             "SubmissionsRule of compliance.rules.rule, with an id"
         )

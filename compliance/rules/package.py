@@ -151,9 +151,8 @@ class Described(PackageRule):
         for system in used:
             if system not in package.descriptions:
                 path = os.path.join(package.root, "systems", f"{system}.json")
-                yield self.finding(
-                    path, 0, f"system json missing: no description of {system}", f"systems/{system}.json"
-                )
+                message = f"system json missing: no description of {system}"
+                yield self.finding(path, 0, message, f"systems/{system}.json")
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
@@ -287,9 +286,8 @@ class DescriptionValues(PackageRule, strict_only=True):
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
             if needed:
-                yield self.finding(
-                    path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING
-                )
+                message = f"empty in the system json: {', '.join(needed)}"
+                yield self.finding(path, 0, message, "a value", severity=WARNING)
             elif empty:
                 message = f"{len(empty)} fields of the system json are empty: {', '.join(empty)}"
                 yield self.finding(path, 0, message, "a value where one applies", severity=NOTE)

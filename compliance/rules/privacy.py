@@ -147,9 +147,8 @@ def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
 def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
     """Yield the path and each of the personal data and secrets in the texts, which are read once."""
     if not package.mentions:
-        package.mentions.update(
-            (package.path(entry), _find_mentions(entry, package)) for entry in _texts_to_search(package)[0]
-        )
+        entries, _ = _texts_to_search(package)
+        package.mentions.update((package.path(entry), _find_mentions(entry, package)) for entry in entries)
     for path, mentions in package.mentions.items():
         yield from ((path, mention) for mention in mentions)
 

@@ -13,8 +13,6 @@ from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
-REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
-NO_OFFICIAL_CHECK = "no official tool checks this"
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
@@ -31,11 +29,17 @@ KINDS = {
 }
 
 
-class RepositoryNames(PackageRule, strict_only=True):
+class RepositoryRule(PackageRule):
+    """Base of the rules about what a repository may contain."""
+
+    cite = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
+    differs = "no official tool checks this"
+
+
+class RepositoryNames(RepositoryRule, strict_only=True):
     """Files have plain names and reasonable sizes, and links have a target."""
 
     id = "PKG10"
-    cite = REPOSITORY
     differs = "the official repository checker is a separate tool; it reports valid relative links as broken"
     why = "The results repository refuses such files."
     fix = "Use names without spaces or a leading dot; keep data and checkpoints out; fix links."
@@ -68,13 +72,11 @@ class RepositoryNames(PackageRule, strict_only=True):
                 yield self.finding(package.path(entry), 0, message, "a plain name", severity=WARNING)
 
 
-class PortableNames(PackageRule, strict_only=True):
+class PortableNames(RepositoryRule, strict_only=True):
     """Every file system can store the names, side by side."""
 
     id = "PKG30"
     severity = WARNING
-    cite = REPOSITORY
-    differs = NO_OFFICIAL_CHECK
     why = "Elsewhere the checkout may fail, or one of two files silently replace the other."
     fix = "Use letters a-z, digits, dot, dash, underscore and plus; do not let names differ only in case."
     good = (lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),)
@@ -109,12 +111,10 @@ class PortableNames(PackageRule, strict_only=True):
                 yield self.finding(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
 
 
-class LinksInside(PackageRule, strict_only=True):
+class LinksInside(RepositoryRule, strict_only=True):
     """Links stay inside the package, which contains only files, folders and links."""
 
     id = "PKG31"
-    cite = REPOSITORY
-    differs = NO_OFFICIAL_CHECK
     why = "Elsewhere, absolute links and links to other packages break, or lead to something else."
     fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
@@ -142,11 +142,10 @@ class LinksInside(PackageRule, strict_only=True):
                 yield self.finding(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
 
 
-class JudgedFiles(PackageRule):
+class JudgedFiles(RepositoryRule):
     """What is judged are files of the package, not pipes, folders or links that leave it."""
 
     id = "PKG33"
-    cite = REPOSITORY
     differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
     why = "It is neither opened nor followed, so that nothing behind it is judged; elsewhere it is something else."
     fix = "Put a copy of the file into the package."
@@ -186,13 +185,11 @@ def _leads_out(entry: PackageEntry, package: Package) -> bool:
     return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
 
 
-class NothingLeftOver(PackageRule, strict_only=True):
+class NothingLeftOver(RepositoryRule, strict_only=True):
     """The package contains no caches, compiled code, core dumps, editor copies or empty logs."""
 
     id = "PKG32"
     severity = WARNING
-    cite = REPOSITORY
-    differs = NO_OFFICIAL_CHECK
     why = "They hide what matters, and a core dump may contain passwords."
     fix = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
     good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
+from compliance.logs.log import Log
 from compliance.model.case import PROFILES, STRICT
 from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
-
-if TYPE_CHECKING:
-    from compliance.logs.log import Log
 
 FAMILIES: Final = {
     "FRM": "The form of a log file: bytes, lines, records, times",
@@ -39,10 +37,6 @@ RETIRED: Final = frozenset("PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG2
 def prefix(id_: str) -> str:
     """Return the capital letters that a rule's id begins with: `RUN` of `RUN03`."""
     return id_.rstrip("0123456789")
-
-
-class RuleError(UsageError):
-    """A rule is not defined as a rule must be; the message says which and what is wrong with it."""
 
 
 class Rule:
@@ -74,7 +68,7 @@ class Rule:
             cls.profiles = (STRICT,)
         if "id" in cls.__dict__:
             if problem := _find_problem(cls):
-                raise RuleError(f"{cls.__name__}: {problem}")
+                raise UsageError(f"{cls.__name__}: {problem}")
             RULES[cls.id] = cls
             forget()
 

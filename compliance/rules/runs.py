@@ -90,7 +90,10 @@ class FailingRuns(SetRule):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        yield from self._find_crashes(results)
+        for run in results.runs:
+            if run.official is not None and run.official.log_crash and not results.loose and results.round != "0.7":
+                message = f"the official tool ends with a traceback: {run.official.log_crash}"
+                yield self.finding(run.path, 0, message, "a log that it can read")
         failing = results.failing
         names = names_of(failing)
         if results.loose:
@@ -104,12 +107,6 @@ class FailingRuns(SetRule):
         elif failing:
             message = f"one log fails and counts as the slowest run: {names}"
             yield self.finding(failing[0].path, 0, message, "", severity=WARNING)
-
-    def _find_crashes(self, results: ResultSet) -> Iterator[Finding]:
-        for run in results.runs:
-            if run.official is not None and run.official.log_crash and not results.loose and results.round != "0.7":
-                message = f"the official tool ends with a traceback: {run.official.log_crash}"
-                yield self.finding(run.path, 0, message, "a log that it can read")
 
 
 class SameInstanceSize(SetRule, strict_only=True):
@@ -257,9 +254,8 @@ class SameSettings(SetRule, strict_only=True):
         groups = _group_runs(runs, lambda run: identity(run.settings[key]))
         if len(groups) > 1:
             odd = min(groups, key=len)[0]
-            message = (
-                f"hyperparameters differ between runs: {key} is {_list_groups(groups, lambda run: run.settings[key])}"
-            )
+            values = _list_groups(groups, lambda run: run.settings[key])
+            message = f"hyperparameters differ between runs: {key} is {values}"
             yield self.finding(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
 
 
@@ -317,9 +313,8 @@ class SameSoftware(SetRule, strict_only=True):
             yield self._report_differences(code, "the code differs between runs", "one version of the suite", severity)
         others = {name: groups for name, groups in differing.items() if name not in code}
         if others:
-            yield self._report_differences(
-                others, "the software differs between runs", "the same software for all runs", WARNING
-            )
+            expected = "the same software for all runs"
+            yield self._report_differences(others, "the software differs between runs", expected, WARNING)
 
     def _report_differences(
         self, differing: dict[str, list[list[JudgedRun]]], subject: str, expected: str, severity: str

@@ -169,9 +169,8 @@ class SettingsAllowed(LogRule):
                 continue
             if applies(setting, log):
                 wrong = next(record for record in records if not check.allows(record.value))
-                yield self.finding(
-                    log.path, wrong.line, _describe_value(setting, wrong, check), check.text, setting.key
-                )
+                message = _describe_value(setting, wrong, check)
+                yield self.finding(log.path, wrong.line, message, check.text, setting.key)
 
 
 class Samples(LogRule):
@@ -195,14 +194,16 @@ class Samples(LogRule):
         for setting in case.settings:
             if setting.key not in ("train_samples", "eval_samples"):
                 continue
-            if setting.key == "train_samples" and case.strict and _draws_a_number(log[BAGGING]):
-                continue  # SET15 is about it
+            if setting.key == "train_samples" and case.strict and log[BAGGING]:
+                from common.settings.run import POISSON  # only the logs of ensembles pay for it
+
+                if any(bagging.value == POISSON for bagging in log[BAGGING]):
+                    continue  # a number drawn at random; SET15 is about it
             check = check_of(setting, case)
             wrong = next((r for r in log[setting.key] if check is not None and not check.allows(r.value)), None)
             if wrong and check:
-                yield self.finding(
-                    log.path, wrong.line, _describe_value(setting, wrong, check), check.text, setting.key
-                )
+                message = _describe_value(setting, wrong, check)
+                yield self.finding(log.path, wrong.line, message, check.text, setting.key)
 
 
 class NoPlaceholder(LogRule, strict_only=True):
@@ -319,9 +320,8 @@ class KnownVariant(LogRule, strict_only=True):
             variant = variant_of(log)
             variants = [mini.variant for mini in MINIS.get(case.benchmark, ())] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
-            yield self.finding(
-                log.path, log[KEY][0].line, message, f"of {case.benchmark}: {' or '.join(variants)}", KEY
-            )
+            expected = f"of {case.benchmark}: {' or '.join(variants)}"
+            yield self.finding(log.path, log[KEY][0].line, message, expected, KEY)
 
 
 class MiniIsOpen(LogRule, strict_only=True):
@@ -360,15 +360,6 @@ class OneVariant(SetRule, strict_only=True):
         if odd:
             message = f"runs on the {odd[0].variant} problem ({len(odd)}) among runs on the {results.variant} one"
             yield self.finding(odd[0].path, 0, message, f"only runs on the {results.variant} problem", KEY)
-
-
-def _draws_a_number(bagging: list[Record]) -> bool:
-    """Tell whether the number of training samples is drawn at random, too."""
-    if not bagging:
-        return False
-    from common.settings.run import POISSON  # only the logs of ensembles pay for it
-
-    return any(record.value == POISSON for record in bagging)
 
 
 def seed_of(value: Any) -> int | None:

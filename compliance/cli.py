@@ -13,7 +13,7 @@ from common.reference import ROUNDS
 from compliance.engine.options import Options
 from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
-from compliance.rules.own_rules import RulesError, load_rules
+from compliance.rules.own_rules import load_rules
 
 Path = str | os.PathLike[str]
 
@@ -105,7 +105,7 @@ def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 def _loaded_rules(source: str) -> str:
     try:
         load_rules([source])
-    except RulesError as error:
+    except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return source
 

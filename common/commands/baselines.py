@@ -33,7 +33,7 @@ class Baseline:
 
     quality: on all validation samples, as the benchmark's evaluation computes it. note: a few words on what the method
     sees and how it is fitted. details: what was chosen on the training split, and other numbers, for the file; plain
-    values. counts: whether the target must lie beyond it; not so for a specialist's method that is told what to look
+    values. counts: whether the target must lie beyond it; not so for a specialist's method that knows what to look
     for, and shown as a yardstick.
     """
 

@@ -141,7 +141,13 @@ def _evaluate_file(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
 
 def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: PredictionReport) -> int:
     """Judge a file by data; return 0 if it meets the target, or is of the training samples, which have none; else 1."""
-    config, seed = _find_config(benchmark, arguments)
+    # The data are those of a name or a YAML file, or else of a run or checkpoint.
+    run, name = arguments.runs[0], next(text for text in arguments.words if text not in arguments.overrides)
+    if run.exists() and run.suffix not in SUFFIXES and name not in named_configs(benchmark.name):
+        member, _ = load_member(benchmark, run, arguments.overrides)
+        config, seed = member.config, member.seed
+    else:
+        config, seed = load_config(benchmark.config, find_config(benchmark.name, name), arguments.overrides), 0
     report.variant = config.variant
     with connect(config.dist, TRAINING_ERRORS) as dist:
         problem = benchmark.problem(config, dist, seed)
@@ -189,15 +195,6 @@ def _read_truth(problem: Problem, split: str, size: int) -> Generator[Rows]:
     with contextlib.closing(problem.read(samples, parts)) as batches:
         for batch in batches:
             yield {**arrays(problem.truth(batch)), NAMES: np.array(problem.sample_names(split, batch))}
-
-
-def _find_config(benchmark: Benchmark, arguments: argparse.Namespace) -> tuple[RunConfig, int]:
-    """Return a configuration and its seed: that of a name or a YAML file, or else of a run or checkpoint."""
-    run, name = arguments.runs[0], next(text for text in arguments.words if text not in arguments.overrides)
-    if run.exists() and run.suffix not in SUFFIXES and name not in named_configs(benchmark.name):
-        member, _ = load_member(benchmark, run, arguments.overrides)
-        return member.config, member.seed
-    return load_config(benchmark.config, find_config(benchmark.name, name), arguments.overrides), 0
 
 
 def _show_report(

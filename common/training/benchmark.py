@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -47,21 +47,6 @@ class Batch(Protocol):
         """Seconds that the training loop waited for it."""
 
 
-class SampleSet(Protocol):
-    """The samples of a split; `common.data.split.Split` serves samples in one file each."""
-
-    def __len__(self) -> int: ...
-
-    def files(self) -> Iterator[tuple[str, int | None]]:
-        """Yield each file's name relative to the data folder, and its sample's number (None: a file for all samples).
-
-        Called on rank 0, for staging.
-        """
-
-    def moved(self, locate: Callable[[str], Path]) -> Self:
-        """Return the same samples with each file read from the path that `locate` gives; called after staging."""
-
-
 B = TypeVar("B", bound=Batch)
 
 
@@ -70,7 +55,8 @@ class SampleProblem(ABC, Generic[B]):
 
     Made once per run and rank, before the log's `init_stop`. The loop writes all events; a problem writes none.
     A subclass sets `model` and `reference`, and implements `describe`, `read`, `predictions`, `loss` and `judge`; it
-    may override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+    may override the rest. config: a RunConfig. sets: the samples of "train" and "validation":
+    a `common.data.split.Split` each, or what has its length, `names`, `files` and `moved`.
 
     model: the network, on this rank's device; the same object for the whole run.
     reference: the facts by which the run is judged, such as the target and whether it is the mini problem.

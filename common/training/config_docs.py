@@ -58,14 +58,8 @@ def _format_rows(config: type[RunConfig]) -> Iterator[tuple[str, str]]:
     for leaf in leaves(config):
         resume = "may differ" if leaf.key.role.may_differ else "must stay"
         kind = _format_type(leaf.hint) + (f", {leaf.key.unit}" if leaf.key.unit else "")
-        cells = (
-            f"`{leaf.name}`",
-            kind,
-            _format_default(leaf),
-            _format_closed(rows_of[leaf.name]),
-            resume,
-            leaf.key.doc,
-        )
+        closed = _format_closed(rows_of[leaf.name])
+        cells = (f"`{leaf.name}`", kind, _format_default(leaf), closed, resume, leaf.key.doc)
         yield leaf.name, f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 

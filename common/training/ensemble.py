@@ -5,7 +5,7 @@ and for one batch the predictions of each (of classes: their mean); the data are
 time as that of each member by itself, less the reading.
 
 Out of bag, each training sample is predicted by the members that did not draw it, so that no validation set is needed.
-Samples are then put together in batches by who drew them.
+Samples that the same members drew are then put together in batches.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class OwnedFolder:
     def failure_recorded(self) -> Iterator[None]:
         """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more.
 
-        A call that changed nothing leaves the record as it is. A training that has its result keeps it, whatever fails
-        afterwards, such as removing the staged data.
+        A call that changed nothing leaves the record as it is. A training that has its result keeps it, even if
+        something fails afterwards, such as removing the staged data.
         """
         try:
             with self.ranks.first_failure():

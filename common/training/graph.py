@@ -122,7 +122,7 @@ class Replay:
     work: takes a batch, of tensors in dataclasses or tuples, and flags; returns nothing. Batches without samples, and
         all where `recorder` is None, are given to it as they are. Work that cannot be recorded is done as it is, too,
         after a line that says why.
-    together: the work exchanges messages with these ranks, all of which get batches of the same shapes at the same
+    together: the work exchanges messages with these ranks, which all get batches of the same shapes at the same
         time; if one of them cannot record the work, none does.
     """
 
@@ -168,7 +168,7 @@ class Replay:
         if self._sealed or seen <= WARM_UP or len(self._recorded) == MOST_RECORDINGS:
             self.recorder.prepare(lambda: self.work(batch, *flags))
             return None
-        with torch.inference_mode(False):  # they are written again, whatever mode reigns then
+        with torch.inference_mode(False):  # they are written again, in any mode
             inputs = [tensor.clone() for tensor in tensors(batch)]
         new = iter(inputs)
         static = map_tensors(batch, lambda _: next(new))

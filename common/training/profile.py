@@ -49,7 +49,7 @@ BY_NAME: Final = {
 }
 """Kinds of operations: the first pattern that is found in the name decides."""
 OFTEN: Final = 0.1
-"""Share from which waiting and communication are what to look at, whatever else takes more."""
+"""From this share on, waiting and communication come first in the advice, even if something else takes more."""
 ADVICE: Final = {
     WAITING: "read with more threads (data.workers), from memory (data.cache) or from a faster disk (staging.mode)",
     COMMUNICATION: "give each rank more samples per step (train.global_batch_size), or send less (dist.gradients=bf16)",
@@ -102,7 +102,7 @@ class Profiler:
             self._stop_trace(failed=kind is not None)
 
     def watched(self, batches: Iterator[B]) -> Iterator[B]:
-        """Return the batches; while steps are traced, the trace has the time in which they were waited for."""
+        """Return the batches; while steps are traced, the trace shows how long the loop waited for them."""
         return batches if self._trace is None else _watch_batches(batches)
 
     def step_done(self) -> None:

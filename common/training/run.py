@@ -64,7 +64,7 @@ class Start:
 
     resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
     auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
-    no other owner. callbacks: classes of which an object gets the record of each step and epoch.
+    no other owner. callbacks: classes; an object of each gets the record of each step and epoch.
     overrides: of the configuration, as given.
     """
 
@@ -193,7 +193,7 @@ class Training:
     def _write_figure(self, run: Fit) -> None:
         """Write the figure of merit, and print its line unless there are other instances.
 
-        The result of the run is that of its log, whatever becomes of this.
+        A failure changes nothing about the result of the run, which is in its log.
         """
         path = self.folder / fom.NAME
         try:
@@ -208,7 +208,7 @@ class Training:
             print(f"{path}: {error}; going on without it", file=sys.stderr, flush=True)
 
     def _load_saved(self) -> Saved | None:
-        """Return the checkpoint from which the run goes on; None if it begins."""
+        """Return the checkpoint that the run continues; None if it begins."""
         resume = self.start.resume
         if self.start.auto_resume:
             saved = self.checkpoints.load_if_any()
@@ -228,7 +228,7 @@ class Training:
         return saved
 
     def _initial_weights(self) -> Weights | None:
-        """Return the weights from which a new run starts, only on rank 0; None: random ones."""
+        """Return the initial weights of a new run, only on rank 0; None: random ones."""
         path = self.config.train.init_from
         if path is None or not self.dist.is_main:
             return None

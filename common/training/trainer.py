@@ -153,7 +153,7 @@ class Trainer:
         resume: True begins the run in output_dir, or continues it, or returns it if it has ended; the folder of a run,
             or a checkpoint, is continued.
         quiet: print only warnings and errors.
-        callbacks: classes derived from `common.training.callbacks.Callback`; an object of each is told of each step.
+        callbacks: classes derived from `common.training.callbacks.Callback`; an object of each gets each record.
 
         Raises ConfigError for a wrong configuration, BusyError if another training is active, FloatingPointError if
         the loss is not a number, and ValueError or OSError that says what to fix. A stop signal, such as the stop
@@ -209,7 +209,7 @@ class Trainer:
 
 
 class _Stream(io.TextIOBase):
-    """A standard stream for which one thread, in which it is made, has no terminal; kept: it passes on its text."""
+    """A standard stream that is no terminal for the thread that makes it; kept: it passes on that thread's text."""
 
     def __init__(self, stream: Any, kept: bool) -> None:
         self._stream, self._kept, self._thread = stream, kept, threading.get_ident()

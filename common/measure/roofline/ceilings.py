@@ -171,12 +171,7 @@ def files_in(folder: Path) -> list[Path]:
     """Return the files of a folder and those below, links left out; UsageError if there are none."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; expected the folder of the samples")
-    files = sorted(
-        path
-        for parent, _, names in os.walk(folder)
-        for path in (Path(parent, name) for name in names)
-        if path.is_file() and not path.is_symlink()
-    )
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     if not files:
         raise UsageError(f"{folder}: no files, but for links; expected the folder of the samples")
     return files

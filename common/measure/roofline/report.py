@@ -138,21 +138,16 @@ def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
         yield Roof(name, COMPUTE, rate, "GFLOP/s", operations / rate)
     yield Roof("memory", COMPUTE, ceilings.memory, "GB/s", touched / ceilings.memory)
     if read and ceilings.cold_files and ceilings.cached_files:
-        stored = _device_bytes(measurement, ceilings)
+        stored = measurement.stored_bytes_per_step
+        if stored is None or ceilings.cold_share is None or ceilings.cold_share < COUNTS_DEVICES:
+            stored = read  # the kernel does not tell
+        stored = min(stored, read)
         seconds = stored / ceilings.cold_files + (read - stored) / ceilings.cached_files
         yield Roof("files", FILES, read / seconds, "GB/s", seconds)
         yield Roof(CACHED, FILES, ceilings.cached_files, "GB/s", read / ceilings.cached_files)
     if ceilings.unit_network:
         sent = 2 * (ceilings.units - 1) / ceilings.units * measurement.bytes_reduced_per_step
         yield Roof("messages of a unit", NETWORK, ceilings.unit_network, "GB/s", sent / ceilings.unit_network)
-
-
-def _device_bytes(measurement: Measurement, ceilings: Ceilings) -> float:
-    """Return the bytes of a step's files that came from devices: all, where the kernel does not tell."""
-    read, stored = measurement.bytes_read_per_step or 0.0, measurement.stored_bytes_per_step
-    if stored is None or ceilings.cold_share is None or ceilings.cold_share < COUNTS_DEVICES:
-        return read
-    return min(stored, read)
 
 
 # -- as a picture --------------------------------------------------------------------------------------------

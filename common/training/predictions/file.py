@@ -63,7 +63,7 @@ class Column(NamedTuple):
 class About(NamedTuple):
     """What a file says of all its samples, in HDF5 as attributes.
 
-    batch_size: samples that were predicted at a time, and by which the quality is summed up. variant: of the problem.
+    batch_size: samples that were predicted, and whose quality is summed up, at a time. variant: of the problem.
     """
 
     benchmark: str

@@ -44,7 +44,7 @@ class History(Callback):
 
 
 class Metrics(Callback):
-    """Writes a line for each step and each epoch: JSON, in which null stands for what is not a finite number.
+    """Writes a line for each step and each epoch: JSON, with null for what is not a finite number.
 
     A resumed run removes the lines of what it will do again; a new one keeps an earlier file under another name.
     guard: raises if another training owns the folder now.

@@ -70,7 +70,7 @@ class NumbersCallback(Callback):
         )
 
     def add_numbers(self, kind: str, numbers: dict[str, float], count: int) -> None:
-        """Take the numbers of a step or an epoch, of which there were `count` then."""
+        """Take the numbers of a step or an epoch, the `count`-th."""
         raise NotImplementedError
 
 

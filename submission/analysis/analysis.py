@@ -10,7 +10,6 @@ from typing import Final
 from compliance.engine.options import Options
 from compliance.model.waivers import meant
 from submission.analysis.cost.model import CostedStep, CostModel, ModelError, ceilings_of, read_ceilings, read_workloads
-from submission.analysis.facts import Facts, known_facts, read_facts
 from submission.analysis.fits.fit import (
     Fit,
     against_power_cap,
@@ -20,7 +19,7 @@ from submission.analysis.fits.fit import (
 )
 from submission.analysis.fits.projection import Projections, projections, read_published
 from submission.analysis.model import AnalysedSet
-from submission.analysis.sets import analyse
+from submission.analysis.sets import Facts, analyse, known_facts, read_facts
 from submission.summary.rows import NoResultsError, read_logs
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)

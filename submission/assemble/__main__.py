@@ -11,9 +11,8 @@ from typing import Final
 from common.command import CommandParser, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
 from compliance.model.layout import STRONG, WEAK
-from submission.assemble.assemble import assemble_package
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly
+from submission.assemble.packing import Assembly, assemble_package
 
 DESCRIPTION: Final = """\
 Make a submission, in the layout of rounds 1.0 and later, from result logs, a system description and the code:

@@ -11,14 +11,14 @@ from pathlib import Path
 from common.command import CommandParser, UsageError, checked_output, clean, counted
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
-from submission.compare.comparison import compare
+from submission.compare.comparison import compare, compare_with_published
 from submission.compare.formats import FORMATS
-from submission.compare.published import compared
 from submission.compare.sides import pairs
 from submission.text_table import markdown_text, output_width, plain_text
 
 MAX_NAMES = 10
 """Results that are named where they are not compared."""
+DESCRIPTION = "Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score."
 EXAMPLES = """\
 A and B are result folders, submissions, folders of runs, single logs, or whole rounds. Results of the same benchmark
 and scaling are compared; among several, those of the same division, system and batch size, or else the nearest in size.
@@ -74,7 +74,7 @@ def _measurement(given: argparse.Namespace) -> int:
     for option, value in (("--benchmark", given.benchmark), ("--rules", given.rules)):
         if value:
             raise UsageError(f"{option} is for two results: name B, or leave it out")
-    table = compared(Path(given.a))
+    table = compare_with_published(Path(given.a))
     markdown = given.format == "markdown"
     with checked_output():
         write_text((markdown_text(table) if markdown else plain_text(table, output_width())) + "\n", None)
@@ -82,17 +82,12 @@ def _measurement(given: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.compare",
-        description="Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "a", metavar="A", help="a result, a submission, a round, a folder of runs, a log, or a fom.json"
-    )
-    parser.add_argument("b", metavar="B", nargs="?", help="the other one; none for a fom.json")
-    parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
+    parser = CommandParser("python -m submission.compare", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("a", metavar="A", help="a result, a submission, a round, a folder of runs, a log, or a fom.json")
+    add("b", metavar="B", nargs="?", help="the other one; none for a fom.json")
+    add("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
+    add("--format", choices=tuple(FORMATS), default="table", help="default: table")
     add_rules_option(parser)
     return parser
 

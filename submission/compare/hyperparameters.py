@@ -90,15 +90,13 @@ def _configuration(run: Run) -> dict[str, Any]:
 def _common(runs: Iterable[Run], settings: Callable[[Run], Mapping[str, Any]]) -> dict[str, Any]:
     several = [settings(run) for run in runs]
     keys = dict.fromkeys(key for one in several for key in one)
-    return {key: _one([one.get(key, ABSENT) for one in several]) for key in keys}
+    return {key: _unite([one.get(key, ABSENT) for one in several]) for key in keys}
 
 
-def _one(values: list[Any]) -> Any:
-    counts: list[tuple[Any, int]] = []
+def _unite(values: list[Any]) -> Any:
+    """Return the value if all are the same, else how often there is each."""
+    distinct: list[Any] = []
     for value in values:
-        at = next((at for at, (known, _) in enumerate(counts) if same(known, value)), None)
-        if at is None:
-            counts.append((value, 1))
-        else:
-            counts[at] = (counts[at][0], counts[at][1] + 1)
-    return counts[0][0] if len(counts) == 1 else Varied(tuple(counts))
+        distinct += [] if any(same(other, value) for other in distinct) else [value]
+    counts = ((value, sum(same(value, other) for other in values)) for value in distinct)
+    return distinct[0] if len(distinct) == 1 else Varied(tuple(counts))

@@ -163,12 +163,10 @@ def _results(path: str) -> dict[str, list[Side]]:
         if results.benchmark and results.runs:
             found.setdefault(results.benchmark, []).append(Side(results.folder, results.runs, results))
     in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
-    alone: dict[str, list[JudgedRun]] = {}
-    for run in report.runs:
-        if run.benchmark and id(run) not in in_sets:
-            alone.setdefault(run.benchmark, []).append(run)
-    for name, runs in alone.items():
-        found.setdefault(name, []).append(Side(path, runs))
+    singles = [run for run in report.runs if id(run) not in in_sets]
+    for name in REFERENCES:
+        if runs := [run for run in singles if run.benchmark == name]:
+            found.setdefault(name, []).append(Side(path, runs))
     return found
 
 
@@ -184,7 +182,7 @@ def _paired(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pai
             chosen.append((one, other))
     chosen.sort(key=lambda pair: next(at for at, side in enumerate(a) if side is pair[0]))
     several = len(a) > 1 or len(b) > 1
-    return [Pair(benchmark, one, other, _in_common(one, other) if several else "") for one, other in chosen]
+    return [Pair(benchmark, one, other, _explain_pair(one, other) if several else "") for one, other in chosen]
 
 
 def _distance(a: Side, b: Side) -> tuple[float, ...]:
@@ -195,7 +193,7 @@ def _distance(a: Side, b: Side) -> tuple[float, ...]:
     return (strangers, *different, units)
 
 
-def _in_common(a: Side, b: Side) -> str:
+def _explain_pair(a: Side, b: Side) -> str:
     """Return what two results have in common, and their numbers of units if these differ."""
     same = [name for (name, mine), (_, others) in zip(a.kind, b.kind, strict=True) if name and mine and mine == others]
     size = "" if a.units == b.units else f"nearest size: {plain(a.units)} and {plain(b.units)} units"

@@ -16,11 +16,10 @@ from compliance.formats.findings import all_shown, inputs_by_round, lowered, sum
 from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
-from submission.analysis.facts import known_facts
 from submission.analysis.figures.names import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW
 from submission.analysis.figures.scaling import time_to_solution
-from submission.analysis.sets import analyse
+from submission.analysis.sets import analyse, known_facts
 from submission.report.findings import Site, badge, findings
 from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of

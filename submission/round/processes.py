@@ -126,7 +126,7 @@ class JobRunner:
                 tick()
                 for entry in [entry for entry in active if entry.process.poll() is not None]:
                     active.remove(entry)
-                    ended = self._ended(entry, finished(entry.job))
+                    ended = self._finish(entry, finished(entry.job))
                     if not ended.last:
                         waiting.appendleft((entry.job, entry.attempt + 1))
                     elif not ended.finished:
@@ -175,7 +175,7 @@ class JobRunner:
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)
         )
 
-    def _ended(self, entry: _Active, finished: bool) -> Ended:
+    def _finish(self, entry: _Active, finished: bool) -> Ended:
         seconds = time.monotonic() - entry.begin
         last = finished or entry.attempt == self.attempts or entry.process.returncode == WRONG_USE
         kept = entry.job.folder if finished else set_aside(entry.job.folder)

@@ -327,23 +327,11 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
         benchmark, mini, division, scaling, organisation = key
         unit = "models/min" if scaling == WEAK else "min"
         name = names.get(organisation, organisation)
-        old, new = before.get(key), now.get(key)
-        found.append(
-            Difference(
-                name,
-                benchmark,
-                scaling,
-                division,
-                mini,
-                unit,
-                before=old.score if old else None,
-                now=new.score if new else None,
-                before_with_staging=old.score_with_staging if old else None,
-                now_with_staging=new.score_with_staging if new else None,
-                before_waived=old is not None and old.waiver != "",
-                now_waived=new is not None and new.waiver != "",
-            )
-        )
+        both = before.get(key), now.get(key)
+        values: list[Any] = [row.score if row else None for row in both]
+        values += [row.score_with_staging if row else None for row in both]
+        values += [row is not None and row.waiver != "" for row in both]
+        found.append(Difference(name, benchmark, scaling, division, mini, unit, *values))
     return found
 
 

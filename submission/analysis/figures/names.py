@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -59,15 +58,10 @@ def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     rounds = [f" v{each.row.round}" if several else "" for each in sets]
     short = [f"{each.row.organisation} {_cut(FRAMEWORK.sub('', each.row.system))}" for each in sets]
     whole = [f"{each.row.organisation} {_cut(each.row.system)}" for each in sets]
-    looks = [
-        (text, round_, each.row.division, each.row.scaling)
-        for text, round_, each in zip(short, rounds, sets, strict=True)
-    ]
-    alike = Counter(looks)
-    return [
-        (text if alike[look] == 1 else long).strip() + round_
-        for text, long, look, round_ in zip(short, whole, looks, rounds, strict=True)
-    ]
+    kinds = [(each.row.division, each.row.scaling) for each in sets]
+    looks = list(zip(short, rounds, kinds, strict=True))
+    texts = (short[at] if looks.count(look) == 1 else whole[at] for at, look in enumerate(looks))
+    return [text.strip() + round_ for text, round_ in zip(texts, rounds, strict=True)]
 
 
 def _cut(name: str) -> str:

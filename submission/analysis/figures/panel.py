@@ -39,10 +39,10 @@ Block = tuple[str, list[AnalysedSet]]
 
 
 class Figure(Drawing):
-    """A drawing that grows downwards."""
+    """A drawing that grows downwards. descriptions: its contents in sentences."""
 
-    def __init__(self, name: str, title: str, description: str, width: int) -> None:
-        super().__init__(f"{name}-{width}", title, description, 0)
+    def __init__(self, name: str, title: str, descriptions: Iterable[str], width: int) -> None:
+        super().__init__(f"{name}-{width}", title, " ".join(descriptions), 0)
         self.width, self.class_ = width, f"plot {'wide' if width > NARROW else 'narrow'}"
 
     @property

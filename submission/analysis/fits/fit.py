@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from compliance.model.layout import STRONG
 from submission.analysis.fits.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
-from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES
+from submission.analysis.model import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES, AnalysedSet
 
 FIRST_ROUND: Final = "0.7"
 """Its rules and its reference of CosmoFlow differ from those of all later rounds."""
@@ -102,14 +101,7 @@ class _Question(NamedTuple):
 # -- which results count -----------------------------------------------------------------------------------
 
 
-class Chosen(NamedTuple):
-    """The results that count, and the others."""
-
-    sets: list[AnalysedSet]
-    left_out: tuple[LeftOut, ...]
-
-
-def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> Chosen:
+def _choose_sets(sets: Iterable[AnalysedSet], question: _Question) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
     """Return the results that count, and the others with the reason; of identical ones the first counts."""
     kept: list[AnalysedSet] = []
     left_out: list[LeftOut] = []
@@ -125,7 +117,7 @@ def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> Chosen:
         else:
             seen[contents(one)] = one.full_name
             kept.append(one)
-    return Chosen(kept, tuple(left_out))
+    return kept, tuple(left_out)
 
 
 def contents(one: AnalysedSet) -> tuple[object, ...]:
@@ -186,16 +178,16 @@ def power_point(one: AnalysedSet) -> tuple[float, float]:
     return float(one.units or 0), one.mean(EPOCH_TIME) or 0.0
 
 
-def scaled_sets(sets: Iterable[AnalysedSet]) -> Chosen:
+def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
     """Return the results that count in fits of the time of an epoch against units, and the others."""
-    return _chosen(sets, _TIME_BY_UNITS)
+    return _choose_sets(sets, _TIME_BY_UNITS)
 
 
 def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[ScalingPair]:
     """Return each larger result of a system beside its smallest one; a pair that is resubmitted counts once."""
     pairs: dict[tuple[object, ...], ScalingPair] = {}
     for family in _by(system_family, sets):
-        chosen = sorted(scaled_sets(family).sets, key=lambda one: (one.units or 0, one.full_name))
+        chosen = sorted(scaled_sets(family)[0], key=lambda one: (one.units or 0, one.full_name))
         for one in chosen[1:]:
             if one.units != chosen[0].units:
                 pairs.setdefault((contents(chosen[0]), contents(one)), ScalingPair(chosen[0], one))
@@ -270,7 +262,7 @@ def _varied(fits: Iterable[Fit]) -> list[Fit]:
 
 def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     """Return the fit through the results that count."""
-    kept, left_out = _chosen(sets, question)
+    kept, left_out = _choose_sets(sets, question)
     points = tuple(
         Point(one.full_name, *map(float, (question.x_of(one) or 0, question.y_of(one) or 0))) for one in kept
     )

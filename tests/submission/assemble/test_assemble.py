@@ -19,9 +19,8 @@ from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
 from compliance.samples.power import SamplePower
 from submission.assemble.__main__ import main
-from submission.assemble.assemble import assemble_package
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly
+from submission.assemble.packing import Assembly, assemble_package
 from submission.assemble.provenance import read_provenance
 from submission.manifest import verify_package
 

@@ -15,8 +15,7 @@ from submission.analysis.figures.panel import NARROW, WIDE, Iso
 from submission.analysis.figures.runs import time_shares, variation
 from submission.analysis.figures.scaling import compute_analysis, time_to_solution
 from submission.analysis.figures.trends import best_by_round
-from submission.analysis.model import AnalysedRun, AnalysedSet
-from submission.analysis.quantities import NO_STAGING, STAGING
+from submission.analysis.model import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
 from submission.analysis.sets import log_pca, summarise
 from submission.analysis.write import standalone
 from tests.submission.analysis.conftest import analysed_set

@@ -266,18 +266,14 @@ exit status: 0 shown, also where runs have no number, 1 no file is a result log,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
-    return run_command(lambda: _show_costs(arguments), (OSError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _make_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.cost", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="LOGS", help="result log, folder of runs, or tree of results")
     add("--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS (default: 10 for deepcam, 5 for all others)")
     add_round_option(parser)
     add("--format", choices=tuple(FORMATS), default="table", help="default: table")
-    return parser
+    arguments = parser.parse_args(argv)
+    return run_command(lambda: _show_costs(arguments), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parse_exponent(text: str) -> float:

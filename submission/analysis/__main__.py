@@ -40,11 +40,6 @@ the files cannot be written, 2 wrong use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.analysis", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="TREE", help="repository of submissions, submission, folder of runs, or log")
@@ -54,7 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
     add("--project", type=_units, default=(), metavar="N,...", help="project results to these numbers of accelerators")
     add_result_options(parser)
-    return parser
+    given = parser.parse_args(arguments)
+    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _units(text: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from common.version import VERSION
 from compliance.formats.words import plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
-from submission.analysis.figures.names import by_benchmark
+from submission.analysis.figures.labels import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW, WIDE
 from submission.analysis.figures.runs import time_shares, variation
 from submission.analysis.figures.scaling import compute_analysis, time_to_solution

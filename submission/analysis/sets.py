@@ -80,32 +80,11 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts by the name of the result.
+    """Facts by the name of the result, as a file states them.
 
-    staging_excluded: why its staging interval means nothing. power_cap_watts: of each accelerator.
+    staging_excluded: why its staging interval means nothing. reference_epochs: the keys of its Normalisation.
+    power_cap_watts: of each accelerator.
     """
-
-    staging_excluded: Mapping[str, str] = field(default_factory=dict)
-    reference_epochs: Mapping[str, Normalisation] = field(default_factory=dict)
-    power_cap_watts: Mapping[str, float] = field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        """Return the names of all results that facts are about."""
-        return list(dict.fromkeys((*self.staging_excluded, *self.reference_epochs, *self.power_cap_watts)))
-
-    def updated(self, other: Facts) -> Facts:
-        """Return these facts with those of another file, which count where both know a result."""
-        return Facts(*({**getattr(self, name), **getattr(other, name)} for name in (one.name for one in fields(self))))
-
-
-def known_facts() -> Facts:
-    """Return the facts of published results."""
-    return read_facts(Path(__file__).with_name("facts.yaml"))
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """What a file says, with each normalisation as it is written."""
 
     staging_excluded: dict[str, str] = field(default_factory=dict)
     reference_epochs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -119,15 +98,31 @@ class _File:
         for name, watts in self.power_cap_watts.items():
             _check_positive(f"power_cap_watts: {name}", watts)
 
+    def names(self) -> list[str]:
+        """Return the names of all results that facts are about."""
+        return list(dict.fromkeys((*self.staging_excluded, *self.reference_epochs, *self.power_cap_watts)))
+
+    def updated(self, other: Facts) -> Facts:
+        """Return these facts with those of another file, which count where both know a result."""
+        return Facts(*({**getattr(self, name), **getattr(other, name)} for name in (one.name for one in fields(self))))
+
+    def read_normalisation(self, name: str, source: str = "facts") -> Normalisation | None:
+        """Return how a result is normalised, None if it is not; UsageError, which names the source, if it is broken."""
+        entry = self.reference_epochs.get(name)
+        return None if entry is None else rebuild(Normalisation, entry, f"{source}: reference_epochs: {name}")
+
+
+def known_facts() -> Facts:
+    """Return the facts of published results."""
+    return read_facts(Path(__file__).with_name("facts.yaml"))
+
 
 def read_facts(path: Path) -> Facts:
     """Return the facts of a file of the user's; UsageError if it is broken."""
-    read = load(_File, path)
-    normalisations = {
-        name: rebuild(Normalisation, entry, f"{path}: reference_epochs: {name}")
-        for name, entry in read.reference_epochs.items()
-    }
-    return Facts(read.staging_excluded, normalisations, read.power_cap_watts)
+    facts = load(Facts, path)
+    for name in facts.reference_epochs:
+        facts.read_normalisation(name, str(path))
+    return facts
 
 
 def _check_positive(name: str, value: float) -> None:
@@ -228,7 +223,7 @@ class _Outcome:
                     values["run_rest_time"] += values.get(STAGING_INSIDE, 0.0)
                 for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
                     values.pop(key, None)
-        given = facts.reference_epochs.get(name)
+        given = facts.read_normalisation(name)
         if given is not None:
             self._normalise(given.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
             self.excluded["normalised"] = given.reason

@@ -21,8 +21,7 @@ from compliance.model.judged_run import JudgedRun
 from compliance.model.score import BOTH, Throughput, TimeToTrain
 from submission.analysis.fits.projection import read_published
 from submission.analysis.model import EPOCH_TIME, SAMPLES, AnalysedSet, quantities
-from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
-from submission.compare.sides import Pair, Side, mean
+from submission.compare.sides import ABSENT, Pair, Side, changes, configured, differing, logged, mean
 from submission.text_table import TextTable
 
 CURVE_POINTS: Final = 8

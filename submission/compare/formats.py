@@ -10,7 +10,7 @@ from common.values import is_number, same
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code
 from submission.compare.comparison import Comparison, ComparisonLine, Section
-from submission.compare.hyperparameters import ABSENT, Varied, yaml_text
+from submission.compare.sides import ABSENT, Varied, yaml_text
 from submission.text_table import TextTable, markdown_text, plain_text, shortened
 
 Cells = tuple[str, ...]

@@ -15,7 +15,7 @@ from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, ru
 from compliance.cli import add_result_options, read_result_options
 from compliance.engine import check_paths
 from compliance.formats.findings import all_shown, summary
-from submission.report.page import NotAReportError, write_report
+from submission.report.page import write_report
 from submission.summary.rows import NoResultsError, read_report
 
 DESCRIPTION: Final = "Report results as one HTML file: scores, how they were computed, charts and findings."
@@ -36,11 +36,6 @@ cannot be written, 2 wrong use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NotAReportError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
@@ -49,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--force", action="store_true", help="replace a page written by this command")
     add_result_options(parser)
     add("--title", default="", help="heading of the page")
-    return parser
+    given = parser.parse_args(arguments)
+    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _run(given: argparse.Namespace) -> int:

@@ -18,17 +18,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
-from submission.report.charts import (
-    MANY,
-    MANY_BARS,
-    STATES,
-    Curve,
-    Goal,
-    breakdown,
-    convergence,
-    quality_by_epoch,
-    spread,
-)
+from submission.report import charts
 from submission.report.findings import Site, badge, findings
 from submission.report.provenance import facts_table, shared_facts
 from submission.report.results_table import ResultLine, filtered
@@ -49,7 +39,7 @@ def section(line: ResultLine, report: Report, site: Site) -> Html:
     head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
         key_figures(results),
-        element("div", *charts(name, curves, goal, results.score), class_="charts"),
+        element("div", *draw_charts(name, curves, goal, results.score), class_="charts"),
         element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
         disclosure("Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _clock(results.score))),
@@ -75,7 +65,7 @@ def label(word: str) -> Html:
     return element("strong", word, class_="label-word")
 
 
-def curves_of(results: ResultSet) -> list[Curve]:
+def curves_of(results: ResultSet) -> list[charts.Curve]:
     """Return the curves of all runs, in the order of the set."""
     state = run_states(results)
     curves = []
@@ -85,11 +75,11 @@ def curves_of(results: ResultSet) -> list[Curve]:
             for at, found in enumerate(run.details.evaluations, 1)
         )
         name = run_name(run.path, results.folder if results.loose else "")
-        curves.append(Curve(name, state[run.path], points, run.minutes, run.details.seconds))
+        curves.append(charts.Curve(name, state[run.path], points, run.minutes, run.details.seconds))
     return curves
 
 
-def goal_of(results: ResultSet) -> Goal | None:
+def goal_of(results: ResultSet) -> charts.Goal | None:
     """Return what the result is compared with; None if its benchmark is unknown."""
     if results.reference is None:
         return None
@@ -98,7 +88,7 @@ def goal_of(results: ResultSet) -> Goal | None:
     if mean is None and isinstance(results.score, TimeToTrain):
         mean = results.score.convergence
     point = verdict.point if verdict else None
-    return Goal(
+    return charts.Goal(
         results.reference.target,
         results.reference.epoch_unit,
         mean if mean is not None and is_number(mean) else None,
@@ -149,22 +139,22 @@ def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
     return pairs
 
 
-def charts(name: str, curves: Sequence[Curve], goal: Goal | None, score: Score) -> list[Html]:
+def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | None, score: Score) -> list[Html]:
     """Return the figures for which the logs have data."""
     shown = []
     if goal and any(curve.points for curve in curves):
-        keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= MANY else MANY_KEYS
+        keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= charts.MANY else MANY_KEYS
         keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
-        shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
+        shown.append(_figure("Convergence", charts.convergence(f"{name}-convergence", curves, goal), keys, table_))
     if any(curve.minutes is not None for curve in curves):
-        keys = _state_keys(curves) if len(curves) <= MANY else []
+        keys = _state_keys(curves) if len(curves) <= charts.MANY else []
         mean = score.minutes if isinstance(score, TimeToTrain) else None
-        shown.append(_figure(f"Spread of the runs{_clock(score)}", spread(f"{name}-spread", curves, mean), keys))
+        shown.append(_figure(f"Spread of the runs{_clock(score)}", charts.spread(f"{name}-spread", curves, mean), keys))
     if any(curve.seconds for curve in curves):
         keys = [(f"part {part}", part) for part in PARTS]
-        title = "Time breakdown" + (" (selected runs)" if len(curves) > MANY_BARS else "")
-        shown.append(_figure(title, breakdown(f"{name}-time", curves), keys))
+        title = "Time breakdown" + (" (selected runs)" if len(curves) > charts.MANY_BARS else "")
+        shown.append(_figure(title, charts.breakdown(f"{name}-time", curves), keys))
     return shown
 
 
@@ -172,9 +162,9 @@ REFERENCE_KEYS: Final = [("band", "means below the limit fail: too fast"), ("ref
 MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept", "ends of runs")]
 
 
-def _state_keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:
+def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
     found = {curve.state for curve in curves}
-    return [(f"end {state}", text) for state, text in STATES.items() if state in found]
+    return [(f"end {state}", text) for state, text in charts.STATES.items() if state in found]
 
 
 def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
@@ -197,16 +187,16 @@ def _swatch(class_: str) -> Html:
     return element("svg", mark, viewBox="0 0 22 12", class_="swatch", aria_hidden="true")
 
 
-def convergence_table(curves: Sequence[Curve], unit: str) -> Html:
+def convergence_table(curves: Sequence[charts.Curve], unit: str) -> Html:
     """Return the table of minimum, median and maximum quality at each evaluation."""
     rows = [
         (plain(epoch), f"{found[0]:.5g}", f"{found[len(found) // 2]:.5g}", f"{found[-1]:.5g}", len(found))
-        for epoch, found in sorted(quality_by_epoch(curves).items())
+        for epoch, found in sorted(charts.quality_by_epoch(curves).items())
     ]
     return table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
 
 
-def runs_table(curves: Sequence[Curve], unit: str, clock: str) -> Html:
+def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
     """Return the table of the runs: state, minutes, evaluations, last quality and minutes by part.
 
     clock: where the staging lies, for the title.
@@ -219,7 +209,7 @@ def runs_table(curves: Sequence[Curve], unit: str, clock: str) -> Html:
         parts = [seconds[part] / 60 if part in seconds else "–" for part in PARTS]
         quality = f"{value:.5g}" if value is not None else "–"
         facts = ("–" if curve.minutes is None else curve.minutes, plain(epoch), len(curve.points), quality)
-        rows.append((curve.name, STATES[curve.state], *facts, *parts))
+        rows.append((curve.name, charts.STATES[curve.state], *facts, *parts))
     columns = [aligned(column) for column in zip(*rows, strict=True)]
     return table(head, zip(*columns, strict=True), f"Runs{clock}", 2)
 

@@ -31,11 +31,6 @@ exit status: 0 there are results (to check them: python -m compliance.check), 1 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _summarise(given), (OSError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs")
@@ -43,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     add_result_options(parser)
     add("--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table")
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
-    return parser
+    given = parser.parse_args(arguments)
+    return run_command(lambda: _summarise(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _summarise(given: argparse.Namespace) -> int:

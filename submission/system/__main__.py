@@ -57,11 +57,6 @@ TIMEOUT_S: Final = 60
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    args = _build_parser().parse_args(argv)
-    return run_command(lambda: _check_file(args) if args.check else _write_description(args), (OSError, LaunchError))
-
-
-def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument_group("describe the machine").add_argument
     add("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
@@ -73,7 +68,8 @@ def _build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("check a description").add_argument
     add("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
     add("--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with")
-    return parser
+    args = parser.parse_args(argv)
+    return run_command(lambda: _check_file(args) if args.check else _write_description(args), (OSError, LaunchError))
 
 
 def _write_description(args: argparse.Namespace) -> int:

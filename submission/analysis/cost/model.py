@@ -251,11 +251,10 @@ class CostModel:
                 ratios = costs[0].epoch_seconds / times[0], costs[1].epoch_seconds / times[1]
                 binds = (costs[0].binds, costs[1].binds)
                 pairs.append(CostedPair(first.full_name, second.full_name, *binds, *ratios, ratios[1] / ratios[0]))
-        return ModelError(
-            tuple(pairs),
-            median(abs(pair.second_ratio - 1) for pair in pairs) if pairs else None,
-            median(abs(pair.calibrated_ratio - 1) for pair in pairs) if pairs else None,
-        )
+        if not pairs:
+            return ModelError((), None, None)
+        errors = median(abs(p.second_ratio - 1) for p in pairs), median(abs(p.calibrated_ratio - 1) for p in pairs)
+        return ModelError(tuple(pairs), *errors)
 
 
 def cost_table(steps: Sequence[CostedStep]) -> TextTable:

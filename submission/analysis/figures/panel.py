@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Final, TypeGuard
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import LINE, Box, enclose, fitted, placed, text_width
-from submission.analysis.figures.names import amount, colour
+from submission.analysis.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import LARGEST, Drawing, Point, Scale, short
 from submission.web.html import Html

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, starmap
 from typing import Final
 
-from submission.analysis.figures.boxes import LINE, fitted, text_width
-from submission.analysis.figures.names import amount, by_benchmark, labels
+from submission.analysis.figures.labels import LINE, amount, by_benchmark, fitted, labels, text_width
 from submission.analysis.figures.panel import MANY_RUNS, MARK, WIDE, Figure, colour_of, dots, drawable, mark_items
 from submission.analysis.model import EPOCH_TIME, EPOCHS, NO_STAGING, STAGING, AnalysedSet, LogPca
 from submission.web.drawing import Point, short

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from itertools import chain, starmap
 from typing import Final
 
-from submission.analysis.figures.boxes import LINE, Box, around
-from submission.analysis.figures.names import amount, by_benchmark, labels
+from submission.analysis.figures.labels import LINE, Box, amount, around, by_benchmark, labels
 from submission.analysis.figures.panel import (
     MARK,
     PADDING,

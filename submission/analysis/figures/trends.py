@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import Box, around, placed, text_width
-from submission.analysis.figures.names import YEARS, amount, labels
+from submission.analysis.figures.labels import YEARS, Box, amount, around, labels, placed, text_width
 from submission.analysis.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, round_values
 from submission.analysis.fits.fit import Fit
 from submission.analysis.model import AnalysedSet

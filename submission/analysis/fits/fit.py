@@ -160,22 +160,9 @@ def _by(key: Callable[[AnalysedSet], tuple[object, ...]], sets: Iterable[Analyse
     return list(groups.values())
 
 
-class ScalingPair(NamedTuple):
-    """Two results of one system; the first has its smallest number of units."""
-
-    first: AnalysedSet
-    second: AnalysedSet
-
-    @property
-    def exponent(self) -> float:
-        """The b of t = a N^b through both."""
-        first, second = (power_point(one) for one in self)
-        return power_law([first, second]).b
-
-
-def power_point(one: AnalysedSet) -> tuple[float, float]:
-    """Return units and time of an epoch, both of which the result must have."""
-    return float(one.units or 0), one.mean(EPOCH_TIME) or 0.0
+def fit_exponent(sets: Iterable[AnalysedSet]) -> float:
+    """Return the b of t = a N^b through results; NoFitError as `power_law`."""
+    return power_law([(one.units or 0, one.mean(EPOCH_TIME) or 0) for one in sets]).b
 
 
 def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
@@ -183,14 +170,14 @@ def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[L
     return _choose_sets(sets, _TIME_BY_UNITS)
 
 
-def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[ScalingPair]:
-    """Return each larger result of a system beside its smallest one; a pair that is resubmitted counts once."""
-    pairs: dict[tuple[object, ...], ScalingPair] = {}
+def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[tuple[AnalysedSet, AnalysedSet]]:
+    """Return the smallest result of a system beside each larger one; a pair that is resubmitted counts once."""
+    pairs: dict[tuple[object, ...], tuple[AnalysedSet, AnalysedSet]] = {}
     for family in _by(system_family, sets):
         chosen = sorted(scaled_sets(family)[0], key=lambda one: (one.units or 0, one.full_name))
         for one in chosen[1:]:
             if one.units != chosen[0].units:
-                pairs.setdefault((contents(chosen[0]), contents(one)), ScalingPair(chosen[0], one))
+                pairs.setdefault((contents(chosen[0]), contents(one)), (chosen[0], one))
     return list(pairs.values())
 
 

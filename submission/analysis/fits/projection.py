@@ -22,16 +22,16 @@ from common.command import counted
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import (
     LeftOut,
-    ScalingPair,
     comparable,
     contents,
     epochs_against_batch,
+    fit_exponent,
     percent,
     scaled_sets,
     scaling_pairs,
     system_family,
 )
-from submission.analysis.fits.least_squares import NoFitError, power_law
+from submission.analysis.fits.least_squares import NoFitError
 from submission.analysis.model import EPOCH_TIME, EPOCHS, RUN_TIME, AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.tables import number
 from submission.summary.rows import Row
@@ -141,7 +141,7 @@ def _reasons(missing: Sequence[LeftOut]) -> str:
     return "; ".join(f"{counted(count, 'result')}: {reason}" for reason, count in counts.items())
 
 
-def _unpredicted(pairs: Sequence[ScalingPair]) -> str:
+def _unpredicted(pairs: Sequence[tuple[AnalysedSet, AnalysedSet]]) -> str:
     """Return why the larger result of no pair can be predicted."""
     if not pairs:
         return "no system has results at two scales"
@@ -216,10 +216,9 @@ class _Method:
         """Return the exponent for a result, and where it is from."""
         family = [other for other in self.sets if system_family(other) == system_family(one)]
         try:
-            own = power_law([(other.units or 0, other.mean(EPOCH_TIME) or 0) for other in family]).b
+            own = fit_exponent(family)
         except NoFitError:
-            same = [pair for pair in self._pairs if pair.first.row.mini == one.row.mini]
-            pooled = [max(IDEAL, pair.exponent) for pair in same]
+            pooled = [max(IDEAL, fit_exponent(pair)) for pair in self._pairs if pair[0].row.mini == one.row.mini]
             return (median(pooled), f"median of {counted(len(pooled), 'pair')}") if pooled else None
         beyond = f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
         return max(IDEAL, own), beyond

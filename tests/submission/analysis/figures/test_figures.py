@@ -9,8 +9,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from submission.analysis.figures.boxes import LINE, Box, around, fitted, placed, text_width
-from submission.analysis.figures.names import ORGANISATIONS, SPARE, amount, by_benchmark, colour, labels
+from submission.analysis.figures.labels import (
+    LINE,
+    ORGANISATIONS,
+    SPARE,
+    Box,
+    amount,
+    around,
+    by_benchmark,
+    colour,
+    fitted,
+    labels,
+    placed,
+    text_width,
+)
 from submission.analysis.figures.panel import NARROW, WIDE, Iso
 from submission.analysis.figures.runs import time_shares, variation
 from submission.analysis.figures.scaling import compute_analysis, time_to_solution

@@ -17,11 +17,11 @@ from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
+from common.data.prefetch import read_batches
 from common.precision import DTYPES
 from common.training.optim import OptimConfig
 from cosmoflow import model
 from cosmoflow.data import dataset as data
-from cosmoflow.data import pipeline
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     if len(sys.argv) > 2:
         folder = Path(sys.argv[2])
         dataset = data.Dataset(folder / "train", data.DataConfig(folder, sample_shape=shape))
-        serve_reading(training, dataset, pipeline.load_batches)
+        serve_reading(training, dataset, read_batches)
     else:
         counts = np.random.default_rng(0).poisson(1.0, (case.batch, *shape)).astype(np.int16)
         serve_steps(training, torch.from_numpy(counts), torch.rand(case.batch, 4))

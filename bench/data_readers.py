@@ -28,15 +28,15 @@ def ours(files: list[str], gzipped: bool, threads: int, verify_crc: bool = False
     import numpy as np
     import torch
 
+    from common.data.prefetch import read_batches
     from cosmoflow.data.dataset import DataConfig, Dataset
-    from cosmoflow.data.pipeline import load_batches
 
     folder = Path(files[0]).parent
     dataset = Dataset(folder, DataConfig(folder, workers=threads, verify_crc=verify_crc))
     numbers = dict(dataset.files())
     order = np.array([numbers[f"{folder.name}/{Path(file).name}"] for file in files])
     steps = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-    for batch in load_batches(dataset, steps, torch.device("cpu")):
+    for batch in read_batches(dataset, steps, torch.device("cpu")):
         yield batch.x.numpy()
 
 

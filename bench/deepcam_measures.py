@@ -18,11 +18,12 @@ from steps import Training, counted, serve_reading, serve_steps
 from torch import Tensor, nn
 from workers import given_case
 
+from common.data.prefetch import read_batches
 from common.precision import DTYPES
 from common.training.optim import OptimConfig
 from deepcam import model
-from deepcam.data import dataset, pipeline, stats
-from deepcam.losses import cross_entropy
+from deepcam.data import dataset, stats
+from deepcam.metrics import cross_entropy
 from deepcam.reference import CLASS_WEIGHTS
 
 
@@ -44,7 +45,7 @@ def main() -> None:
     training = Training(case, network, loss, config, counted(network, (case.height, case.width, case.channels)))
     if folder:
         given = dataset.DataConfig(folder, height=case.height, width=case.width, format=folder.name)  # type: ignore[arg-type]
-        serve_reading(training, dataset.Dataset(folder / "train", given), pipeline.load_batches)
+        serve_reading(training, dataset.Dataset(folder / "train", given), read_batches)
     else:
         serve_steps(training, *snapshots(case))
 

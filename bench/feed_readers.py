@@ -101,8 +101,8 @@ def ours(plan: Plan) -> dict[str, Any]:
     import numpy as np
     import torch
 
+    from common.data.prefetch import read_batches
     from cosmoflow.data.dataset import DataConfig, Dataset
-    from cosmoflow.data.pipeline import load_batches
 
     folder = Path(plan.folder)
     dataset = Dataset(folder / "train", DataConfig(folder, sample_shape=plan.shape, workers=plan.threads))
@@ -117,7 +117,7 @@ def ours(plan: Plan) -> dict[str, Any]:
         epochs.begin()
         begin = time.perf_counter()
         first_s = 0.0
-        for batch in load_batches(dataset, order[:, None], torch.device("cpu")):
+        for batch in read_batches(dataset, order[:, None], torch.device("cpu")):
             time.sleep(plan.step_s)
             first_s = first_s or time.perf_counter() - begin
             del batch

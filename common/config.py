@@ -357,7 +357,7 @@ def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
         called: dotted
         for dotted, one, nested in _keys(cls, prefix)
         if nested or not section
-        for called in (*_aliases(one), dotted.rpartition(".")[2])
+        for called in (*(one.metadata[Key].aliases if Key in one.metadata else ()), dotted.rpartition(".")[2])
     }
     inside = [called for called, dotted in by_name.items() if dotted == prefix + called]
     near = (
@@ -366,11 +366,6 @@ def _meant(name: str, cls: type, prefix: str, section: bool) -> str | None:
         or difflib.get_close_matches(name, by_name, 1)
     )
     return by_name[near[0]] if near else None
-
-
-def _aliases(one: Field[Any]) -> tuple[str, ...]:
-    aliases: tuple[str, ...] = one.metadata[Key].aliases if Key in one.metadata else ()
-    return aliases
 
 
 def _keys(cls: type, prefix: str) -> Iterator[tuple[str, Field[Any], bool]]:

@@ -44,9 +44,9 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
     interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
     with torch.device("meta"):  # before memory is taken for a network of a size that a damaged file may name
-        found.check_fit(benchmark.predictor.network(config))
+        weights_file.check_fit(benchmark.predictor.network(config), found.tensors, found.path)
     network = benchmark.predictor(config, interface)
-    found.load_into(network.model)
+    weights_file.load_fitting(network.model, found.tensors, found.path)
     network.eval()
     return network
 

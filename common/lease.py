@@ -11,7 +11,6 @@ nothing more.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -21,7 +20,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -153,7 +152,8 @@ class Lease:
         while True:
             _make_folder(self.folder)
             # Suppressed: another process was faster, with its lease, with its clean-up, or with removing the folder.
-            with suppress(FileExistsError, FileNotFoundError), _new_draft(self.folder, self._content) as draft:
+            with suppress(FileExistsError, FileNotFoundError), new_file(self.folder / "lease") as (draft, handle):
+                os.write(handle, self._content)  # its time is the clock of the file system
                 now, leases = draft.stat().st_mtime, _list_leases(self.folder)
                 if alive := _find_living(leases, now):
                     return alive
@@ -188,14 +188,6 @@ def _make_folder(folder: Path) -> None:
             raise
 
 
-@contextlib.contextmanager
-def _new_draft(folder: Path, content: bytes) -> Iterator[Path]:
-    """Yield a file with the content, which is removed at the end; its time is the clock of the file system."""
-    with new_file(folder / "lease") as (draft, handle):
-        os.write(handle, content)
-        yield draft
-
-
 def _link_draft(draft: Path, path: Path) -> None:
     """Give the draft a second name; FileExistsError if another was faster."""
     try:
@@ -217,15 +209,11 @@ def _describe_process() -> dict[str, Any]:
         "pid": os.getpid(),
         "began": _read_start_time(os.getpid()),
         "machine": _read_machine_id(),
-        "job": _read_job_id(),
+        # The same after the job was queued again; "" without a scheduler.
+        "job": next((os.environ[name] for name in JOB_VARIABLES if os.environ.get(name)), ""),
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "token": secrets.token_hex(8),
     }
-
-
-def _read_job_id() -> str:
-    """Return the number of the scheduler's job, the same after the job was queued again; "" without a scheduler."""
-    return next((os.environ[name] for name in JOB_VARIABLES if os.environ.get(name)), "")
 
 
 def _read_machine_id() -> str:

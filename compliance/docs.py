@@ -17,8 +17,7 @@ from compliance.benchmarks import MINIS, REFERENCES
 from compliance.explain import bad_findings, divisions_text, sentence
 from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
-from compliance.rules.families import FAMILIES, RETIRED, prefix
-from compliance.rules.rule import Rule
+from compliance.rules.rule import FAMILIES, RETIRED, Rule, prefix
 from compliance.setting_tables import differences, rounds_text, row, settings_by_row
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"

@@ -21,8 +21,7 @@ from compliance.logs.log import parse_log
 from compliance.model.case import OFFICIAL, PROFILES, STRICT, Case
 from compliance.model.finding import SKIPPED, Finding
 from compliance.rules.catalog import all_rules
-from compliance.rules.families import FAMILIES, prefix
-from compliance.rules.rule import LogRule, Rule
+from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from compliance.setting_tables import rounds_text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Final
 
 from common.commands.fetch import FetchCommand
@@ -15,11 +14,6 @@ ADDRESS: Final = "https://portal.nersc.gov/project/dasrepo/cosmoflow-benchmark"
 SPLITS: Final = {"train": "train", "val": "validation", "validation": "validation"}
 """The dataset's folders by those of the archives, which have a test split, too."""
 SAMPLES: Final = by_name(r"(?:^|/)(?P<folder>\w+)/(?P<file>[\w.-]+\.tfrecord)$", SPLITS)
-
-
-def _next_command(folder: Path) -> str:
-    data = shlex.quote(f"data.data_dir={folder}")
-    return f"python -m cosmoflow.train config {data}   (a part: in the open division, see docs/guide/data.md)"
 
 
 FETCH: Final = FetchCommand(
@@ -49,8 +43,10 @@ FETCH: Final = FetchCommand(
         ),
     ),
     licence="not stated where we looked; ask the authors before you redistribute data",
-    next_step=_next_command,
-    shares={},
+    next_step=lambda folder: (
+        f"python -m cosmoflow.train config {shlex.quote(f'data.data_dir={folder}')}"
+        "   (a part: in the open division, see docs/guide/data.md)"
+    ),
 )
 main = FETCH.main
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from common.command import CommandParser, count, positive, run_command
-from common.commands.prepare import (
-    DatasetLayout,
-    add_output,
-    add_worker_options,
-    build_and_report,
-)
-from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.command import count, positive
+from common.commands.prepare import PrepareCommand, add_work, build_and_report, read_first
+from common.config import load
+from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
+from common.errors import UsageError
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
-from cosmoflow.data.splits import HashSplit, SplitFile
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
 
 DESCRIPTION: Final = """\
@@ -30,7 +29,7 @@ EXAMPLES: Final = """\
 examples:
   python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data --train 8192 --validation 1024
   srun -N 8 --ntasks-per-node 4 python -m cosmoflow.prepare convert cosmoUniverse_2019_05_4parE data
-  python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 narrow   half the bytes to the device
+  python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 raw --compress none   read without inflating
   python -m cosmoflow.prepare manifest cosmoUniverse_2019_05_4parE_tf_v2   once, after a download
   python -m cosmoflow.prepare verify data                                  are all files present and unchanged?
 
@@ -56,23 +55,82 @@ The checksums of the records are compared, and damaged ones are skipped and list
 
 It resumes, and shares the work with other tasks, as `convert` does.
 """
-LAYOUT: Final = DatasetLayout("cosmoflow.prepare", SPLITS)
+
+
+# -- the split into training and validation, by whole universes, since samples of one universe are alike ---------
 
 
 @dataclass(frozen=True)
-class Converter:
-    """Cuts one universe into samples; the source of an item is the path of the universe and the stem of its samples."""
+class HashSplit:
+    """A split by a seeded hash of the universes' names, the same on every machine and for every task.
 
-    grid: int
-    sample_size: int
-    samples: SampleFormat
+    A universe is for validation if its hash is below `fraction`, independent of the other universes. With counts, the
+    lowest hashes are for validation and the highest for training; those in between are left out.
+    """
 
-    def __call__(self, item: Item, folder: Path) -> None:
-        path, stem = item.source
-        with open_universe(path) as universe:
-            if universe.grid != self.grid:
-                raise UniverseError(f"{path}: `full` has {universe.grid} voxels per side, the others have {self.grid}")
-            self.samples.write_universe(folder / stem, universe.read_slabs(self.sample_size), universe.labels)
+    seed: int = 0
+    fraction: float = 1 / 9
+    train: int | None = None
+    validation: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise UsageError(f"--validation-fraction is {self.fraction}; expected a number between 0 and 1")
+
+    def __call__(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the sorted names of each split; UsageError if there are too few, or by chance none."""
+        order = sorted(names, key=lambda name: (self._hash_name(name), name))
+        low = sum(self._hash_name(name) < self.fraction for name in names)
+        validation = self.validation if self.validation is not None else low
+        train = self.train if self.train is not None else len(order) - validation
+        if train < 0 or train + validation > len(order):
+            raise UsageError(
+                f"{max(train, 0):,} training and {validation:,} validation universes were asked for, but only "
+                f"{len(order):,} exist; lower --train or --validation"
+            )
+        if self.validation is None and not validation:
+            raise UsageError(
+                f"by chance none of the {len(order):,} universes is for validation; set a number, as in --validation 1"
+            )
+        return {"train": sorted(order[len(order) - train :]), "validation": sorted(order[:validation])}
+
+    def _hash_name(self, name: str) -> float:
+        digest = hashlib.sha256(f"{self.seed}:{name}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64
+
+
+@dataclass(frozen=True)
+class _Lists:
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+
+
+def read_split(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the sorted names of each split by a YAML or JSON file {train: [name, ...], validation: [name, ...]}.
+
+    UsageError for names that are in both, or that no universe has.
+    """
+    lists = load(_Lists, path)
+    split = {side: sorted(getattr(lists, side)) for side in SPLITS}
+    all_names = split["train"] + split["validation"]
+    if twice := sorted(name for name, times in Counter(all_names).items() if times > 1):
+        raise UsageError(f"{path}: {twice[0]} is listed more than once")
+    if unknown := sorted(set(all_names) - set(names)):
+        example = f"; names look like {min(names)}" if names else ""
+        raise UsageError(f"{path}: no universe for {len(unknown):,} names, such as {unknown[0]}{example}")
+    return split
+
+
+# -- conversion ----------------------------------------------------------------------------------------------
+
+
+def cut_universe(grid: int, sample_size: int, samples: SampleFormat, item: Item, folder: Path) -> None:
+    """Cut a universe into samples; the item's source is the path of the universe and the stem of its samples."""
+    path, stem = item.source
+    with open_universe(path) as universe:
+        if universe.grid != grid:
+            raise UniverseError(f"{path}: `full` has {universe.grid} voxels per side, the others have {grid}")
+        samples.write_universe(folder / stem, universe.read_slabs(sample_size), universe.labels)
 
 
 def find_universes(folder: Path) -> dict[str, Path]:
@@ -91,15 +149,15 @@ def find_universes(folder: Path) -> dict[str, Path]:
 def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
     """Return the plan of `convert`: one item per universe."""
     universes = find_universes(args.input_dir)
-    split = (
-        SplitFile(args.split_file)
-        if args.split_file
-        else HashSplit(args.seed, args.validation_fraction, args.train, args.validation)
-    )
-    sides = {name: side for side, names in split(sorted(universes)).items() for name in names}
+    if args.split_file:
+        splits = read_split(args.split_file, sorted(universes))
+    else:
+        split = HashSplit(args.seed, args.validation_fraction, args.train, args.validation)
+        splits = split(sorted(universes))
+    sides = {name: side for side, names in splits.items() for name in names}
     if unused := len(universes) - len(sides):
         print(f"{unused:,} of {len(universes):,} universes are in neither split and will be skipped")
-    grid = _read_grid([universes[name] for name in sorted(sides)])
+    grid = read_first([universes[name] for name in sorted(sides)], _read_grid, "universe")
     if grid % args.sample_size:
         raise BuildError(
             f"universes of {grid} voxels per side cannot be cut into {args.sample_size}³ cubes: set a divisor"
@@ -119,19 +177,13 @@ def plan_conversion(args: argparse.Namespace) -> DatasetPlan:
         "source_digest": source_digest,
         **samples.facts,
     }
-    make = Converter(grid, args.sample_size, samples)
+    make = partial(cut_universe, grid, args.sample_size, samples)
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(grid), "universes")
 
 
-def _read_grid(paths: Sequence[Path]) -> int:
-    errors = []
-    for path in paths[:10]:
-        try:
-            with open_universe(path) as universe:
-                return universe.grid
-        except UniverseError as error:
-            errors.append(str(error))
-    raise BuildError("no universe can be read:\n  " + "\n  ".join(errors))
+def _read_grid(path: Path) -> int:
+    with open_universe(path) as universe:
+        return universe.grid
 
 
 @dataclass(frozen=True)
@@ -198,16 +250,15 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
     return DatasetPlan("cosmoflow", variant, facts, items, make, samples.bytes_of(args.sample_size), "samples")
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m cosmoflow.prepare")
-    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    convert = commands.add_parser("convert", help="raw universes to samples")
-    convert.description = CONVERT_HELP
-    convert.set_defaults(run=lambda args: build_and_report(plan_conversion(args), args))
-    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="raw universes: *.hdf5, at any depth")
-    _add_output(convert, "tfrecord")
+def _add_commands(commands: Any) -> None:
+    """Add the subcommands that make samples."""
+    convert = add_work(
+        commands,
+        "convert",
+        lambda args: build_and_report(plan_conversion(args), args),
+        ("raw universes to samples", CONVERT_HELP, "raw universes: *.hdf5, at any depth"),
+    )
+    _add_output(convert)
     split = convert.add_argument_group("split by universes")
     split.add_argument("--validation-fraction", type=float, default=1 / 9, help="approximate share (default 1/9)")
     split.add_argument("--train", type=count, metavar="N", help="exact number for training (default: the rest)")
@@ -218,31 +269,24 @@ def _build_parser() -> argparse.ArgumentParser:
     split.add_argument(
         "--split-file", type=Path, help="YAML or JSON file instead of the hash: {train: [names], validation: [names]}"
     )
-    add_worker_options(convert)
-
-    other = commands.add_parser("repack", help="samples to another format")
-    other.description = REPACK_HELP
-    other.set_defaults(run=lambda args: build_and_report(plan_repacking(args), args))
-    other.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="samples: train/*.tfrecord and so on")
-    _add_output(other, "narrow")
-    add_worker_options(other)
-    LAYOUT.add_commands(commands)
-    return parser
+    repack = add_work(
+        commands,
+        "repack",
+        lambda args: build_and_report(plan_repacking(args), args),
+        ("samples to another format", REPACK_HELP, "samples: train/*.tfrecord and so on"),
+    )
+    _add_output(repack)
 
 
-def _add_output(command: argparse.ArgumentParser, format: str) -> None:
+def _add_output(command: argparse.ArgumentParser) -> None:
     """Add the options about the samples to be written."""
-    add_output(command)
     command.add_argument("--sample-size", type=positive, default=128, help="voxels per side of a sample (default 128)")
-    command.add_argument("--format", choices=FORMATS, default=format, help=f"of the new files (default {format})")
+    command.add_argument("--format", choices=FORMATS, default="tfrecord", help="of the new files (default tfrecord)")
     command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    args = _build_parser().parse_args(argv)
-    return run_command(lambda: args.run(args), DATASET_ERRORS)
-
+COMMAND: Final = PrepareCommand("cosmoflow.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS)
+main = COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,7 +3,7 @@
 from typing import Final
 
 from common.reference import MINI_2
-from common.training.predictions.numbers import NumberReport, number_columns
+from common.training.predictions.report import NumberReport, number_columns
 
 PARAMETERS: Final = ("Omega_m", "sigma_8", "n_s", "H_0")
 PARAMETERS_OF: Final = {MINI_2: ("sigma_8", "drift_x", "drift_y", "drift_z")}

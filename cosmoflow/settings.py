@@ -40,10 +40,9 @@ class DataConfig(SamplesConfig):
     sample_shape: tuple[int, int, int, int] = key(
         (128, 128, 128, 4), "D, H, W, C of a sample", closed=equals([128, 128, 128, 4]), cite=REPRESENTATION
     )
-    format: Literal["tfrecord", "npy", "narrow"] = key(
+    format: Literal["tfrecord", "npy"] = key(
         "tfrecord",
-        "tfrecord (gzipped or not), npy (pairs of files, see cosmoflow/data/npy.py), or narrow (half the size, also on "
-        "the way to an accelerator, see cosmoflow/data/narrow.py; not measured on a GPU)",
+        "tfrecord (gzipped or not) or npy (pairs of files, see cosmoflow/data/sample_files.py)",
         ROUTE,
         cite="training_rules.adoc#data-state-at-start-of-run",
     )
@@ -72,7 +71,7 @@ class DataConfig(SamplesConfig):
         closed=equals(0),
         cite=PREPROCESSING,
     )
-    verify_crc: bool = key(False, "compare the CRC of each TFRecord or narrow file", PLACE)
+    verify_crc: bool = key(False, "compare the CRC of each TFRecord", PLACE)
     pipeline: Literal["native", "dali"] = key(
         "native", "dali: NVIDIA DALI, see cosmoflow/data/dali.py; not measured on a GPU", PLACE
     )
@@ -91,9 +90,7 @@ class DataConfig(SamplesConfig):
                 "set augment=none"
             )
         if self.verify_crc and self.format == "npy":
-            raise ValueError("verify_crc needs format=tfrecord or narrow: npy files have no checksum")
-        if self.pipeline == "dali" and self.format == "narrow":
-            raise ValueError("pipeline is dali, which does not read format=narrow; set pipeline=native")
+            raise ValueError("verify_crc needs format=tfrecord: npy files have no checksum")
         if self.pipeline == "dali" and (self.verify_crc or self.cache):
             raise ValueError(
                 "pipeline is dali, which neither verifies checksums nor caches; set verify_crc=false, cache=false"

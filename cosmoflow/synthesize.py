@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from common.command import UsageError, count, positive
-from common.commands.synthesize import Synthesis, given_arguments
+from common.commands.synthesize import Synthesis, describe_generator
 from common.datasets.build import DatasetPlan, Item
-from common.reference import MINI_2
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.simulation import drift, universe
-from cosmoflow.simulation.plot import plot_samples
+from cosmoflow.simulation.plot import draw_samples
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
 DESCRIPTION: Final = """\
@@ -43,22 +42,17 @@ examples:
 RAW: Final = "hdf5"
 
 
-@dataclass(frozen=True)
-class Generator:
-    """Generates one universe; an item's source is the index of its split, its own index, and the stem of its files."""
+def generate_universe(recipe: Recipe, seed: int, samples: SampleFormat | None, item: Item, folder: Path) -> None:
+    """Generate a universe; the item's source is the index of its split, its own index, and the stem of its files.
 
-    recipe: Recipe
-    seed: int
-    samples: SampleFormat | None  # None: raw universes
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        split, i, stem = item.source
-        counts, labels = self.recipe.simulate_universe(self.seed, split, i)
-        if self.samples is None:
-            write_universe(folder / f"{stem}.{RAW}", counts, labels, PRIORS[self.recipe.prior])
-        else:
-            slabs = np.split(counts, self.recipe.subvolumes)
-            self.samples.write_universe(folder / stem, slabs, labels)
+    samples: None: raw universes.
+    """
+    split, i, stem = item.source
+    counts, labels = recipe.simulate_universe(seed, split, i)
+    if samples is None:
+        write_universe(folder / f"{stem}.{RAW}", counts, labels, PRIORS[recipe.prior])
+    else:
+        samples.write_universe(folder / stem, np.split(counts, recipe.subvolumes), labels)
 
 
 def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> DatasetPlan:
@@ -73,18 +67,9 @@ def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> D
             items.append(Item(name, files, (code, i, stem)))
     variant = SYNTHESIS.variant_of(recipe) if samples else "synthetic"
     size = (samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid)
-    generator = Generator(recipe, seed, samples)
-    facts = facts_of(recipe, seed, samples)
-    return DatasetPlan("cosmoflow", variant, facts, tuple(items), generator, size, "universes")
-
-
-def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[str, Any]:
-    """Return the facts for the manifest: everything that the content depends on."""
     cubes = recipe.subvolumes**3
-    source = b"".join(Path(str(module.__file__)).read_bytes() for module in (universe, drift))
-    return {
-        "generator": "cosmoflow.synthesize",
-        "generator_sha256": hashlib.sha256(source).hexdigest(),
+    facts = {
+        **describe_generator("cosmoflow.synthesize", universe, drift),
         "seed": seed,
         "prior": {name: list(ends) for name, ends in PRIORS[recipe.prior].ranges.items()},
         "box": asdict(recipe.box),
@@ -93,6 +78,8 @@ def facts_of(recipe: Recipe, seed: int, samples: SampleFormat | None) -> dict[st
         "samples": {"train": recipe.train * cubes, "validation": recipe.validation * cubes},
         **(samples.facts if samples else {"format": RAW, "compression": "none"}),
     }
+    generator = partial(generate_universe, recipe, seed, samples)
+    return DatasetPlan("cosmoflow", variant, facts, tuple(items), generator, size, "universes")
 
 
 class Synthesize(Synthesis):
@@ -103,6 +90,7 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     picture = "universes.png"
+    draw = staticmethod(draw_samples)
 
     def add_options(self, content: Any, files: Any) -> None:
         """Add the options of universes."""
@@ -127,7 +115,7 @@ class Synthesize(Synthesis):
 
     def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
         """Return the fields of a preset that the arguments replace."""
-        changes = given_arguments(args, "prior", "grid", "subvolumes", "particles", "train", "validation")
+        changes = super().changed_fields(args)
         return changes if args.length is None else changes | {"length_mpc_h": args.length or None}
 
     def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
@@ -141,22 +129,17 @@ class Synthesize(Synthesis):
         """Return the format and the shape of samples that a configuration reads."""
         return {"format": data.format, "sample_shape": list(data.sample_shape)}
 
-    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
-        """Draw slices and spectra."""
-        plot_samples(recipe, seed, path)
-
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: cut raw universes, or train."""
-        shape = plan.facts["sample_shape"]
         if plan.facts["format"] == RAW:
-            return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {shape[0]}"
-        if plan.variant == MINI_2:
-            return f"python -m cosmoflow.train mini data.data_dir={folder}"
-        counts = "data.train_samples=null data.eval_samples=null submission.division=open"
-        return (
-            f"python -m cosmoflow.train config data.data_dir={folder} {counts} "
-            f"'data.sample_shape=[{', '.join(map(str, shape))}]'"
-        )
+            size = plan.facts["sample_shape"][0]
+            return f"python -m cosmoflow.prepare convert {folder} DATA_DIR --sample-size {size}"
+        return super().next_step(plan, folder)
+
+    def data_keys(self, plan: DatasetPlan) -> str:
+        """Return the shape of the samples, but for that of the mini problem."""
+        shape = ", ".join(map(str, plan.facts["sample_shape"]))
+        return "" if plan.variant == self.mini else f" 'data.sample_shape=[{shape}]'"
 
 
 SYNTHESIS: Final = Synthesize()

@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from common.commands import train
-from common.data.prefetch import TensorBatch
+from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed
 from common.distributed.dist import Dist
 from common.reference import variant_of
@@ -29,11 +29,11 @@ from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
-from common.training.predictions.numbers import absolute_errors
+from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
-from cosmoflow.data import dataset, pipeline
-from cosmoflow.data.augment import AUGMENTATIONS
+from cosmoflow.data import dataset
+from cosmoflow.data.augment import augment_batch, turn_labels
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.predictor import Predictor
 from cosmoflow.reference import MINIS, REFERENCE
@@ -70,8 +70,12 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
-        """Yield batches of counts and labels."""
-        return pipeline.load_batches(samples, indices, self.dist.device)
+        """Yield batches of counts, int16 (B, D, H, W, C), and labels, float32 (B, 4)."""
+        if self.config.data.pipeline == "dali":
+            from cosmoflow.data import dali  # an optional package, and it takes a second to import
+
+            return dali.load_batches(samples, indices, self.dist.device)
+        return read_batches(samples, indices, self.dist.device)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""
@@ -101,10 +105,12 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
-        if self.config.data.augment == "none":
+        data = self.config.data
+        if data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data)
+        x = augment_batch(batch.x, seeds, data.roll_step)
+        y = turn_labels(batch.y, seeds) if data.augment == "vector_symmetries" else batch.y
         return replace(batch, x=x[:, *self.block.slices] if self.block else x, y=y)
 
 

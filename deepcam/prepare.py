@@ -6,22 +6,13 @@ import argparse
 import hashlib
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, Final
 
-from common.command import CommandParser, run_command
-from common.commands.prepare import (
-    DatasetLayout,
-    add_output,
-    add_worker_options,
-    build_and_report,
-    compare_items,
-)
-from common.datasets.build import DATASET_ERRORS, BuildError, DatasetPlan, Item
+from common.commands.prepare import PrepareCommand, add_work, build_and_compare, read_first
+from common.datasets.build import BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.files import whole_file
 from deepcam.data import snapshot, stats
@@ -60,21 +51,15 @@ once everything is done.
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
 """
-LAYOUT: Final = DatasetLayout("deepcam.prepare", SPLITS, files=(stats.NAME,), inside=verify_singles)
 
 
-@dataclass(frozen=True)
-class Converter:
-    """Makes an item: the copy of stats.h5, or an item of the format."""
-
-    format: Format
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        if item.name != stats.NAME:
-            self.format.make_item(item, folder)
-            return
-        with whole_file(folder / stats.NAME) as part:
-            copyfile(item.source, part)
+def convert_item(format: Format, item: Item, folder: Path) -> None:
+    """Make an item: the copy of stats.h5, or an item of the format."""
+    if item.name != stats.NAME:
+        format.make_item(item, folder)
+        return
+    with whole_file(folder / stats.NAME) as part:
+        copyfile(item.source, part)
 
 
 def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
@@ -84,7 +69,7 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     """
     splits = find_splits(source)
     stats.read_stats(source / stats.NAME)
-    shape_HWC = _read_shape([path for paths in splits.values() for path in paths])
+    shape_HWC = read_first([path for paths in splits.values() for path in paths], _read_shape, "snapshot")
     format = FORMATS[format_name](shape_HWC)
     variant, source_digest = read_variant_and_digest(source)
     facts: dict[str, Any] = {
@@ -102,8 +87,8 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     items = [Item(stats.NAME, (stats.NAME,), source / stats.NAME)]
     for split, paths in splits.items():
         items += format.list_items(split, paths)
-    begin = partial(format.create_files, splits)
-    return DatasetPlan("deepcam", variant, facts, tuple(items), Converter(format), data_bytes, begin=begin)
+    begin, make = partial(format.create_files, splits), partial(convert_item, format)
+    return DatasetPlan("deepcam", variant, facts, tuple(items), make, data_bytes, begin=begin)
 
 
 def find_splits(folder: Path) -> dict[str, list[Path]]:
@@ -121,54 +106,41 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
     return {split: paths for split, paths in splits.items() if paths}
 
 
-def _read_shape(paths: Sequence[Path]) -> tuple[int, int, int]:
-    errors = []
-    for path in paths[:10]:
-        try:
-            with snapshot.open_hdf5(path) as file:
-                shape = snapshot.hdf5_array(file, snapshot.DATA).shape
-            if len(shape) == 3 and shape[2] == len(CHANNELS):
-                height, width, channels = shape
-                return height, width, channels
-            errors.append(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
-        except (SnapshotError, OSError) as error:
-            errors.append(str(error))
-    raise BuildError("no snapshot can be read:\n  " + "\n  ".join(errors))
+def _read_shape(path: Path) -> tuple[int, int, int]:
+    with snapshot.open_hdf5(path) as file:
+        shape = snapshot.hdf5_array(file, snapshot.DATA).shape
+    if len(shape) != 3 or shape[2] != len(CHANNELS):
+        raise SnapshotError(f"{path}: `{snapshot.DATA}` has the shape {shape}; expected (H, W, {len(CHANNELS)})")
+    height, width, channels = shape
+    return height, width, channels
 
 
 def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
     plan = plan_conversion(args.input_dir, args.format)
-    code = build_and_report(plan, args)
-    if code or not args.verify:
-        return code
-    assert isinstance(plan.make, Converter)
-    return compare_items(partial(compare_item, plan.make.format, args.output_dir), plan, args, skip=stats.NAME)
+    assert isinstance(plan.make, partial)
+    compare = partial(compare_item, plan.make.args[0], args.output_dir)
+    return build_and_compare(plan, args, compare, skip=stats.NAME)
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m deepcam.prepare")
-    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    commands = parser.add_subparsers(dest="command", required=True)
-    convert = commands.add_parser("convert", help="published snapshots to other formats")
-    convert.description = CONVERT_HELP
-    convert.set_defaults(run=convert_items)
-    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train, validation, stats.h5")
-    add_output(convert)
+def _add_commands(commands: Any) -> None:
+    """Add the subcommand that converts snapshots."""
+    texts = "published snapshots to other formats", CONVERT_HELP, "folder with train, validation, stats.h5"
+    convert = add_work(commands, "convert", convert_items, texts, verify=True)
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
-    convert.add_argument(
-        "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
-    )
-    add_worker_options(convert)
-    LAYOUT.add_commands(commands)
-    return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    args = _build_parser().parse_args(argv)
-    return run_command(lambda: args.run(args), (*DATASET_ERRORS, SnapshotError, StatsError))
-
+COMMAND: Final = PrepareCommand(
+    "deepcam.prepare",
+    DESCRIPTION,
+    EXAMPLES,
+    _add_commands,
+    SPLITS,
+    files=(stats.NAME,),
+    errors=(SnapshotError, StatsError),
+    inside=verify_singles,
+)
+main = COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

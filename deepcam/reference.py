@@ -76,66 +76,53 @@ FIRST_EPSILONS = Check("1e-06 or 1e-08", lambda value: value in (1e-6, 1e-8))
 TRUE = Check("true", lambda value: value is True or value == 1)
 
 FIRST_SETTINGS = (
-    Setting("opt_name", FIRST_OPTIMIZERS, FIRST_OPTIMIZERS, rounds=FIRST),
-    Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE, rounds=FIRST),
-    Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE, rounds=FIRST),
-    Setting("opt_learning_rate_warmup_factor", AMOUNT, NOT_NEGATIVE, rounds=FIRST),
-    Setting("opt_epsilon", FIRST_EPSILONS, FIRST_EPSILONS, rounds=FIRST),
+    Setting("opt_name", FIRST_OPTIMIZERS, FIRST_OPTIMIZERS),
+    Setting("opt_base_learning_rate", AMOUNT, NOT_NEGATIVE),
+    Setting("opt_learning_rate_warmup_steps", AMOUNT, NOT_NEGATIVE),
+    Setting("opt_learning_rate_warmup_factor", AMOUNT, NOT_NEGATIVE),
+    Setting("opt_epsilon", FIRST_EPSILONS, FIRST_EPSILONS),
 )
 
 LATER_SETTINGS = (
-    Setting("gradient_accumulation_frequency", COUNT, ABOVE_ZERO, rounds=LATER),
+    Setting("gradient_accumulation_frequency", COUNT, ABOVE_ZERO),
     Setting(
         "seed",
         Check("a whole number", lambda value: int(value) is not None),
         ABOVE_ZERO,
-        rounds=LATER,
         identity=False,
         why="the official checker also asks seed > 0; the rules ask for an integer",
     ),
-    Setting("batchnorm_group_size", COUNT, ABOVE_ZERO, rounds=LATER),
-    Setting("opt_name", OPTIMIZERS, OPTIMIZERS, rounds=LATER),
-    Setting("opt_lr", number("> 0", lambda value: value > 0), ABOVE_ZERO, rounds=LATER),
+    Setting("batchnorm_group_size", COUNT, ABOVE_ZERO),
+    Setting("opt_name", OPTIMIZERS, OPTIMIZERS),
+    Setting("opt_lr", number("> 0", lambda value: value > 0), ABOVE_ZERO),
     Setting(
         "opt_betas",
         Check("two numbers in [0, 1)", lambda value: len(value) == 2 and all(0 <= beta < 1 for beta in value)),
         Check("of length 2", lambda value: len(value) == 2),
-        rounds=LATER,
     ),
     Setting(
         "opt_eps",
         number("equal to 1e-06", lambda value: math.isclose(value, 1e-6)),
         Check("close to 1e-06", lambda value: math.isclose(value, 1e-6)),
-        rounds=LATER,
     ),
-    Setting("opt_weight_decay", AMOUNT, None, required=False, rounds=LATER),
-    Setting("scheduler_type", SCHEDULES, SCHEDULES, rounds=LATER),
-    Setting("scheduler_lr_warmup_steps", integer(">= 0", lambda value: value >= 0), NOT_NEGATIVE, rounds=LATER),
+    Setting("opt_weight_decay", AMOUNT, None, required=False),
+    Setting("scheduler_type", SCHEDULES, SCHEDULES),
+    Setting("scheduler_lr_warmup_steps", integer(">= 0", lambda value: value >= 0), NOT_NEGATIVE),
     Setting(
-        "scheduler_lr_warmup_factor",
-        number(">= 1", lambda value: value >= 1),
-        Check(">= 1", lambda value: value >= 1),
-        rounds=LATER,
+        "scheduler_lr_warmup_factor", number(">= 1", lambda value: value >= 1), Check(">= 1", lambda value: value >= 1)
     ),
-    Setting("opt_bias_correction", TRUE, Check("true", bool), rounds=LATER, when=LAMB),
-    Setting("opt_grad_averaging", TRUE, Check("true", bool), rounds=LATER, when=LAMB),
-    Setting("opt_max_grad_norm", equals(1.0), Check("1.0", lambda value: value == 1.0), rounds=LATER, when=LAMB),
-    Setting(
-        "scheduler_milestones",
-        list_of(COUNT),
-        Check("a list", lambda value: len(value) >= 0),
-        rounds=LATER,
-        when=MULTISTEP,
-    ),
+    Setting("opt_bias_correction", TRUE, Check("true", bool), when=LAMB),
+    Setting("opt_grad_averaging", TRUE, Check("true", bool), when=LAMB),
+    Setting("opt_max_grad_norm", equals(1.0), Check("1.0", lambda value: value == 1.0), when=LAMB),
+    Setting("scheduler_milestones", list_of(COUNT), Check("a list", lambda value: len(value) >= 0), when=MULTISTEP),
     Setting(
         "scheduler_decay_rate",
         each(number("with 0 < v <= 1", lambda value: 0 < value <= 1)),
         Check("<= 1", lambda value: value <= 1.0),
-        rounds=LATER,
         when=MULTISTEP,
     ),
-    Setting("scheduler_t_max", AMOUNT, Check(">= 1", lambda value: value >= 1.0), rounds=LATER, when=COSINE),
-    Setting("scheduler_eta_min", AMOUNT, NOT_NEGATIVE, rounds=LATER, when=COSINE),
+    Setting("scheduler_t_max", AMOUNT, Check(">= 1", lambda value: value >= 1.0), when=COSINE),
+    Setting("scheduler_eta_min", AMOUNT, NOT_NEGATIVE, when=COSINE),
 )
 
 FIRST_EXAMPLE = {
@@ -186,7 +173,11 @@ REFERENCE = Reference(
         source="CAM5 snapshots 768 x 1152 x 16, split 80/10/10",
         counts_checked=True,
     ),
-    settings=(Setting("global_batch_size", COUNT, ABOVE_ZERO), *FIRST_SETTINGS, *LATER_SETTINGS),
+    settings=(
+        Setting("global_batch_size", COUNT, ABOVE_ZERO),
+        *(replace(setting, rounds=FIRST) for setting in FIRST_SETTINGS),
+        *(replace(setting, rounds=LATER) for setting in LATER_SETTINGS),
+    ),
     epoch_unit="epochs",
     points="deepcam/rcps.yaml",
     cite=HYPERPARAMETERS,

@@ -65,7 +65,7 @@ class DataConfig(SamplesConfig):
     )
     format: Literal["hdf5", "npy", "hdf5-single"] = key(
         "hdf5",
-        "hdf5 as published, npy (pairs of files, see deepcam/data/npy.py), or hdf5-single (see "
+        "hdf5 as published, npy (pairs of files, see deepcam/data/snapshot.py), or hdf5-single (see "
         "deepcam/data/single_file.py)",
         ROUTE,
         cite="training_rules.adoc#data-state-at-start-of-run",
@@ -220,6 +220,11 @@ class Config(RunConfig):
             raise ValueError(
                 f"instances.bagging is {self.instances.bagging}, but data.shuffle is {self.data.shuffle}: shards are "
                 "parts of all samples, and an instance draws some several times; set data.shuffle=global"
+            )
+        if self.staging.mode == "shard" and self.data.format == "hdf5-single":
+            raise ValueError(
+                "staging.mode is shard, which deals files to the nodes, but data.format is hdf5-single, one file for "
+                "all samples: set staging.mode to replicate, memory or none, or data.format to npy or hdf5"
             )
         if self.compile and self.batchnorm_group_size > 1:
             raise ValueError(

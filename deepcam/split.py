@@ -86,11 +86,7 @@ def _find_links(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = CommandParser(
-        "python -m deepcam.split",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-    )
+    parser = CommandParser("python -m deepcam.split", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("source_dir", type=Path, metavar="SOURCE_DIR", help="all snapshots in one folder")
     parser.add_argument("output_dir", type=folder_place, metavar="OUTPUT_DIR", help="for train, validation and test")
     args = parser.parse_args(argv)

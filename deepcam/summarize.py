@@ -17,7 +17,7 @@ from common.distributed.dist import Dist, connect
 from common.processes import usable_cores
 from common.settings.machine import DistConfig
 from deepcam.data import snapshot, stats
-from deepcam.data.snapshot import SnapshotError
+from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 from deepcam.data.stats import Stats, StatsError
 from deepcam.reference import CHANNELS
 
@@ -96,7 +96,7 @@ def _measure_file(path: Path) -> np.ndarray | str:
         with snapshot.open_hdf5(path) as file:
             height, width = (*snapshot.hdf5_array(file, snapshot.DATA).shape, 0, 0)[:2]
         data_HWC = np.empty((height, width, len(CHANNELS)), np.float32)
-        snapshot.read_snapshot(path, data_HWC, np.empty((height, width), np.uint8))
+        snapshot.read_into(path, SnapshotBuffer(data_HWC, np.empty((height, width), np.uint8)))
     except (SnapshotError, OSError) as error:
         return str(error)
     measures = measure_channels(data_HWC)
@@ -125,11 +125,7 @@ def _write_or_compare(path: Path, result: Stats) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = CommandParser(
-        "python -m deepcam.summarize",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-    )
+    parser = CommandParser("python -m deepcam.summarize", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="folder with train, where to write stats.h5")
     folder: Path = parser.parse_args(argv).data_dir
 

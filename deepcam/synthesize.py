@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.commands.synthesize import Synthesis, given_arguments
+from common.commands.synthesize import Synthesis, describe_generator
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
 from common.distributed.dist import alone
-from common.reference import MINI_2
 from deepcam.data import snapshot, stats
 from deepcam.reference import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather
-from deepcam.simulation.plot import plot_samples
+from deepcam.simulation.plot import draw_samples
 from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
 from deepcam.summarize import summarize_folder
 
@@ -42,16 +40,10 @@ examples:
 """
 
 
-@dataclass(frozen=True)
-class Generator:
-    """Generates one snapshot; an item's source is the index of its split and its own index."""
-
-    recipe: Recipe
-    seed: int
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        fields, labels = self.recipe.simulate_snapshot(self.seed, *item.source)
-        snapshot.write_snapshot(folder / item.files[0], fields, labels)
+def generate_snapshot(recipe: Recipe, seed: int, item: Item, folder: Path) -> None:
+    """Generate a snapshot; the item's source is the index of its split and its own index."""
+    fields, labels = recipe.simulate_snapshot(seed, *item.source)
+    snapshot.write_snapshot(folder / item.files[0], fields, labels)
 
 
 def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
@@ -63,25 +55,16 @@ def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
             items.append(Item(name, (name,), (code, i)))
     variant = SYNTHESIS.variant_of(recipe)
     size = recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096
-    return DatasetPlan(
-        "deepcam", variant, facts_of(recipe, seed), tuple(items), Generator(recipe, seed), size, "snapshots"
-    )
-
-
-def facts_of(recipe: Recipe, seed: int) -> dict[str, Any]:
-    """Return the facts for the manifest: everything that the content depends on."""
-    sources = hashlib.sha256()
-    for module in (planet, detection, snapshot_generator, weather):
-        sources.update(Path(str(module.__file__)).read_bytes())
-    return {
-        "generator": "deepcam.synthesize",
-        "generator_sha256": sources.hexdigest(),
+    facts = {
+        **describe_generator("deepcam.synthesize", planet, detection, snapshot_generator, weather),
         "seed": seed,
         "size": recipe.size,
         "sample_shape": [recipe.height, recipe.width, len(CHANNELS)],
         "samples": recipe.samples,
         "format": "hdf5",
     }
+    make = partial(generate_snapshot, recipe, seed)
+    return DatasetPlan("deepcam", variant, facts, tuple(items), make, size, "snapshots")
 
 
 class Synthesize(Synthesis):
@@ -92,6 +75,7 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     picture = "weather.png"
+    draw = staticmethod(draw_samples)
     needed = (MANIFEST, stats.NAME)
     few = {kind: f"{options} --test 1" for kind, options in Synthesis.few.items()}  # noqa: RUF012  (constant)
 
@@ -108,10 +92,6 @@ class Synthesize(Synthesis):
         for split in SPLITS:
             content.add_argument(f"--{split}", type=count, metavar="N", help=f"snapshots in {split}")
 
-    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Return the fields of a preset that the arguments replace."""
-        return given_arguments(args, "height", "width", "size", *SPLITS)
-
     def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of snapshots."""
         return plan_synthesis(recipe, args.seed)
@@ -120,17 +100,10 @@ class Synthesize(Synthesis):
         """Return the format and the shape of samples that a configuration reads."""
         return {"format": data.format, "sample_shape": [data.height, data.width, len(CHANNELS)]}
 
-    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
-        """Draw snapshots and their labels."""
-        plot_samples(recipe, seed, path)
-
-    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
-        """Return the next command: train."""
-        if plan.variant == MINI_2:
-            return f"python -m deepcam.train mini data.data_dir={folder}"
+    def data_keys(self, plan: DatasetPlan) -> str:
+        """Return the sides of the samples, but for those of the mini problem."""
         height, width, _ = plan.facts["sample_shape"]
-        counts = "data.train_samples=null data.eval_samples=null submission.division=open"
-        return f"python -m deepcam.train config data.data_dir={folder} {counts} data.height={height} data.width={width}"
+        return "" if plan.variant == self.mini else f" data.height={height} data.width={width}"
 
     def finish_dataset(self, recipe: Recipe, folder: Path) -> None:
         """Write the statistics of the training samples."""

@@ -14,33 +14,30 @@ if __name__ == "__main__":  # before the imports below, which take seconds: a si
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from common.commands import train
-from common.data.prefetch import TensorBatch
-from common.data.sampling import sample_seed
+from common.data.prefetch import TensorBatch, read_batches
+from common.data.sampling import sample_seed, shard_assignment, shard_order
 from common.distributed.dist import Dist
 from common.precision import Precision
 from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.graph import Recorder, say_why_not
+from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
-from deepcam.compiled import compile_network
-from deepcam.data import dataset, pipeline, stats
-from deepcam.data.augment import AUGMENTATIONS
-from deepcam.data.dataset import Dataset, Normalization, Shuffle
-from deepcam.losses import cross_entropy
-from deepcam.metrics import sum_scores
+from deepcam.data import stats
+from deepcam.data.augment import augment_batch
+from deepcam.data.dataset import Dataset, Normalization
+from deepcam.metrics import cross_entropy, sum_scores
 from deepcam.predictor import Predictor
 from deepcam.reference import CHANNELS, MINIS, REFERENCE
 from deepcam.report import FIELD, Report
@@ -58,8 +55,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
-        _check_shares(config, self.train_samples, dist)
-        self.shuffle = Shuffle(self.train_samples, config.train.global_batch_size, config.data.shards(dist))
+        check_shares(config, self.train_samples, dist)
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
@@ -70,7 +66,7 @@ class DeepCam(SampleProblem[TensorBatch]):
             self._compile()
 
     @cached_property
-    def recorder(self) -> Recorder | None:
+    def recorder(self) -> CudaGraphs | None:
         """As for all problems, but None where ranks share statistics and have batches of different sizes.
 
         NCCL wants all ranks of a message to record and replay it together.
@@ -119,28 +115,27 @@ class DeepCam(SampleProblem[TensorBatch]):
         )
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
-        """Yield batches of snapshots, as in the files, and labels."""
-        return pipeline.load_batches(samples, indices, self.dist.device)
+        """Yield batches of snapshots, float32 (B, H, W, C) as in the files, and labels, uint8 (B, H, W)."""
+        if self.config.data.pipeline == "dali":
+            from deepcam.data import dali  # an optional package, and it takes a second to import
+
+            return dali.load_batches(samples, indices, self.dist.device)
+        return read_batches(samples, indices, self.dist.device)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""
-        order: np.ndarray = self.drawn[self.shuffle.draw_order(self.seed, epoch)]
+        size, shards = self.config.train.global_batch_size, self.config.data.shards(self.dist)
+        order: np.ndarray = self.drawn[
+            shard_order(shard_assignment(self.train_samples), shards, size, self.seed, epoch)
+        ]
         return order
-
-    def names(self) -> dict[str, Any]:
-        """Return the files below the data's folder, each with the index of its sample."""
-        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[0]
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of samples that each folder must have."""
-        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)[1]
 
     def augmented(self, batch: TensorBatch, epoch: int) -> TensorBatch:
         """Return the batch under the epoch's random symmetries."""
         if self.config.data.augment == "none":
             return batch
         seeds = sample_seed(self.seed, epoch, batch.indices)
-        x, y = AUGMENTATIONS[self.config.data.augment](batch.x, batch.y, seeds, self.config.data.channels)
+        x, y = augment_batch(batch.x, batch.y, seeds, self.config.data.channels)
         return replace(batch, x=x, y=y)
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
@@ -170,10 +165,15 @@ class DeepCam(SampleProblem[TensorBatch]):
         return {f"{FIELD}{channel.name} in {channel.unit}": x_BHW}
 
 
-def _check_shares(config: Config, samples: int, dist: Dist) -> None:
-    """Raise ValueError if a rank would have no samples for batch normalisation in some step."""
-    parts = dist.world_size * config.train.accumulation
+def check_shares(config: Config, samples: int, dist: Dist) -> None:
+    """Raise ValueError if shards cannot share a batch, or a rank has none of a step for batch normalisation."""
+    parts, shards = dist.world_size * config.train.accumulation, config.data.shards(dist)
     size = config.train.global_batch_size
+    if size % shards:
+        raise ValueError(
+            f"the global batch size is {size}; expected a multiple of the {shards} shards of data.shuffle (one per "
+            "node or rank): change one of them, or set data.shuffle=global"
+        )
     tail = samples % size if config.train.tail == "keep" else 0
     if size < parts or 0 < tail < parts:
         raise ValueError(
@@ -182,6 +182,47 @@ def _check_shares(config: Config, samples: int, dist: Dist) -> None:
             "part(s) of a step, but batch normalisation needs one: set train.tail=drop, or change "
             "train.global_batch_size"
         )
+
+
+# -- compiled by torch --------------------------------------------------------------------------------------
+
+
+def compile_network(model: nn.Module, precision: Precision, train_BHWC: Tensor, eval_BHWC: Tensor) -> None:
+    """Compile the network for inputs like these, in training and in evaluation; its state is then as before.
+
+    The compiled code joins normalisation, activation and additions into few kernels. Compiling takes minutes, so it is
+    done while a problem is made, ahead of `init_stop`; a batch of any other size, such as the last one of an epoch, is
+    computed by the plain network, and nothing is compiled during the run. What torch compiled before is found again in
+    the folder that TORCHINDUCTOR_CACHE_DIR names, by default one in the node's own temporary directory.
+    Parameters and buffers keep their names. ValueError if the network cannot be compiled here.
+    """
+    model.compile(dynamic=False)
+    try:
+        with _restore_state(model, train_BHWC.device):
+            with precision.autocast():
+                logits_BKHW = model(train_BHWC)
+            logits_BKHW.sum().backward()
+            model.eval()
+            with torch.inference_mode(), precision.autocast():
+                model(eval_BHWC)  # as CUDA graphs have it
+                model(eval_BHWC.clone())  # as evaluation without them has it: a tensor of inference mode
+    except RuntimeError as error:
+        reason = " ".join(str(error).splitlines()[:2])
+        raise ValueError(f"compile is true, but torch.compile fails here: {reason}; set it to false") from error
+
+
+@contextlib.contextmanager
+def _restore_state(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Restore buffers, mode and random numbers at the end; drop the gradients."""
+    before, training = [buffer.clone() for buffer in model.buffers()], model.training
+    try:
+        with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
+            yield
+    finally:
+        model.train(training).zero_grad()
+        with torch.no_grad():
+            for buffer, former in zip(model.buffers(), before, strict=True):
+                buffer.copy_(former)
 
 
 BENCHMARK = Benchmark(

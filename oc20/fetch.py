@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Final
 
 from common.commands.fetch import FetchCommand
@@ -22,10 +21,6 @@ def _pair_archive(name: str, split: str, sizes: tuple[float, float], md5: str) -
 
 
 VALIDATION: Final = _pair_archive("s2ef_val_id", "validation", (1.7, 8.3), "f57f7f5c1302637940f2cc858e789410")
-
-
-def _next_command(folder: Path) -> str:
-    return f"python -m oc20.prepare convert {shlex.quote(str(folder))} data/oc20 --format compact --verify"
 
 
 FETCH: Final = FetchCommand(
@@ -54,8 +49,9 @@ FETCH: Final = FetchCommand(
         ),
     ),
     licence="CC-BY-4.0, by the Open Catalyst Project",
-    next_step=_next_command,
-    shares={},
+    next_step=lambda folder: (
+        f"python -m oc20.prepare convert {shlex.quote(str(folder))} data/oc20 --format compact --verify"
+    ),
 )
 main = FETCH.main
 

@@ -9,14 +9,15 @@ Shapes: N atoms of a frame, A atoms and E edges of a batch, G frames of a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from common.data.prefetch import map_tensors
 from oc20.settings import CUTOFF_ANGSTROM, FAR_ANGSTROM
 
 MOST_NEIGHBOURS: Final = 50
@@ -56,33 +57,31 @@ class Frame:
     sid: int
     fid: int
 
+    @classmethod
+    def without_forces(cls, numbers: np.ndarray, pos: np.ndarray, cell: np.ndarray, **edges: np.ndarray) -> Frame:
+        """Return a frame of free atoms with these edges and offsets, in which all that only training needs is 0."""
+        atoms = len(numbers)
+        return cls(
+            numbers=np.asarray(numbers, np.uint8),
+            pos=np.asarray(pos, np.float32),
+            cell=np.asarray(cell, np.float32),
+            tags=np.zeros(atoms, np.int8),
+            fixed=np.zeros(atoms, np.bool_),
+            force=np.zeros((atoms, 3), np.float32),
+            energy=0.0,
+            sid=0,
+            fid=0,
+            **edges,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Tensors:
     """The base of what consists of tensors on one device, and of such parts."""
 
-    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """Return a copy with a function applied to each tensor."""
-        changes: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                changes[field.name] = function(value)
-            elif isinstance(value, Tensors):
-                changes[field.name] = value.map_tensors(function)
-        return replace(self, **changes)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
+    def to(self, device: torch.device | str) -> Self:
         """Return a copy on that device."""
-        return self.map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Self:
-        """Return a copy in pinned memory, from which a GPU can copy asynchronously."""
-        return self.map_tensors(Tensor.pin_memory)
-
-    def record_stream(self, stream: torch.Stream) -> None:
-        """Keep the memory from being reused before the stream's work so far is done."""
-        self.map_tensors(lambda tensor: (tensor, tensor.record_stream(stream))[0])
+        return map_tensors(self, lambda tensor: tensor.to(device))
 
 
 @dataclass(frozen=True, slots=True)

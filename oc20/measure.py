@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.commands import measure
 from common.commands.measure import Measurable
+from common.data.prefetch import map_tensors
 from common.training.flops import StepFlops, table3_forward
 from oc20.graphs import Graph, build_graph
 from oc20.model import DimeNet, build_model
@@ -56,26 +57,6 @@ class Operations(NamedTuple):
     training: int
 
 
-def count_published(config: ModelConfig, atoms: int, edges: int, triplets: int) -> Operations:
-    """Return the operations of the published layers for these numbers of atoms, edges and triplets.
-
-    The forces' gradient takes as many products as the energy, one for each. The training step differentiates both
-    passes by the arguments of each product, which is two products more for each; that a few of the atoms' last maps are
-    not needed, less than 1 in 10,000, is left out.
-    """
-    hidden, sums, radial, basis, out = config.hidden, config.interaction, config.radial, config.basis, config.out
-    square_layers = 3 + 2 * (config.before_skip + config.after_skip)  # with own, arriving, skip
-    embedding_of_edge = (radial + 3 * hidden) * hidden
-    block_of_edge = square_layers * hidden**2 + (radial + hidden) * basis + 2 * hidden * sums
-    block_of_triplet = (config.spherical * radial + sums) * basis
-    output_of_edge = radial * hidden
-    output_of_atom = (hidden + config.output_layers * out + 1) * out
-    of_edge = embedding_of_edge + config.blocks * block_of_edge + (config.blocks + 1) * output_of_edge
-    of_triplet, of_atom = config.blocks * block_of_triplet, (config.blocks + 1) * output_of_atom
-    energy = 2 * (edges * of_edge + triplets * of_triplet + atoms * of_atom)
-    return Operations(energy, 2 * energy, 6 * energy)
-
-
 def count_own(config: ModelConfig, graph: Graph) -> Operations:
     """Return the operations of the network here on a graph, with torch's own operations, from its shapes."""
     with _trace_shapes(config, graph) as (network, graph):
@@ -101,7 +82,7 @@ def _trace_shapes(config: ModelConfig, graph: Graph) -> Iterator[tuple[DimeNet, 
     """Yield the network with torch's own operations, and the graph, inside a mode where only shapes are computed."""
     network = build_model(replace(config, kernels="torch"), seed=0)
     with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-        yield network, graph.to("cpu").map_tensors(shapes.from_tensor)
+        yield network, map_tensors(graph.to("cpu"), shapes.from_tensor)
 
 
 def _count_products(work: Callable[[], object]) -> int:

@@ -75,16 +75,4 @@ def frame(numbers: np.ndarray, positions: np.ndarray, cell: np.ndarray) -> Frame
     if atoms and not 1 <= np.min(numbers) <= np.max(numbers) < ELEMENTS:
         raise ValueError(f"atomic numbers from {np.min(numbers)} to {np.max(numbers)}; expected 1 to {ELEMENTS - 1}")
     edges, offsets = find_neighbours(positions, cell)
-    return Frame(
-        numbers=np.asarray(numbers, np.uint8),
-        pos=np.asarray(positions, np.float32),
-        cell=np.asarray(cell, np.float32),
-        tags=np.zeros(atoms, np.int8),
-        fixed=np.zeros(atoms, np.bool_),
-        force=np.zeros((atoms, 3), np.float32),
-        energy=0.0,
-        edges=edges,
-        offsets=offsets,
-        sid=0,
-        fid=0,
-    )
+    return Frame.without_forces(numbers, positions, cell, edges=edges, offsets=offsets)

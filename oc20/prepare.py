@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tqdm import tqdm
 
-from common.command import CommandParser, positive, run_command
-from common.commands.prepare import (
-    DatasetLayout,
-    add_output,
-    add_worker_options,
-    build_and_report,
-    compare_items,
-)
-from common.datasets.build import DATASET_ERRORS, BadItemError, BuildError, DatasetPlan, Item
+from common.command import positive
+from common.commands.prepare import PrepareCommand, add_work, build_and_compare
+from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
 from oc20.data import metadata
@@ -80,17 +72,11 @@ METADATA_HELP: Final = """\
 Read all frames in DATA_DIR/train and DATA_DIR/validation and write metadata.npz beside them: the numbers of atoms,
 edges, triplets and free atoms of each. Published files lack the last, and some lack the triplets.
 """
-LAYOUT: Final = DatasetLayout("oc20.prepare", SPLITS)
 
 
-@dataclass(frozen=True)
-class Converter:
-    """Makes the files of a source."""
-
-    format: str
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        make_shard(item.source.read_frames(), FORMATS[self.format], folder, item.files)
+def convert_item(format: str, item: Item, folder: Path) -> None:
+    """Make the files of a source."""
+    make_shard(item.source.read_frames(), FORMATS[format], folder, item.files)
 
 
 def plan_conversion(source: Path, format: str, edges: str = "nearest") -> DatasetPlan:
@@ -106,15 +92,14 @@ def plan_conversion(source: Path, format: str, edges: str = "nearest") -> Datase
         for entry in sources
     ]
     size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
-    return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), Converter(format), size, "files"))
+    make = partial(convert_item, format)
+    return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), make, size, "files"))
 
 
 def convert_items(args: argparse.Namespace) -> int:
     """Make all items of this task, and compare them if asked to; return the exit code."""
     plan = plan_conversion(args.input_dir, args.format, args.edges)
-    code = build_and_report(plan, args)
-    comparing = partial(_find_differences, args.output_dir, FORMATS[args.format].read_as)
-    return code or (compare_items(comparing, plan, args) if args.verify else 0)
+    return build_and_compare(plan, args, partial(_find_differences, args.output_dir, FORMATS[args.format].read_as))
 
 
 def _find_differences(folder: Path, format: str, item: Item) -> list[str]:
@@ -148,37 +133,22 @@ def _count_parts(source: FrameSource) -> list[tuple[int, ...]]:
     return [metadata.count_parts(frame) for frame in source.read_frames()]
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m oc20.prepare")
-    parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-    commands = parser.add_subparsers(dest="command", required=True)
-    convert = commands.add_parser("convert", help="published frames to other formats")
-    convert.description = CONVERT_HELP
-    convert.set_defaults(run=convert_items)
-    convert.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help="folder with train and validation")
-    add_output(convert)
+def _add_commands(commands: Any) -> None:
+    """Add the subcommands that convert frames, and count what is in them."""
+    texts = "published frames to other formats", CONVERT_HELP, "folder with train and validation"
+    convert = add_work(commands, "convert", convert_items, texts, verify=True)
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
     convert.add_argument(
         "--edges", choices=EDGES, default="nearest", help="how the edges of published frames are counted (%(default)s)"
     )
-    convert.add_argument(
-        "--verify", action="store_true", help="read everything again at the end and compare it with INPUT_DIR"
-    )
-    add_worker_options(convert)
-    sized = commands.add_parser("metadata", help="write the sizes of existing frames")
-    sized.description = METADATA_HELP
+    sized = commands.add_parser("metadata", help="write the sizes of existing frames", description=METADATA_HELP)
     sized.set_defaults(run=complete_metadata)
     sized.add_argument("data_dir", type=Path, metavar="DATA_DIR", help="folder with train and validation")
     sized.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
-    LAYOUT.add_commands(commands)
-    return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
-    args = _build_parser().parse_args(argv)
-    return run_command(lambda: args.run(args), DATASET_ERRORS)
-
+COMMAND: Final = PrepareCommand("oc20.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS)
+main = COMMAND.main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The report on OC20's predictions: the energy of each frame, and the forces on its atoms."""
+"""The quality of OC20, the mean absolute error of the forces on free atoms, and the report on its predictions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from common.training.predictions.file import Column, Rows
 from common.training.predictions.report import PredictionReport, Thinned
-from oc20.metrics import absolute_errors, force_errors
 
 SYMBOLS: Final = (
     "X H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb "
@@ -20,6 +20,16 @@ SYMBOLS: Final = (
 ).split()
 """Of the elements, by atomic number."""
 COUNT: Final = "natoms"
+
+
+def force_errors(forces_A3: Tensor, targets_A3: Tensor, free_A: Tensor) -> Tensor:
+    """Return the errors of forces, float64 (A, 3), in the unit of both; 0 on atoms that are not free."""
+    return (forces_A3.double() - targets_A3.double()) * free_A[:, None]
+
+
+def absolute_errors(wrong_A3: Tensor, free_A: Tensor) -> Tensor:
+    """Return the sum of the absolute errors over components of free atoms, and their number: float64 (2,)."""
+    return torch.stack((wrong_A3.abs().sum(), wrong_A3.shape[1] * free_A.sum(dtype=torch.float64)))
 
 
 class Report(PredictionReport):

@@ -152,3 +152,11 @@ class Config(RunConfig):
         "gradient_accumulation_steps": take("train.accumulation"),
         "opt_weight_decay": take("optim.weight_decay"),
     }
+
+    def __post_init__(self) -> None:
+        RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
+        if self.staging.mode == "shard":
+            raise ValueError(
+                "staging.mode is shard, which distributes samples over the nodes, but each file of oc20 has many: set "
+                "staging.mode to replicate, memory or none; data.format=compact takes a seventh of the space"
+            )

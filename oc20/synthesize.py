@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import count, positive
-from common.commands.synthesize import Synthesis, given_arguments
+from common.commands.synthesize import Synthesis, describe_generator
 from common.datasets.build import DatasetPlan, Item
 from common.reference import FULL, MINI
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, add_metadata_items, make_shard, names_of
 from oc20.simulation import surface
-from oc20.simulation.plot import plot_samples
+from oc20.simulation.plot import draw_samples
 from oc20.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
@@ -49,24 +48,17 @@ PER_PAIR: Final = 16  # trajectories
 BYTES_PER_ATOM: Final = 4_000  # in the largest of the formats
 
 
-@dataclass(frozen=True)
-class Generator:
-    """Generates a pair of files, or its conversion; an item's source: index of its split, its number, its end."""
-
-    recipe: Recipe
-    seed: int
-    format: str
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        split, number, stop = item.source
-        trajectories = range(number * PER_PAIR, stop)
-        records = (record for i in trajectories for record in self.recipe.simulate_trajectory(self.seed, split, i))
-        if self.format == RAW:
-            extxyz.write_pair(folder / SPLITS[split], number, records)
-            return
-        with TemporaryDirectory() as scratch:
-            pair = extxyz.write_pair(Path(scratch), number, records)
-            make_shard(Published(pair).read_frames(), FORMATS[self.format], folder, item.files)
+def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Path) -> None:
+    """Generate a pair of files, or its conversion; the item's source: index of its split, its number, its end."""
+    split, number, stop = item.source
+    trajectories = range(number * PER_PAIR, stop)
+    records = (record for i in trajectories for record in recipe.simulate_trajectory(seed, split, i))
+    if format == RAW:
+        extxyz.write_pair(folder / SPLITS[split], number, records)
+        return
+    with TemporaryDirectory() as scratch:
+        pair = extxyz.write_pair(Path(scratch), number, records)
+        make_shard(Published(pair).read_frames(), FORMATS[format], folder, item.files)
 
 
 def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
@@ -82,16 +74,8 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
             items.append(Item(f"{split}/{number}", files, (code, number, stop)))
     variant = SYNTHESIS.variant_of(recipe)
     size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
-    generator = Generator(recipe, seed, format)
-    plan = DatasetPlan("oc20", variant, facts_of(recipe, seed, format), tuple(items), generator, size, "pairs of files")
-    return plan if format == RAW else add_metadata_items(plan)
-
-
-def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
-    """Return the facts for the manifest: everything that the content depends on."""
-    return {
-        "generator": "oc20.synthesize",
-        "generator_sha256": hashlib.sha256(Path(surface.__file__).read_bytes()).hexdigest(),
+    facts = {
+        **describe_generator("oc20.synthesize", surface),
         "ase": version("ase"),
         "seed": seed,
         "slab": list(recipe.size),
@@ -100,7 +84,11 @@ def facts_of(recipe: Recipe, seed: int, format: str) -> dict[str, Any]:
         "largest_force": surface.LARGEST_FORCE,
         "larger_forces": "in no split: a trajectory records its next frame below",
         "format": format,
-    } | ({} if format == RAW else GRAPH)
+        **({} if format == RAW else GRAPH),
+    }
+    generator = partial(generate_pair, recipe, seed, format)
+    plan = DatasetPlan("oc20", variant, facts, tuple(items), generator, size, "pairs of files")
+    return plan if format == RAW else add_metadata_items(plan)
 
 
 class Synthesize(Synthesis):
@@ -111,6 +99,7 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     picture = "surfaces.png"
+    draw = staticmethod(draw_samples)
     few = {  # noqa: RUF012  (constant)
         FULL: "--preset full-size --train 1 --validation 1 --frames 8",
         MINI: "--train 4 --validation 1 --frames 8",
@@ -118,20 +107,14 @@ class Synthesize(Synthesis):
 
     def add_options(self, content: Any, files: Any) -> None:
         """Add the options of surfaces."""
-        content.add_argument(
-            "--slab", type=positive, nargs=3, metavar="N", help="atoms along its two sides, and layers"
-        )
+        slab_help = "atoms along its two sides, and layers"
+        content.add_argument("--slab", dest="size", type=positive, nargs=3, metavar="N", help=slab_help)
         content.add_argument("--frames", type=positive, metavar="N", help="frames of each trajectory")
         for split in SPLITS:
             content.add_argument(f"--{split}", type=count, metavar="N", help=f"trajectories in {split}")
         files.add_argument(
             "--format", choices=(RAW, *FORMATS), default="lmdb", help="format of the data (default lmdb)"
         )
-
-    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Return the fields of a preset that the arguments replace."""
-        changes = given_arguments(args, "train", "validation", "frames")
-        return changes if args.slab is None else changes | {"size": tuple(args.slab)}
 
     def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return the plan of trajectories."""
@@ -141,20 +124,15 @@ class Synthesize(Synthesis):
         """Return the format that a configuration reads."""
         return {"format": data.format}
 
-    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
-        """Draw surfaces and forces."""
-        plot_samples(recipe, seed, path)
-
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
         """Return the next command: convert raw trajectories, or train."""
-        form = plan.facts["format"]
-        if form == RAW:
+        if plan.facts["format"] == RAW:
             return f"python -m oc20.prepare convert {folder} OUTPUT_DIR --format lmdb"
-        read = f"data.data_dir={folder} data.format={FORMATS[form].read_as}"
-        if plan.variant == MINI:
-            return f"python -m oc20.train mini {read}"
-        counts = "data.train_samples=null data.eval_samples=null submission.division=open"
-        return f"python -m oc20.train config {read} {counts}"
+        return super().next_step(plan, folder)
+
+    def data_keys(self, plan: DatasetPlan) -> str:
+        """Return the format."""
+        return f" data.format={FORMATS[plan.facts['format']].read_as}"
 
 
 SYNTHESIS: Final = Synthesize()

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -36,10 +36,9 @@ from oc20.data import dataset
 from oc20.data.buckets import Bucket, choose_buckets, pad_frames
 from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
 from oc20.graphs import MOST_NEIGHBOURS, link_frames
-from oc20.metrics import absolute_errors, force_errors
 from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
-from oc20.report import Report
+from oc20.report import Report, absolute_errors, force_errors
 from oc20.settings import Config, DataConfig
 
 FORCE_COEFFICIENT: Final = 50.0
@@ -91,14 +90,6 @@ class Oc20(SampleProblem[GraphBatch]):
         """Whether batches have the same shapes on all ranks: frames differ in size."""
         return self.dist.world_size == 1
 
-    def names(self) -> dict[str, Any]:
-        """Return the files below the data's folder; none belongs to one sample."""
-        return dataset.to_stage(list(self.sets.values()), self.config.staging.mode)
-
-    def counts(self) -> dict[str, int]:
-        """Return nothing: the number of files does not tell the number of samples."""
-        return {}
-
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[GraphBatch]:
         """Yield batches of frames."""
         return dataset.load_batches(samples, indices, self.dist.device, self.choose_buckets(samples))
@@ -130,7 +121,7 @@ class Oc20(SampleProblem[GraphBatch]):
         for bucket in sorted(buckets, key=lambda bucket: abs(bucket.edges - usual)):  # the most usual have recordings
             joined = pad_frames([], (bucket,))
             graph = joined.to(self.dist.device) if self.dist.device.type != "cpu" else link_frames(joined)
-            yield GraphBatch(graph, np.arange(frames), 0.0, [])
+            yield GraphBatch(graph, np.arange(frames))
 
     def prepared(self, batch: GraphBatch) -> GraphBatch:
         """Return a batch with its graph, which is made on the device."""

@@ -8,7 +8,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from common.training import benchmark, optim
-from common.training.graph import Recorder
 
 WAITING = ("nonzero", "_local_scalar_dense", "masked_select", "unique", "is_nonzero", "equal.default", "bincount")
 
@@ -60,7 +59,7 @@ class Tape(TorchDispatchMode):
                         old.copy_(new)
 
 
-class Tapes(Recorder):
+class Tapes:
     """Stands in for CUDA graphs. played: how often a recording was replayed. alive: recordings that something holds."""
 
     def __init__(self):
@@ -83,6 +82,9 @@ class Tapes(Recorder):
             tape.play()
 
         return replay
+
+    def close(self):
+        """Tapes need no device to be destroyed on."""
 
 
 def record_on(tapes, setattr=setattr):

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from common.config import load
+from common.data.prefetch import map_tensors
 from common.distributed.dist import Dist, alone
 from common.precision import Precision
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
-from common.training.graph import tensors, with_tensors
 from common.training.step import Step
 from tests.tape import NeverWaits, Tapes, leave_out_autocast, record_on
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
@@ -47,7 +47,7 @@ EQUAL = ("train.global_batch_size=4", "train.tail=drop")
 
 def on_meta(batch):
     """Return the batch with its tensors on the meta device, where operations have shapes but no data."""
-    return with_tensors(batch, (tensor.to("meta") for tensor in tensors(batch)))
+    return map_tensors(batch, lambda tensor: tensor.to("meta"))
 
 
 def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, monkeypatch):  # noqa: F811  # fixtures

@@ -47,7 +47,7 @@ def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, ca
     assert synthesize.main([*small, "--plot", str(picture)]) == 2
     assert "picture.png: the file already exists" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert synthesize.main([*small, "--plot", str(tmp_path / "other.png")]) == 1
+    assert synthesize.main([*small, "--plot", str(tmp_path / "other.png")]) == 2
     assert "pip install matplotlib" in capsys.readouterr().err
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from common.data.prefetch import read_batches
 from cosmoflow.data import dataset as cosmoflow_data
-from cosmoflow.data import pipeline as cosmoflow_pipeline
 from deepcam.data import dataset as deepcam_data
-from deepcam.data import pipeline as deepcam_pipeline
 from gpu import inputs
 from gpu.cases import Bench
 from gpu.networks import NETWORKS
@@ -23,17 +22,16 @@ from oc20.data import dataset as oc20_data
 
 def readers(bench: Bench) -> None:
     """Measure how fast each kind of file is read, by several numbers of threads."""
-    for network, formats in (("cosmoflow", ("tfrecord", "narrow")), ("oc20", ("compact",)), ("deepcam", ("npy",))):
-        for format in formats:
-            for workers in bench.size((14, 8, 4), (2,)):
-                rate(bench, network, format, workers)
+    for network, format in (("cosmoflow", "tfrecord"), ("oc20", "compact"), ("deepcam", "npy")):
+        for workers in bench.size((14, 8, 4), (2,)):
+            rate(bench, network, format, workers)
 
 
 def rate(bench: Bench, network: str, format: str, workers: int) -> None:
     """Measure the samples per second that arrive on the device."""
     with bench.case("feed", network=network, format=format, workers=workers) as row:
         batch = bench.size(NETWORKS[network].batch, 2)
-        folder = inputs.folder(bench, network, format)
+        folder = inputs.folder(bench, network)
         with closing(batches(bench, network, folder, batch, format=format, workers=workers)) as source:
             for _ in range(bench.size(8, 1)):  # what was read ahead
                 found = next(source)
@@ -59,12 +57,10 @@ def batches(bench: Bench, network: str, folder: Path, batch: int, **keys: Any) -
     if network == "cosmoflow":
         side = bench.size(inputs.COSMOFLOW_SIDE, inputs.TINY_SIDE)
         config: Any = cosmoflow_data.DataConfig(folder, sample_shape=(side, side, side, 4), **keys)
-        return cosmoflow_pipeline.load_batches(
-            cosmoflow_data.Dataset(folder / "train", config), indices(), bench.device
-        )
+        return read_batches(cosmoflow_data.Dataset(folder / "train", config), indices(), bench.device)
     if network == "deepcam":
         height, width = bench.size(inputs.DEEPCAM_SIDES, inputs.TINY_SIDES)
         config = deepcam_data.DataConfig(folder, height=height, width=width, **keys)
-        return deepcam_pipeline.load_batches(deepcam_data.Dataset(folder / "train", config), indices(), bench.device)
+        return read_batches(deepcam_data.Dataset(folder / "train", config), indices(), bench.device)
     config = oc20_data.DataConfig(folder, **keys)
     return oc20_data.load_batches(oc20_data.Dataset(folder / "train", config), indices(), bench.device)

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.data.arrays import write_npy
-from cosmoflow.data import narrow, tfrecord
-from deepcam.data import npy, stats
+from cosmoflow.data import tfrecord
+from deepcam.data import stats
+from deepcam.data.snapshot import NPY, NPY_DATA, NPY_LABEL
 from gpu.cases import Bench
 from gpu.references import frames
 from oc20.data import compact, metadata
@@ -105,13 +106,13 @@ def deepcam(bench: Bench, folder: Path) -> None:
         part.mkdir(parents=True)
     stats.write_stats(folder / stats.NAME, stats.Stats(different, 0 * low, high, low, high))
     for number in range(different):
-        for prefix, tensor in zip((npy.DATA, npy.LABEL), snapshot(sides, generator), strict=True):
-            write_npy(train / f"{prefix}{number:04}{npy.ENDING}", tensor.cpu().numpy())
+        for prefix, tensor in zip((NPY_DATA, NPY_LABEL), snapshot(sides, generator), strict=True):
+            write_npy(train / f"{prefix}{number:04}{NPY}", tensor.cpu().numpy())
     for number in range(bench.size(32, 4)):
-        for prefix in (npy.DATA, npy.LABEL):
-            first = train / f"{prefix}{number % different:04}{npy.ENDING}"
+        for prefix in (NPY_DATA, NPY_LABEL):
+            first = train / f"{prefix}{number % different:04}{NPY}"
             for part in (train, validation):
-                path = part / f"{prefix}{number:04}{npy.ENDING}"
+                path = part / f"{prefix}{number:04}{NPY}"
                 if path != first:
                     os.link(first, path)
 
@@ -130,20 +131,7 @@ def oc20(bench: Bench, folder: Path) -> None:
         )
 
 
-@once
-def cosmoflow_narrow(bench: Bench, folder: Path) -> None:
-    """Make the universes as narrow files."""
-    side = bench.size(COSMOFLOW_SIDE, TINY_SIDE)
-    for split in SPLITS:
-        (folder / split).mkdir(parents=True)
-    for path in sorted((cosmoflow(bench) / "train").iterdir()):
-        sample = tfrecord.read_sample(path, tfrecord.Sample.empty((side, side, side, 4)))
-        first = folder / "train" / f"{path.stem}{narrow.ENDING}"
-        narrow.write_sample(first, *sample)
-        os.link(first, folder / "validation" / first.name)
-
-
-def folder(bench: Bench, network: str, format: str) -> Path:
-    """Return the folder of a network's data in a format."""
-    made = {"cosmoflow": cosmoflow, "deepcam": deepcam, "oc20": oc20}[network]
-    return cosmoflow_narrow(bench) if format == "narrow" else made(bench)
+def folder(bench: Bench, network: str) -> Path:
+    """Return the folder of a network's data."""
+    path: Path = {"cosmoflow": cosmoflow, "deepcam": deepcam, "oc20": oc20}[network](bench)
+    return path

@@ -170,7 +170,9 @@ def gains(option: Option, rows: list[Row]) -> dict[tuple[str, int], float]:
 
 
 def verdict(option: Option, measured: dict[tuple[str, int], float]) -> str:
-    """Return whether an option stays: keep, delete, or open as long as what decides is not measured."""
+    """Return whether an option stays: keep, delete or deleted, or open as long as what decides is not measured."""
+    if option.deleted:
+        return "deleted"
     if measured and max(measured.values()) >= KEEP_FROM:
         return "keep"
     if not measured or (option.decisive and option.decisive not in measured):
@@ -196,7 +198,7 @@ def decisions(rows: list[Row]) -> Iterator[str]:
     by_verdict: dict[str, list[str]] = {}
     for option in OPTIONS:
         by_verdict.setdefault(verdict(option, gains(option, rows)), []).append(f"`{option.key}`")
-    for word in ("keep", "delete", "open"):
+    for word in ("keep", "delete", "deleted", "open"):
         if word in by_verdict:
             yield f"* options, {word}: {', '.join(by_verdict[word])}"
     yield from (f"* {line}" for line in (*gates(rows), *tiles(rows)))

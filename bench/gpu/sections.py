@@ -62,7 +62,7 @@ SECTIONS: Final = (
         "steps:deepcam_variants",
         195,
         215,
-        "steps recorded, with the flat optimizer, and compiled, which starts with 80 s left",
+        "steps recorded, and compiled, which starts with 80 s left",
     ),
     Section(
         "mini-again",
@@ -85,7 +85,6 @@ SECTIONS: Final = (
     Section("cosmoflow-layers", "layers:cosmoflow", 80, 110, "convolutions and poolings beside their floors"),
     Section("deepcam-layers", "layers:deepcam", 40, 70, "each kind of layer beside its floor"),
     Section("feed", "feed:readers", 30, 60, "samples per second that threads read and bring to the device"),
-    Section("optimizers", "optimizers:measure", 30, 60, "LAMB by itself, by torch and flat"),
     Section("evaluation", "trainer:evaluation", 70, 110, "evaluations in batches of their own size"),
     Section("sweeps", "steps:sweeps", 110, 150, "other batches with everything on"),
     Section("counters", "counters:measure", 80, 120, "bytes moved by four kernels: 75 % of the copy's rate or more"),

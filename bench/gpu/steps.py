@@ -12,8 +12,7 @@ from gpu.variants import (
     BLOCK,
     BLOCK_GRAPHS,
     COLD,
-    COMPILED_FLAT,
-    FLAT_GRAPHS,
+    COMPILED,
     GRAPHS,
     KERNELS,
     KERNELS_GRAPHS,
@@ -62,11 +61,11 @@ def cosmoflow_variants(bench: Bench) -> None:
 
 
 def deepcam_variants(bench: Bench) -> None:
-    """Measure DeepCAM's steps: of one sample, which decides about the flat optimizer, of eight, and compiled."""
+    """Measure DeepCAM's steps: of one sample, of eight, and compiled."""
     cold(bench, "deepcam", 1)
-    several(bench, "deepcam", bench.size((1,), ()), (GRAPHS, FLAT_GRAPHS))
-    several(bench, "deepcam", (8,), (PLAIN, GRAPHS, FLAT_GRAPHS))
-    step(bench, "deepcam", bench.size(8, 1), COMPILED_FLAT, replace(plan(bench, True), needs_s=COMPILING_S))
+    several(bench, "deepcam", bench.size((1,), ()), (PLAIN, GRAPHS))
+    several(bench, "deepcam", (8,), (PLAIN, GRAPHS))
+    step(bench, "deepcam", bench.size(8, 1), COMPILED, replace(plan(bench, True), needs_s=COMPILING_S))
 
 
 def oc20_variants(bench: Bench) -> None:
@@ -82,4 +81,4 @@ def sweeps(bench: Bench) -> None:
     """Measure other batches with everything on."""
     several(bench, "oc20", bench.size((64, 128, 8), ()), (KERNELS_GRAPHS,))
     several(bench, "cosmoflow", bench.size((8, 2, 64), (8,)), (BLOCK_GRAPHS,))
-    several(bench, "deepcam", bench.size((16, 4, 2), ()), (FLAT_GRAPHS,))
+    several(bench, "deepcam", bench.size((16, 4, 2), ()), (GRAPHS,))

@@ -18,7 +18,7 @@ from gpu.networks import NETWORKS
 from gpu.results import Row
 from gpu.sections import NAMES
 from gpu.training import Plan, Watch, log_events, start_times, step, train
-from gpu.variants import BEST, MINI_BEST, NARROW, NO_BUCKETS, PLAIN, Variant
+from gpu.variants import BEST, NO_BUCKETS, PLAIN, Variant
 
 TINY_KEYS: Final = {
     "cosmoflow": ("model.conv_size=2", "model.conv_layers=3"),
@@ -35,7 +35,7 @@ def mini(bench: Bench) -> None:
 def mini_again(bench: Bench) -> None:
     """Train each with everything on, twice with one seed: both runs must give the same bits."""
     # Interpreted, the kernels would take minutes.
-    keys = {"oc20": ()} if bench.dry else {name: tuple(MINI_BEST[name].overrides) for name in NAMES}
+    keys = {"oc20": ()} if bench.dry else {name: tuple(BEST[name].overrides) for name in NAMES}
     runs = [(name, which, (*keys[name], "precision.tune=false")) for which in ("first", "second") for name in keys]
     together(bench, runs)
     for name in keys:
@@ -122,11 +122,9 @@ def ended(bench: Bench, folder: Path) -> Row:
 
 def product(bench: Bench) -> None:
     """Train each network at its full size with files for some time, beside steps on batches that lie on the device."""
-    cosmoflow, oc20 = BEST["cosmoflow"], BEST["oc20"]
-    with_files(bench, "cosmoflow", cosmoflow.with_keys(NARROW))
-    with_files(bench, "cosmoflow", cosmoflow)
-    with_files(bench, "oc20", oc20)
-    with_files(bench, "oc20", oc20.with_keys(NO_BUCKETS))
+    with_files(bench, "cosmoflow", BEST["cosmoflow"])
+    with_files(bench, "oc20", BEST["oc20"])
+    with_files(bench, "oc20", BEST["oc20"].with_keys(NO_BUCKETS))
     with_files(bench, "deepcam", BEST["deepcam"], 60)  # cuDNN needs 40 s of these to choose its algorithms
 
 

@@ -209,13 +209,12 @@ def cloned(value: Any) -> Any:
 
 def arguments(bench: Bench, network: str, batch: int, variant: Variant, folder: Path) -> list[str]:
     """Return the arguments of the training command."""
-    format = "narrow" if "data.format=narrow" in variant.keys else FORMATS[network]
-    data = inputs.folder(bench, network, format)
+    data = inputs.folder(bench, network)
     return [
         "config",
         f"output_dir={folder}",
         f"data.data_dir={data}",
-        f"data.format={format}",
+        f"data.format={FORMATS[network]}",
         *("data.train_samples=null", "data.eval_samples=null"),
         *("submission.division=open", "train.epochs=1", "train.seed=1", "train.tail=drop", "checkpoint.every_epochs=0"),
         f"train.global_batch_size={batch}",

@@ -34,9 +34,7 @@ MODELS: Final[dict[str, tuple[dict[str, Any], ...]]] = {
 
 OFF: Final = ("train.graph=off",)
 AUTO: Final = ("train.graph=auto",)
-FLAT: Final = "optim.fused=flat"
 COMPILE: Final = "compile=true"
-NARROW: Final = "data.format=narrow"
 NO_BUCKETS: Final = "data.buckets=off"
 COLD: Final = "train.warm_up=off"
 WARMED: Final = "train.warm_up=auto"
@@ -46,12 +44,14 @@ KERNELS: Final = Variant("kernels, eager", TRITON, OFF)
 KERNELS_GRAPHS: Final = Variant("kernels, graphs", TRITON, AUTO)
 BLOCK: Final = Variant("kernels and first block, eager", FUSED, OFF)
 BLOCK_GRAPHS: Final = Variant("kernels and first block, graphs", FUSED, AUTO)
-FLAT_GRAPHS: Final = Variant("torch, graphs, flat optimizer", keys=(*AUTO, FLAT))
-COMPILED_FLAT: Final = Variant("compiled, graphs, flat optimizer", keys=(*AUTO, COMPILE, FLAT))
-BEST: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": FLAT_GRAPHS, "oc20": KERNELS_GRAPHS}
+COMPILED: Final = Variant("compiled, graphs", keys=(*AUTO, COMPILE))
+BEST: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": GRAPHS, "oc20": KERNELS_GRAPHS}
 """Everything on, but that the time does not allow to compile DeepCAM more than once."""
-MINI_BEST: Final = BEST | {"deepcam": GRAPHS}
-"""Of the mini problems: DeepCAM's is trained by AdamW, and `flat` is for LAMB."""
+
+FLAT_GRAPHS: Final = Variant("torch, graphs, flat optimizer")
+COMPILED_FLAT: Final = Variant("compiled, graphs, flat optimizer")
+NARROW: Final = Variant("kernels and first block, graphs, data.format=narrow")
+"""These three are only in results that were measured while their options existed."""
 
 KEEP_FROM: Final = 0.1
 """An option stays if it takes this share of a step away, somewhere."""
@@ -63,7 +63,7 @@ class Option:
 
     key: as on the command line. networks: that have it. pairs: variants without and with it, the decisive pair last.
     rows: `what` of the rows that are compared. decisive: network and batch that must be measured before it is deleted.
-    by: the measurement.
+    by: the measurement. deleted: whether the option is gone, because a card has decided so.
     """
 
     key: str
@@ -72,6 +72,7 @@ class Option:
     pairs: tuple[tuple[Variant, Variant], ...] = ()
     rows: str = "step"
     decisive: tuple[str, int] | None = None
+    deleted: bool = False
 
 
 EVERY: Final = ("cosmoflow", "deepcam", "oc20")
@@ -95,13 +96,20 @@ OPTIONS: Final = (
         ((KERNELS, BLOCK), (KERNELS_GRAPHS, BLOCK_GRAPHS)),
     ),
     Option(
-        FLAT,
+        "optim.fused=flat",
         ("deepcam",),
         "deepcam-variants: recorded, with and without; batch 1 decides",
         ((GRAPHS, FLAT_GRAPHS),),
         decisive=("deepcam", 1),
+        deleted=True,
     ),
-    Option(COMPILE, ("deepcam",), "deepcam-variants", ((FLAT_GRAPHS, COMPILED_FLAT),), decisive=("deepcam", 8)),
+    Option(
+        COMPILE,
+        ("deepcam",),
+        "deepcam-variants",
+        ((FLAT_GRAPHS, COMPILED_FLAT), (GRAPHS, COMPILED)),
+        decisive=("deepcam", 8),
+    ),
     Option(
         "data.buckets=auto",
         ("oc20",),
@@ -111,12 +119,13 @@ OPTIONS: Final = (
         ("oc20", 32),
     ),
     Option(
-        NARROW,
+        "data.format=narrow",
         ("cosmoflow",),
         "product: steps from files, narrow and TFRecords",
-        ((BLOCK_GRAPHS, BLOCK_GRAPHS.with_keys(NARROW)),),
+        ((BLOCK_GRAPHS, NARROW),),
         "with files",
         ("cosmoflow", 16),
+        deleted=True,
     ),
     Option("dist.gradients=bf16", EVERY, "needs several GPUs on several nodes"),
     Option("dist.bucket_mb, dist.static_graph", EVERY, "needs several GPUs"),

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from common.distributed.dist import alone
 from common.settings.schedule import StepSchedule
 from common.training import optim
-from deepcam import losses, metrics, model, summarize
+from deepcam import metrics, model, summarize
 from deepcam.convert_checkpoint import reference_names
 from deepcam.data import dataset, snapshot, stats
 from deepcam.reference import CLASS_WEIGHTS
@@ -119,7 +119,7 @@ def outputs(ours: nn.Module, theirs: nn.Module, official: Official) -> Iterator[
             network.train(mode == "train").zero_grad()
         logits, their_logits = ours(x_BHWC), theirs(x_BHWC.permute(0, 3, 1, 2))
         yield Row(f"logits, {mode}, float64, 2 of {HEIGHT} × {WIDTH}", "relative", worst(logits, their_logits), 1e-11)
-        loss = losses.cross_entropy(logits, y_BHW, torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)) / len(y_BHW)
+        loss = metrics.cross_entropy(logits, y_BHW, torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)) / len(y_BHW)
         their_loss = criterion(their_logits, y_BHW)
         yield Row(f"loss, {mode}", "relative", worst(loss, their_loss), 1e-7)
         loss.backward()

@@ -300,7 +300,9 @@ def graphs(official: Official, environment: Path) -> Iterator[Row]:
         theirs = torch.cat([found.edge_index.T, found.cell_offsets], 1).numpy().astype(int)
         pos, cell = atoms.positions, np.asarray(atoms.cell.array)
         alike.append(unlike(reference_edges.find_neighbours(pos, cell), theirs, pos, cell))
-        with child.replaced(reference_edges, _places=lambda pos, cell: np.dot(np.dot(pos, np.linalg.inv(cell)), cell)):
+        with child.replaced(
+            reference_edges, _wrap_positions=lambda pos, cell: np.dot(np.dot(pos, np.linalg.inv(cell)), cell)
+        ):
             here += unlike(reference_edges.find_neighbours(pos, cell), theirs, pos, cell)
         more += len(find_neighbours(pos, cell)[0]) - len(theirs)
     what = f"edges of {len(alike)} frames, `--edges reference`"

@@ -63,27 +63,26 @@ class Baselines:
 
 def main(baselines: Baselines, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is out of reach of all baselines, 1 if not or after an error."""
-    parser = _parser(baselines)
-    given = parser.parse_args(argv)
-    return run_command(lambda: _run(baselines, given.data_dir, given.output), BASELINE_ERRORS)
+    arguments = _build_parser(baselines).parse_args(argv)
+    return run_command(lambda: _fit_baselines(baselines, arguments.data_dir, arguments.output), BASELINE_ERRORS)
 
 
-def _run(baselines: Baselines, named: Path | None, output: Path | None) -> int:
+def _fit_baselines(baselines: Baselines, data_dir: Path | None, output: Path | None) -> int:
     """Fit the baselines to the data of a folder, or to the mini dataset; return the exit status."""
     if output is not None:
         check_new("-o", output)
-    folder = named or _mini_folder(baselines.name)
-    if named is None and baselines.make_mini and not (folder / NAME).exists():
+    folder = data_dir or _find_mini_folder(baselines.name)
+    if data_dir is None and baselines.make_mini and not (folder / NAME).exists():
         baselines.make_mini(folder, baselines.references[0].variant)
-    variant, digest = _found(baselines, folder)
-    current = baselines.references[0]
-    target = next((one for one in baselines.references if one.variant == variant), current).target
+    variant, digest = _read_variant(baselines, folder)
+    references = {reference.variant: reference for reference in baselines.references}
+    target = references.get(variant, baselines.references[0]).target
     print(f"{baselines.name}: {variant} dataset in {folder}", flush=True)
     reached = []
-    for baseline in baselines.fit(folder, _say):
-        _say(f"{baseline.name}: {target.key} {baseline.quality:.4g}")
+    for baseline in baselines.fit(folder, _show_progress):
+        _show_progress(f"{baseline.name}: {target.key} {baseline.quality:.4g}")
         reached.append(baseline)
-    print("\n".join(_table(target, reached)))
+    print("\n".join(_format_table(target, reached)))
     if output is not None:
         content = {
             "benchmark": baselines.name,
@@ -92,14 +91,14 @@ def _run(baselines: Baselines, named: Path | None, output: Path | None) -> int:
             "quality": target.key,
             "lower_is_better": target.lower_is_better,
             "target": target.value,
-            "baselines": [asdict(one) for one in reached],
-            "best": best(target, reached).name,
+            "baselines": [asdict(baseline) for baseline in reached],
+            "best": find_best(target, reached).name,
         }
         write_whole_file(output, json.dumps(content, indent=1) + "\n")
-    return 1 if target.met(best(target, reached).quality) else 0
+    return 1 if target.met(find_best(target, reached).quality) else 0
 
 
-def _found(baselines: Baselines, folder: Path) -> tuple[str, str]:
+def _read_variant(baselines: Baselines, folder: Path) -> tuple[str, str]:
     """Return the variant and the digest of the dataset in a folder; DatasetError if there is none, or the full one."""
     if not (folder / NAME).exists():
         raise DatasetError(
@@ -114,36 +113,36 @@ def _found(baselines: Baselines, folder: Path) -> tuple[str, str]:
     return str(manifest.variant), manifest.compute_digest()
 
 
-def best(target: Target, reached: Sequence[Baseline]) -> Baseline:
+def find_best(target: Target, reached: Sequence[Baseline]) -> Baseline:
     """Return the best of the baselines that count."""
-    return (min if target.lower_is_better else max)((one for one in reached if one.counts), key=lambda one: one.quality)
+    choose = min if target.lower_is_better else max
+    return choose((baseline for baseline in reached if baseline.counts), key=lambda baseline: baseline.quality)
 
 
-def _table(target: Target, reached: Sequence[Baseline]) -> Iterator[str]:
+def _format_table(target: Target, reached: Sequence[Baseline]) -> Iterator[str]:
     """Yield the lines of the table, the best baseline last, and the verdict."""
-    rows = sorted(reached, key=lambda one: one.quality, reverse=target.lower_is_better)
-    width = max(len(one.name) for one in (*rows, Baseline("baseline", 0, "")))
+    rows = sorted(reached, key=lambda baseline: baseline.quality, reverse=target.lower_is_better)
+    width = max(map(len, ("baseline", *(row.name for row in rows))))
     yield f"{'baseline':<{width}}  {target.key:>10}  method"
-    for one in rows:
-        yield f"{one.name:<{width}}  {one.quality:>10.4f}  {one.note}"
+    for row in rows:
+        yield f"{row.name:<{width}}  {row.quality:>10.4f}  {row.note}"
     yield f"{'target':<{width}}  {target.value:>10.4f}  {target.range_text}"
-    nearest = best(target, reached)
+    nearest = find_best(target, reached)
     if target.met(nearest.quality):
         yield f"{nearest.name} meets the target: the problem does not need its network"
     else:
         yield f"the target lies beyond the best baseline, {nearest.name}, by {abs(nearest.quality - target.value):.4f}"
 
 
-def _say(text: str) -> None:
+def _show_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _mini_folder(name: str) -> Path:
-    """Return the folder of the mini dataset."""
+def _find_mini_folder(name: str) -> Path:
     return Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
 
 
-def _parser(baselines: Baselines) -> CommandParser:
+def _build_parser(baselines: Baselines) -> CommandParser:
     name, target = baselines.name, baselines.references[0].target
     parser = CommandParser(
         prog=f"python -m {name}.baselines",
@@ -158,7 +157,7 @@ what they choose, such as a penalty, they choose on a part of it; the validation
         epilog="Exit status: 0 no baseline meets the target, 1 one does or an error, 2 wrong use.",
     )
     parser.add_argument(
-        "data_dir", nargs="?", type=place, metavar="DATA_DIR", help=f"the dataset (default {_mini_folder(name)})"
+        "data_dir", nargs="?", type=place, metavar="DATA_DIR", help=f"the dataset (default {_find_mini_folder(name)})"
     )
     parser.add_argument("-o", "--output", type=file_place, metavar="FILE.json", help="also write the numbers to a file")
     return parser

@@ -13,7 +13,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from common.command import CommandParser, UsageError, place, run_command
+from common.command import CommandParser, UsageError, run_command
+from common.commands.evaluate import split_words
 from common.config import load, rebuild, to_dict
 from common.files import check_regular, open_whole_file
 from common.named_configs import CLOSED, find_config
@@ -70,11 +71,12 @@ def read_torch(path: Path, key: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except pickle.UnpicklingError as error:
-        raise CheckpointError(_needs_code(path, key, str(error))) from error
+        raise CheckpointError(_explain_code(path, key, str(error))) from error
     except OSError:
         raise
     except Exception as error:  # torch fails in many ways on damaged bytes
-        raise CheckpointError(f"{path}: damaged, or not a file that torch wrote ({_first_line(error)})") from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise CheckpointError(f"{path}: damaged, or not a file that torch wrote ({reason})") from error
     if isinstance(content, dict) and content.get("format") == FORMAT:
         raise CheckpointError(f"{path}: a checkpoint of this suite; `python -m common.export` writes its weights")
     if isinstance(content, dict) and key not in content and _are_weights(content):
@@ -87,29 +89,22 @@ def read_torch(path: Path, key: str) -> dict[str, Any]:
     return {**content, key: tensors}
 
 
-def _are_weights(found: Any) -> bool:
-    return (
-        isinstance(found, Mapping)
-        and bool(found)
-        and all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items())
-    )
+def _are_weights(content: Any) -> bool:
+    entries = content.items() if isinstance(content, Mapping) else ()
+    return bool(entries) and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in entries)
 
 
-def _needs_code(path: Path, key: str, problem: str) -> str:
+def _explain_code(path: Path, key: str, problem: str) -> str:
     """Return what to do about a file that is not only tensors and plain values."""
-    named = re.search(r"GLOBAL ([\w.]+)", problem)
-    if named is None:
+    kind = re.search(r"GLOBAL ([\w.]+)", problem)
+    if kind is None:
         return f"{path}: damaged, or not a file that torch wrote"
     return (
-        f"{path}: it has an object of {named[1]}, and loading that could run any code, so it is not loaded. If you "
+        f"{path}: it has an object of {kind[1]}, and loading that could run any code, so it is not loaded. If you "
         "trust the file, save its weights alone, in the environment that made it:\n"
         f"  python -c \"import torch; c = torch.load('{path.name}', 'cpu', weights_only=False); "
         f"torch.save({{'{key}': c['{key}']}}, 'weights-only.pt')\""
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def write_torch(path: Path, content: Mapping[str, Any]) -> None:
@@ -129,13 +124,13 @@ def epochs_of(content: Mapping[str, Any]) -> int | None:
 
 def renamed(names: Iterable[str], rules: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return our names with those of the reference code, which the substitutions make of them, one after another."""
-    found = {}
+    others = {}
     for name in names:
         other = name
         for pattern, replacement in rules:
             other = re.sub(pattern, replacement, other)
-        found[name] = other
-    return found
+        others[name] = other
+    return others
 
 
 def by_our_names(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
@@ -170,31 +165,30 @@ file is run.
     )
     parser.add_argument("words", nargs="+", metavar="IN OUT", help="the file or run to read, and the file to write")
     parser.add_argument("--config", default=CLOSED, help="configuration of the network in IN, by name or as YAML file")
-    given = parser.parse_intermixed_args(sys.argv[1:] if argv is None else argv)
-    overrides = [word for word in given.words if "=" in word and not Path(word).exists()]
-    paths = [place(word) for word in given.words if word and word not in overrides]
+    arguments = parser.parse_intermixed_args(sys.argv[1:] if argv is None else argv)
+    paths, overrides = split_words(list(filter(None, arguments.words)))
     if len(paths) != 2:
         parser.error(f"expected a file to read and one to write, not {len(paths)} path(s)")
     source, target = paths
 
     def convert() -> int:
         if target.suffix == ENDING:
-            count = _to_export(benchmark, files, (source, target), (given.config, overrides))
+            count = _write_export(benchmark, files, (source, target), (arguments.config, overrides))
         elif target.suffix not in files.endings:
             raise UsageError(f"{target}: expected a name that ends in {ENDING} or {' or '.join(files.endings)}")
         else:
-            count = _to_reference(benchmark, files, (source, target), overrides)
+            count = _write_reference(benchmark, files, (source, target), overrides)
         print(f"{target}: {count:,} numbers")
         return 0
 
     return run_command(convert, (ValueError, OSError))
 
 
-def _to_export(
-    benchmark: Benchmark, files: ReferenceFiles, paths: tuple[Path, Path], asked: tuple[str, list[str]]
+def _write_export(
+    benchmark: Benchmark, files: ReferenceFiles, paths: tuple[Path, Path], config_words: tuple[str, list[str]]
 ) -> int:
     """Write an export of weights of the reference code; return how many numbers they are."""
-    (source, target), (name, overrides) = paths, asked
+    (source, target), (name, overrides) = paths, config_words
     weights.check_new(target)
     if source.suffix == ENDING or source.is_dir():
         raise UsageError(f"{source}: expected a file of {files.code}; `python -m common.export` exports a run")
@@ -202,21 +196,20 @@ def _to_export(
     with torch.device("meta"):
         network = benchmark.predictor.network(load(benchmark.config, path, overrides))
     wanted = network.state_dict()
-    found = files.read(source, wanted)
-    weights.check_plain(found.tensors, source)
-    config = load(benchmark.config, path, [*found.overrides, *overrides])
+    content = files.read(source, wanted)
+    weights.check_plain(content.tensors, source)
+    config = load(benchmark.config, path, [*content.overrides, *overrides])
     tensors = {
-        name: tensor.to(wanted[name].dtype) if name in wanted else tensor for name, tensor in found.tensors.items()
+        name: tensor.to(wanted[name].dtype) if name in wanted else tensor for name, tensor in content.tensors.items()
     }
-    made = Weights(source, benchmark.name, tensors, to_dict(config, shown_path), found.epochs, None)
-    made.check_fit(network)
+    weights.check_fit(network, tensors, source)
     interface = benchmark.predictor.describe(config)
-    made = Weights(source, benchmark.name, tensors, made.config, found.epochs, interface)
-    weights.write(target, made)
-    return made.count
+    export = Weights(source, benchmark.name, tensors, to_dict(config, shown_path), content.epochs, interface)
+    weights.write(target, export)
+    return export.count
 
 
-def _to_reference(
+def _write_reference(
     benchmark: Benchmark, files: ReferenceFiles, paths: tuple[Path, Path], overrides: Sequence[str]
 ) -> int:
     """Write a run or an export as a file of the reference code; return how many numbers they are."""
@@ -224,9 +217,9 @@ def _to_reference(
     if overrides:
         raise UsageError(f"{overrides[0]}: the weights in {source} have their configuration; leave overrides out")
     weights.check_new(target)
-    found = weights.read(source, benchmark.name)
-    config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
+    export = weights.read(source, benchmark.name)
+    config = rebuild(benchmark.config, dict(export.config), f"the configuration in {export.path}")
     with torch.device("meta"):
-        found.check_fit(benchmark.predictor.network(config))
-    files.write(target, found, config)
-    return found.count
+        weights.check_fit(benchmark.predictor.network(config), export.tensors, export.path)
+    files.write(target, export, config)
+    return export.count

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -21,10 +23,10 @@ from common.precision import Precision
 from common.reference import Target
 from common.settings.run import RunConfig
 from common.training import ensemble
-from common.training.benchmark import Benchmark, SampleProblem
+from common.training.benchmark import Benchmark, Problem
 from common.training.checkpoint import best_of, load
 from common.training.ensemble import Judged, Member
-from common.training.memory import memory_told
+from common.training.memory import explain_out_of_memory
 from common.training.predictions.file import NAMES, Column, Predictions, Rows, read_predictions
 from common.training.predictions.report import PredictionReport, arrays
 from common.training.run import TRAINING_ERRORS, check_seed
@@ -34,51 +36,36 @@ NO_RESULT: Final = "An ensemble is not an MLPerf result."
 VALIDATION: Final = "validation"
 
 
-class _Asked(NamedTuple):
-    """The arguments. runs: checkpoints, folders of runs or of jobs. best: take the best checkpoint of each run.
-
-    first: what was written for the first of them. predictions: a file to judge instead.
-    """
-
-    first: str
-    runs: list[Path]
-    overrides: list[str]
-    out_of_bag: bool
-    output: Path | None
-    best: bool
-    predictions: Path | None
-
-
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
-    asked = _arguments(benchmark.name, argv)
+    arguments = _parse_arguments(benchmark.name, argv)
 
     def evaluate() -> int:
-        if asked.output is not None:
-            check_new("-o", asked.output)
-        return (_evaluate_file if asked.predictions else _evaluate)(benchmark, asked)
+        if arguments.output is not None:
+            check_new("-o", arguments.output)
+        return (_evaluate_file if arguments.predictions else _evaluate_runs)(benchmark, arguments)
 
     return run_stoppable(evaluate, TRAINING_ERRORS)
 
 
-def _evaluate(benchmark: Benchmark, asked: _Asked) -> int:
+def _evaluate_runs(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     members, warnings = [], []
-    for run in instances_in(asked.runs):
-        member, warn = load_member(benchmark, best_of(run) if asked.best else run, asked.overrides)
+    for run in find_instances(arguments.runs):
+        member, warn = load_member(benchmark, best_of(run) if arguments.best else run, arguments.overrides)
         members.append(member)
         warnings.append(warn)
     ensemble.check_alike(benchmark, members)
     ensemble.check_distinct(members)
-    if len(members) > 1 or asked.out_of_bag:
+    if len(members) > 1 or arguments.out_of_bag:
         check_whole(members[0].config)
     with connect(members[0].config.dist, TRAINING_ERRORS) as dist:
         if dist.is_main:
             for warn in warnings:
                 warn()
-        with memory_told(members[0].config, dist):
-            if len(members) == 1 and not asked.out_of_bag:
-                return _alone(benchmark, members[0], dist, asked.output)
-            return _together(benchmark, members, dist, asked)
+        with explain_out_of_memory(members[0].config, dist):
+            if len(members) == 1 and not arguments.out_of_bag:
+                return _evaluate_member(benchmark, members[0], dist, arguments.output)
+            return _evaluate_ensemble(benchmark, members, dist, arguments)
 
 
 def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tuple[Member, Callable[[], None]]:
@@ -99,7 +86,15 @@ def check_whole(config: RunConfig) -> None:
         )
 
 
-def instances_in(runs: Sequence[Path]) -> list[Path]:
+def load_problem(benchmark: Benchmark, member: Member, dist: Dist) -> Problem:
+    """Return the problem of a member with its network, in evaluation mode."""
+    problem = benchmark.problem(member.config, dist, member.seed)
+    load_fitting(problem.model, member.weights, member.checkpoint)
+    problem.model.eval()
+    return problem
+
+
+def find_instances(runs: Sequence[Path]) -> list[Path]:
     """Return the runs, with the folders of its instances, in their order, for that of a job with several."""
     return [folder for run in runs for folder in list(instance_folders(run).values()) or [run]]
 
@@ -107,66 +102,62 @@ def instances_in(runs: Sequence[Path]) -> list[Path]:
 # -- one run -------------------------------------------------------------------------------------------------
 
 
-def _alone(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None) -> int:
+def _evaluate_member(benchmark: Benchmark, member: Member, dist: Dist, output: Path | None) -> int:
     """Evaluate one run; return 0 if the target is met, 1 if not."""
-    problem = benchmark.problem(member.config, dist, member.seed)
-    load_fitting(problem.model, member.weights, member.checkpoint)
-    problem.model.eval()
+    problem = load_problem(benchmark, member, dist)
     autocast = Precision(member.config.precision, dist.device).autocast()
     with contextlib.closing(problem), torch.inference_mode(), autocast:
         quality = problem.evaluate()
     target = problem.reference.target
     if dist.is_main:
-        on = f"{problem.eval_samples:,} validation samples, after {counted(member.epochs, 'epoch')}"
-        print(f"{member.checkpoint}: {verdict(target, target.key, quality, on)}")
-        members = [{**_facts(member), "samples": problem.eval_samples, "quality": quality}]
-        _write(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})
+        samples = f"{problem.eval_samples:,} validation samples, after {counted(member.epochs, 'epoch')}"
+        print(f"{member.checkpoint}: {format_verdict(target, quality, samples)}")
+        members = [{**_describe_member(member), "samples": problem.eval_samples, "quality": quality}]
+        _write_json(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})
     return 0 if target.met(quality) else 1
 
 
 # -- a file of predictions -----------------------------------------------------------------------------------
 
 
-def _evaluate_file(benchmark: Benchmark, asked: _Asked) -> int:
+def _evaluate_file(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     """Judge predictions by the data of a run or configuration, or else by the truth in their own file."""
     if benchmark.report is None:
         raise UsageError(f"{benchmark.name} has no report on predictions (Benchmark.report)")
-    if asked.out_of_bag or len(asked.runs) > 1 or (asked.overrides and not asked.runs):
+    if arguments.out_of_bag or len(arguments.runs) > 1 or (arguments.overrides and not arguments.runs):
         raise UsageError("with --predictions, name at most one run or configuration, whose data have the truth")
     report = benchmark.report()
-    if asked.runs:
-        return _judged_by_data(benchmark, asked, report)
-    with _opened(benchmark, asked) as file:
+    if arguments.runs:
+        return _judge_by_data(benchmark, arguments, report)
+    with read_predictions(arguments.predictions, benchmark.name, report.columns) as file:
         report.variant = file.about.variant
         for rows in file.read_batches():
             report.add(rows)
-        on = f"{report.samples:,} {samples_of(file.about.split)}, by the truth in the file"
-        _say(asked, report, f"{benchmark.reference.target.key} {report.quality:.6g} on {on}")
-        _write_judged(benchmark, asked, report, {"split": file.about.split, "truth": "file"})
+        samples = f"{report.samples:,} {samples_of(file.about.split)}, by the truth in the file"
+        verdict = f"{benchmark.reference.target.key} {report.quality:.6g} on {samples}"
+        _show_report(benchmark, arguments, report, verdict, {"split": file.about.split, "truth": "file"})
     return 0
 
 
-def _judged_by_data(benchmark: Benchmark, asked: _Asked, report: PredictionReport) -> int:
+def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: PredictionReport) -> int:
     """Judge a file by data; return 0 if it meets the target, or is of the training samples, which have none; else 1."""
-    config, seed = _config_of(benchmark, asked)
+    config, seed = _find_config(benchmark, arguments)
     report.variant = config.variant
     with connect(config.dist, TRAINING_ERRORS) as dist:
         problem = benchmark.problem(config, dist, seed)
-        if not isinstance(problem, SampleProblem):
-            raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem)")
         target, met = problem.reference.target, False
         if dist.is_main:
-            with _opened(benchmark, asked) as file:
+            with read_predictions(arguments.predictions, benchmark.name, report.columns) as file:
                 _compare_with_data(file, report, problem)
                 split = file.about.split
-            on = f"{report.samples:,} {samples_of(split)} of {config.data.data_dir}"
-            _say(asked, report, verdict(target if split == VALIDATION else None, target.key, report.quality, on))
-            _write_judged(benchmark, asked, report, {"split": split, "truth": "data"})
+            samples = f"{report.samples:,} {samples_of(split)} of {config.data.data_dir}"
+            verdict = format_verdict(target, report.quality, samples, split)
+            _show_report(benchmark, arguments, report, verdict, {"split": split, "truth": "data"})
             met = split != VALIDATION or target.met(report.quality)
         return 0 if dist.broadcast_object(met) else 1
 
 
-def _compare_with_data(file: Predictions, report: PredictionReport, problem: SampleProblem[Any]) -> None:
+def _compare_with_data(file: Predictions, report: PredictionReport, problem: Problem) -> None:
     """Fill the report; PredictionsError unless number, names and truth of the samples are those of the data."""
     split, data = file.about.split, problem.config.data.data_dir
     there, start = len(problem.sets[split]), 0
@@ -176,23 +167,22 @@ def _compare_with_data(file: Predictions, report: PredictionReport, problem: Sam
     with contextlib.closing(_read_truth(problem, split, file.about.batch_size)) as truth:
         for rows, true in zip(file.read_batches(), truth, strict=True):
             for column in compared:
-                found, expected = rows[column.name], true[column.name]
-                if found.shape != expected.shape:
+                actual, expected = rows[column.name], true[column.name]
+                if actual.shape != expected.shape:
                     raise file.error(
-                        f"`{column.name}` of the samples from {start} on has the shape {found.shape}, but "
+                        f"`{column.name}` of the samples from {start} on has the shape {actual.shape}, but "
                         f"{expected.shape} in the data; predict these data"
                     )
-                for place in np.argwhere(found != expected)[:1].tolist():
-                    sample, at = start + column.sample_at(place[0], rows), tuple(place)
+                for index in map(tuple, np.argwhere(actual != expected)[:1].tolist()):
                     raise file.error(
-                        f"`{column.name}` of sample {sample} is {found[at]}, but {expected[at]} in the data; predict "
-                        "these data"
+                        f"`{column.name}` of sample {start + column.sample_at(index[0], rows)} is {actual[index]}, but "
+                        f"{expected[index]} in the data; predict these data"
                     )
             report.add(rows)
             start += len(rows[NAMES])
 
 
-def _read_truth(problem: SampleProblem[Any], split: str, size: int) -> Generator[Rows]:
+def _read_truth(problem: Problem, split: str, size: int) -> Generator[Rows]:
     """Yield the truth and the names of `size` samples at a time."""
     samples = problem.sets[split]
     parts = (np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size))
@@ -201,72 +191,66 @@ def _read_truth(problem: SampleProblem[Any], split: str, size: int) -> Generator
             yield {**arrays(problem.truth(batch)), NAMES: np.array(problem.sample_names(split, batch))}
 
 
-def _opened(benchmark: Benchmark, asked: _Asked) -> contextlib.AbstractContextManager[Predictions]:
-    assert asked.predictions is not None and benchmark.report is not None
-    return read_predictions(asked.predictions, benchmark.name, benchmark.report.columns)
-
-
-def _config_of(benchmark: Benchmark, asked: _Asked) -> tuple[RunConfig, int]:
+def _find_config(benchmark: Benchmark, arguments: argparse.Namespace) -> tuple[RunConfig, int]:
     """Return a configuration and its seed: that of a name or a YAML file, or else of a run or checkpoint."""
-    run = asked.runs[0]
-    if run.exists() and run.suffix not in SUFFIXES and asked.first not in named_configs(benchmark.name):
-        member, _ = load_member(benchmark, run, asked.overrides)
+    run, name = arguments.runs[0], next(text for text in arguments.words if text not in arguments.overrides)
+    if run.exists() and run.suffix not in SUFFIXES and name not in named_configs(benchmark.name):
+        member, _ = load_member(benchmark, run, arguments.overrides)
         return member.config, member.seed
-    return load_config(benchmark.config, find_config(benchmark.name, asked.first), asked.overrides), 0
+    return load_config(benchmark.config, find_config(benchmark.name, name), arguments.overrides), 0
 
 
-def _say(asked: _Asked, report: PredictionReport, text: str) -> None:
-    print(f"{asked.predictions}: {text}")
-    print("\n".join(report.lines()))
-
-
-def _write_judged(benchmark: Benchmark, asked: _Asked, report: PredictionReport, facts: dict[str, str]) -> None:
-    found = {"samples": report.samples, "quality": report.quality, "summary": report.facts()}
-    judged = {"predictions": str(asked.predictions), **facts, **found}
-    _write(asked.output, {"benchmark": benchmark.name, "quality": benchmark.reference.target.key, "members": [judged]})
+def _show_report(
+    benchmark: Benchmark, arguments: argparse.Namespace, report: PredictionReport, verdict: str, facts: dict[str, str]
+) -> None:
+    """Print the report on the file, and write its numbers if they are asked for."""
+    print("\n".join([f"{arguments.predictions}: {verdict}", *report.lines()]))
+    numbers = {"samples": report.samples, "quality": report.quality, "summary": report.facts()}
+    members = [{"predictions": str(arguments.predictions), **facts, **numbers}]
+    content = {"benchmark": benchmark.name, "quality": benchmark.reference.target.key, "members": members}
+    _write_json(arguments.output, content)
 
 
 # -- several runs --------------------------------------------------------------------------------------------
 
 
-def _together(benchmark: Benchmark, members: Sequence[Member], dist: Dist, asked: _Asked) -> int:
+def _evaluate_ensemble(
+    benchmark: Benchmark, members: Sequence[Member], dist: Dist, arguments: argparse.Namespace
+) -> int:
     """Evaluate the runs and their ensemble; return 0 if the ensemble meets the target, 1 if not."""
     problem = benchmark.problem(members[0].config, dist, members[0].seed)
-    if not isinstance(problem, SampleProblem):
-        raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem): evaluate one run at a time")
     for member in members:
         check_fit(problem.model, member.weights, member.checkpoint)
-    split = "train" if asked.out_of_bag else "validation"
-    parts = (ensemble.out_of_bag_parts if asked.out_of_bag else ensemble.validation_parts)(problem, members)
-    judged = ensemble.judge(problem, members, split, parts)
+    split = "train" if arguments.out_of_bag else "validation"
+    list_parts = ensemble.list_out_of_bag_parts if arguments.out_of_bag else ensemble.list_validation_parts
+    judged = ensemble.judge_members(problem, members, split, list_parts(problem, members))
     target = problem.reference.target
     if dist.is_main:
-        print("\n".join(_table(members, judged, problem, asked.out_of_bag)))
-        _write(asked.output, {"benchmark": benchmark.name, **_result(members, judged, problem, asked.out_of_bag)})
+        print("\n".join(_format_table(members, judged, problem, arguments.out_of_bag)))
+        content = _describe_ensemble(members, judged, problem, arguments.out_of_bag)
+        _write_json(arguments.output, {"benchmark": benchmark.name, **content})
     return 0 if target.met(judged.ensemble) else 1
 
 
-def _table(members: Sequence[Member], judged: Judged, problem: SampleProblem[Any], out_of_bag: bool) -> Iterator[str]:
+def _format_table(members: Sequence[Member], judged: Judged, problem: Problem, out_of_bag: bool) -> Iterator[str]:
     """Yield the lines about members and ensemble."""
     target = problem.reference.target
-    name = target.key
-    what = "training samples, each by the members that did not draw it" if out_of_bag else "validation samples"
-    yield f"{len(members)} member(s), on {judged.predicted:,} {what}"
+    noun = "training samples, each by the members that did not draw it" if out_of_bag else "validation samples"
+    yield f"{len(members)} member(s), on {judged.predicted:,} {noun}"
     if out_of_bag:
         share = judged.predicted / judged.there
         yield f"{share:.1%} of {judged.there:,} training samples have an out-of-bag member"
-    yield f"  {'member':<8}{'instance':>8}{'seed':>12}{'epochs':>8}{'samples':>10}{name:>15}  checkpoint"
+    yield f"  {'member':<8}{'instance':>8}{'seed':>12}{'epochs':>8}{'samples':>10}{target.key:>15}  checkpoint"
     for number, member in enumerate(members):
         yield (
             f"  {number:<8}{member.instance:>8}{member.seed:>12}{member.epochs:>8}{judged.samples[number]:>10,}"
             f"{judged.members[number]:>15.6g}  {member.checkpoint}"
         )
-    best = judged.best(target)
+    best = judged.find_best(target)
     yield f"  {'mean':<10}{judged.mean:.6g}  of the members"
     yield f"  {'best':<10}{judged.members[best]:.6g}  member {best}"
     yield f"  {'spread':<10}{judged.spread:.6g}  standard deviation of the members (ddof 0)"
-    verdict = _met(target, judged.ensemble)
-    yield f"  {'ensemble':<10}{judged.ensemble:.6g}  {problem.voting}; target {target.range_text}: {verdict}"
+    yield f"  {'ensemble':<10}{judged.ensemble:.6g}  {problem.voting}; {_compare_target(target, judged.ensemble)}"
     if judged.squares:
         mse = judged.squares
         yield (
@@ -276,32 +260,29 @@ def _table(members: Sequence[Member], judged: Judged, problem: SampleProblem[Any
     yield NO_RESULT
 
 
-def _result(members: Sequence[Member], judged: Judged, problem: SampleProblem[Any], out_of_bag: bool) -> dict[str, Any]:
+def _describe_ensemble(members: Sequence[Member], judged: Judged, problem: Problem, out_of_bag: bool) -> dict[str, Any]:
     """Return the same as numbers, for a file."""
     target = problem.reference.target
     rows = zip(members, judged.samples, judged.members, strict=True)
-    squares = judged.squares and {
-        "ensemble": judged.squares.ensemble,
-        "members": judged.squares.members,
-        "variance": judged.squares.variance,
-    }
     return {
         "quality": target.key,
         "out_of_bag": out_of_bag,
         "samples": judged.predicted,
         "share_of_samples": judged.predicted / judged.there,
-        "members": [{**_facts(member), "samples": samples, "quality": quality} for member, samples, quality in rows],
+        "members": [
+            {**_describe_member(member), "samples": samples, "quality": quality} for member, samples, quality in rows
+        ],
         "mean": judged.mean,
-        "best": judged.members[judged.best(target)],
+        "best": judged.members[judged.find_best(target)],
         "spread_ddof_0": judged.spread,
         "ensemble": judged.ensemble,
         "ensemble_is": problem.voting,
-        "mean_squares": squares,
+        "mean_squares": judged.squares and asdict(judged.squares),
         "mlperf_result": False,
     }
 
 
-def _facts(member: Member) -> dict[str, Any]:
+def _describe_member(member: Member) -> dict[str, Any]:
     return {
         "checkpoint": str(member.checkpoint),
         "instance": member.instance,
@@ -311,10 +292,10 @@ def _facts(member: Member) -> dict[str, Any]:
     }
 
 
-def verdict(target: Target | None, key: str, quality: float, on: str) -> str:
-    """Return the quality and whether it meets the target. on: which samples. target: None where none applies."""
-    said = f"{key} {quality:.6g} on {on}"
-    return said if target is None else f"{said}; target {target.range_text}: {_met(target, quality)}"
+def format_verdict(target: Target, quality: float, samples: str, split: str = VALIDATION) -> str:
+    """Return the quality of samples and whether it meets the target, which is for those of the validation split."""
+    text = f"{target.key} {quality:.6g} on {samples}"
+    return f"{text}; {_compare_target(target, quality)}" if split == VALIDATION else text
 
 
 def samples_of(split: str) -> str:
@@ -322,17 +303,17 @@ def samples_of(split: str) -> str:
     return "validation samples" if split == VALIDATION else "training samples"
 
 
-def _met(target: Target, quality: float) -> str:
-    return "met" if target.met(quality) else "not met"
+def _compare_target(target: Target, quality: float) -> str:
+    return f"target {target.range_text}: {'met' if target.met(quality) else 'not met'}"
 
 
-def _write(path: Path | None, content: dict[str, Any]) -> None:
+def _write_json(path: Path | None, content: dict[str, Any]) -> None:
     """Write the file of numbers, if one is asked for."""
     if path is not None:
         write_whole_file(path, json.dumps(content, indent=1) + "\n")
 
 
-def _arguments(name: str, argv: Sequence[str] | None) -> _Asked:
+def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog=f"python -m {name}.evaluate",
         usage=f"""\
@@ -375,15 +356,19 @@ is for a file alone and for predictions of training samples, 0 if the file is va
         help="for runs with bagging: on the training samples, each predicted by the members that did not draw it",
     )
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
-    given = parser.parse_intermixed_args(argv)
-    overrides = [word for word in given.words if "=" in word and not Path(word).exists()]
-    named = [word for word in given.words if word not in overrides]
-    first, runs = next(iter(named), ""), [Path(word) for word in named]
-    if not runs and given.predictions is None:
+    arguments = parser.parse_intermixed_args(argv)
+    arguments.runs, arguments.overrides = split_words(arguments.words)
+    if not arguments.runs and arguments.predictions is None:
         parser.error("no run is named")
-    return _Asked(first, runs, overrides, given.out_of_bag, given.output, given.best, given.predictions)
+    return arguments
 
 
 def word(text: str) -> str:
     """Return an argument, a path or an override; an `argparse` type."""
     return text if place(text) else ""
+
+
+def split_words(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the paths among arguments, and the overrides: what has a = and is no file."""
+    overrides = [text for text in words if "=" in text and not Path(text).exists()]
+    return [Path(text) for text in words if text not in overrides], overrides

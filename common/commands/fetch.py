@@ -8,9 +8,9 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from tqdm import tqdm
@@ -19,10 +19,18 @@ from common.command import CommandParser, UsageError, as_called, folder_place, p
 from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
 from common.datasets.manifest import Manifest, describe_file, verify_files
-from common.fetch.connections import in_threads
-from common.fetch.download import Download, DownloadError, Remote, Transfer, check_md5, parse_url, probe_url, read_small
-from common.fetch.published import Archive, Published, RemoteFolder
-from common.fetch.unpack import unpack_archive
+from common.fetch.download import (
+    Download,
+    DownloadError,
+    Remote,
+    Transfer,
+    check_md5,
+    in_threads,
+    parse_url,
+    probe_url,
+    read_small,
+)
+from common.fetch.published import Archive, Published, RemoteFolder, unpack_archive
 from common.files import write_whole_file
 from common.reference import FULL
 
@@ -34,6 +42,8 @@ UNLIKE: Final = 2.0
 HREF: Final = re.compile(rb'href="([^"/?]+)"')
 NO_SPACE_LEFT: Final = "Free disk space, or choose another folder"
 QUIET: Final = tqdm(disable=True)
+BYTES: Final[dict[str, Any]] = {"unit": "B", "unit_scale": True, "disable": None}
+"""How a bar shows bytes, on a terminal only."""
 ERRORS: Final = (*DATASET_ERRORS, DownloadError)
 
 
@@ -49,7 +59,7 @@ class FetchCommand:
     sets: Sequence[Published]
     licence: str
     next_step: Callable[[Path], str]
-    shares: Mapping[str, int]
+    shares: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def benchmark(self) -> str:
@@ -72,7 +82,6 @@ class FetchCommand:
         return _Fetch(self, dataset, args).run()
 
     def _choose_dataset(self, subset: str | None) -> Published:
-        """Return the whole dataset, or a part of it."""
         if subset is None:
             return self.sets[0]
         by_name = {dataset.name: dataset for dataset in self.sets if dataset.name != FULL}
@@ -156,31 +165,32 @@ class _Fetch:
         journal.check_heading(self.heading, set(self.dataset.counts))
         if journal.manifest and not (self.folder / PARTS).exists():
             return self._report_result(journal.manifest)
-        archives = [(archive, self._plan_archive(archive)) for archive in self.dataset.archives]
+        archives = []  # each with its download, None if it exists
+        for archive in self.dataset.archives:
+            path = self.downloads / archive.name
+            download = None if path.exists() else Download(self._probe_url(archive.name, archive.bytes), path)
+            archives.append((archive, download))
         files = [file for folder in self.dataset.folders for file in self._list_files(folder)]
         self._check_space(archives, journal, len(files))
         if self.args.dry_run:
             return 0
         for archive, download in archives:
             if download is not None:
-                self._download_archive(download, archive)
+                size = download.missing_bytes
+                print(f"downloading {download.remote.url}: {readable_bytes(size)} to go", flush=True)
+                with tqdm(total=size, desc=archive.name, smoothing=0.05, **BYTES) as bar:
+                    download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
             elif archive.md5:
                 check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
         with journal.open_part(self.heading, 0, 1, alone=True) as record:
             journal = Journal(self.folder)  # another call may have added files
             for archive, _ in archives:
-                self._unpack_archive(archive, journal, record)
+                path = self.downloads / archive.name
+                print(f"unpacking {path}", flush=True)
+                with tqdm(desc=archive.name, **BYTES) as bar:
+                    unpack_archive(archive, path, journal, record, bar.update)
             self._download_files(files, journal, record)
         return self._report_result(self._complete_dataset())
-
-    # -- archives
-
-    def _plan_archive(self, archive: Archive) -> Download | None:
-        """Return the download of an archive; None if it exists."""
-        path = self.downloads / archive.name
-        if path.exists():
-            return None
-        return Download(self._probe_url(archive.name, archive.bytes), path)
 
     def _probe_url(self, name: str, published: float, stop: threading.Event | None = None) -> Remote:
         """Return what the server says of a file; DownloadError if its size is not about the published one."""
@@ -191,18 +201,6 @@ class _Fetch:
                 "published: this is another file, or a page that says why it is not there; look at it in a browser"
             )
         return remote
-
-    def _download_archive(self, download: Download, archive: Archive) -> None:
-        size = download.missing_bytes
-        print(f"downloading {download.remote.url}: {readable_bytes(size)} to go", flush=True)
-        with tqdm(total=size, unit="B", unit_scale=True, desc=archive.name, disable=None, smoothing=0.05) as bar:
-            download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
-
-    def _unpack_archive(self, archive: Archive, journal: Journal, record: Part) -> None:
-        path = self.downloads / archive.name
-        print(f"unpacking {path}", flush=True)
-        with tqdm(unit="B", unit_scale=True, desc=archive.name, disable=None) as bar:
-            unpack_archive(archive, path, journal, record, bar.update)
 
     # -- single files
 

@@ -8,7 +8,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -25,17 +25,16 @@ from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
-from common.measure.memory import bytes_touched
-from common.measure.meter import Meter, Use, median_ms
-from common.measure.power.energy import UNKNOWN, energy_j
+from common.measure.meter import Meter, count_bytes
+from common.measure.power.recorder import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
 from common.reference import FULL
 from common.training import optim
-from common.training.benchmark import Benchmark, SampleProblem
+from common.training.benchmark import Benchmark, Problem
 from common.training.flops import StepFlops
-from common.training.memory import memory_told
-from common.training.power import recorded
+from common.training.memory import explain_out_of_memory
+from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
 from common.training.step import Step
@@ -60,59 +59,45 @@ class Measurable(NamedTuple):
     flops: Callable[[Any], StepFlops]
 
 
-class _Steps(NamedTuple):
-    """The measured steps of all ranks.
-
-    clock: when they began and ended, in ms since 1970. memory: bytes of the rank that used most. touched: bytes, of all
-    ranks.
-    """
-
-    use: Use
-    clock: tuple[float, float]
-    memory: int
-    warmup: int
-    touched: int
-
-
-def main(measured: Measurable, argv: Sequence[str] | None = None) -> int:
+def main(measurable: Measurable, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 after an error, 2 for wrong use."""
-    given = _arguments(measured.benchmark.name, argv)
-    return run_stoppable(lambda: _measure(measured, given), TRAINING_ERRORS)
+    arguments = _parse_arguments(measurable.benchmark.name, argv)
+    return run_stoppable(lambda: _measure(measurable, arguments), TRAINING_ERRORS)
 
 
-def _measure(measured: Measurable, given: argparse.Namespace) -> int:
-    benchmark = measured.benchmark
-    file = find_config(benchmark.name, given.config)
-    first = load(benchmark.config, file, given.override)
-    output = given.output or Path("runs") / f"{benchmark.name}-measure" / NAME
-    _check(first, given.override, output)
-    folder = given.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
+def _measure(measurable: Measurable, arguments: argparse.Namespace) -> int:
+    benchmark = measurable.benchmark
+    file = find_config(benchmark.name, arguments.config)
+    first = load(benchmark.config, file, arguments.override)
+    output = arguments.output or Path("runs") / f"{benchmark.name}-measure" / NAME
+    _check_config(first, arguments.override, output)
+    folder = arguments.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
     with connect(first.dist, TRAINING_ERRORS) as dist:
         if dist.device.type == "cpu":
             keep_freed_memory(first.dist.sharing)
         data = [f"data.data_dir={folder}", "data.train_samples=null", "data.eval_samples=null", "train.tail=drop"]
-        kept = [] if given.data else ["data.cache=true"]  # reading is measured where data are named
+        kept = [] if arguments.data else ["data.cache=true"]  # reading is measured where data are named
         batch = [f"train.global_batch_size={dist.data_size}"] if first.variant == FULL else []
-        config = load(benchmark.config, file, [*batch, *kept, *data, *given.override])
-        if dist.is_main and not given.data:
-            if not is_name(given.config):
+        config = load(benchmark.config, file, [*batch, *kept, *data, *arguments.override])
+        if dist.is_main and not arguments.data:
+            if not is_name(arguments.config):
                 print(f"data.data_dir of {file} is not read; --data {first.data.data_dir} measures with these files")
-            measured.provide(folder, first.variant)
+            measurable.provide(folder, first.variant)
         dist.barrier()
-        with memory_told(config, dist):
-            _made(measured, config, dist, given, output)
+        with explain_out_of_memory(config, dist):
+            _measure_config(measurable, config, dist, arguments, output)
     return 0
 
 
-def _made(measured: Measurable, config: Any, dist: Dist, given: argparse.Namespace, output: Path) -> None:
+def _measure_config(
+    measurable: Measurable, config: Any, dist: Dist, arguments: argparse.Namespace, output: Path
+) -> None:
     """Measure the steps of a configuration, and write the figure of merit. A collective call."""
     torch.manual_seed(0)
-    name, problem = measured.benchmark.name, measured.benchmark.problem(config, dist, 0)
-    if not isinstance(problem, SampleProblem):
-        raise UsageError(f"{name} has no independent samples (SampleProblem), and so no measurement")
+    name, problem = measurable.benchmark.name, measurable.benchmark.problem(config, dist, 0)
     if dist.is_main:
         print(f"{name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
-    flops = measured.flops(problem) if dist.is_main else None
+    flops = measurable.flops(problem) if dist.is_main else None
     precision = Precision(config.precision, dist.device)
     optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
     meter = Meter(dist)
@@ -126,17 +111,22 @@ def _made(measured: Measurable, config: Any, dist: Dist, given: argparse.Namespa
         warmed = warms_up(config.train, problem, dist.device)
         if warmed:
             warm_up(problem, precision, dist, step, evaluates=False)
-        given.warmup = given.warmup or (FIRST if warmed or dist.device.type == "cpu" else FIRST_ACCELERATOR)
-        with recorded(config.power, output.parent, dist):
-            steps = _timed_steps(problem, step, meter, profiler, given)
+        arguments.warmup = arguments.warmup or (FIRST if warmed or dist.device.type == "cpu" else FIRST_ACCELERATOR)
+        with recording_power(config.power, output.parent, dist):
+            times, clock, numbers = _time_steps(problem, step, meter, profiler, arguments)
     if flops is not None:
-        found = _figure(name, problem, steps, flops, str(given.data or SYNTHETIC))
+        measurement = _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
         if config.power.source:
-            found = _metered(found, output.parent / POWER, steps.clock)
-        _tell(found, output)
+            # The energy of the steps, which the power files give.
+            joules, scope = energy_j(output.parent / POWER, measurement.nodes, *clock) or (None, None)
+            if joules is None:
+                print(f"{output.parent / POWER}: {UNKNOWN}")
+            efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
+            measurement = replace(measurement, energy_j=joules, energy_scope=scope, samples_per_j=efficiency)
+        _show_measurement(measurement, output)
 
 
-def _check(config: Any, overrides: Sequence[str], output: Path) -> None:
+def _check_config(config: Any, overrides: Sequence[str], output: Path) -> None:
     """Raise UsageError for what cannot be measured, or would take the place of a training's files."""
     if config.instances.count > 1 or config.train.eval_ranks:
         raise UsageError("a measurement has one instance, whose ranks all train: leave instances and eval_ranks out")
@@ -149,39 +139,45 @@ def _check(config: Any, overrides: Sequence[str], output: Path) -> None:
 # -- the steps -----------------------------------------------------------------------------------------------
 
 
-def _timed_steps(
-    problem: SampleProblem[Any], step: Step, meter: Meter, profiler: Profiler, given: argparse.Namespace
-) -> _Steps:
-    """Make steps, and measure those after the first ones; all ranks make as many. A collective call."""
+def _time_steps(
+    problem: Problem, step: Step, meter: Meter, profiler: Profiler, arguments: argparse.Namespace
+) -> tuple[list[float], tuple[float, float], dict[str, Any]]:
+    """Make steps, and measure those after the first ones; all ranks make as many. A collective call.
+
+    Returns the seconds of each, when they began and ended in ms since 1970, and other fields of the `Measurement`.
+    """
     dist = meter.dist
     parts, size = problem.batching.accumulation, problem.batching.global_batch_size
     rate = problem.config.schedule.rate(size, 0, 0, 1000)
     problem.model.train()
-    with contextlib.closing(_batches(problem, dist)) as batches:
+    with contextlib.closing(_repeat_batches(problem, dist)) as batches:
 
-        def make(steps: int, what: str) -> None:
-            for _ in _shown(steps, what, dist):
+        def make_steps(steps: int, noun: str) -> None:
+            hidden = None if dist.is_main else True  # None: shown on a terminal only
+            for _ in tqdm(range(steps), desc=noun, unit="step", leave=False, disable=hidden):
                 meter.run_step(lambda: step(batches, parts, size, rate))
 
-        make(given.warmup, "warm-up")
-        fit = given.seconds / max(meter.last_s(), 1e-9)
-        steps = dist.broadcast_object(max(FEWEST, int(min(given.steps, fit))))
+        make_steps(arguments.warmup, "warm-up")
+        fit = arguments.seconds / max(meter.last_s(), 1e-9)
+        steps = dist.broadcast_object(max(FEWEST, int(min(arguments.steps, fit))))
         meter.clear_steps()
         begin_ms = time.time() * 1000
-        make(steps, "steps")
+        make_steps(steps, "steps")
         use = meter.gather_use()
         clock = (begin_ms, time.time() * 1000)
-        memory = max(dist.gather_objects(_peak_memory(dist)))
+        numbers = {**use._asdict(), "warmup_steps": arguments.warmup}
+        numbers["memory_bytes"] = max(dist.gather_objects(_find_peak_memory(dist)))
         with profiler:  # steps of its own: tracing takes time
             watched = profiler.watched(batches)
             for _ in range(profiler.config.needed):
                 step(watched, parts, size, rate)
                 profiler.step_done()
-        touched = bytes_touched(lambda: _pass(problem, step.precision, batches, parts))
-    return _Steps(use, clock, memory, given.warmup, sum(dist.gather_objects(touched)))
+        touched = count_bytes(lambda: _pass_batches(problem, step.precision, batches, parts))
+    numbers["bytes_touched_per_step"] = sum(dist.gather_objects(touched))
+    return numbers.pop("times"), clock, numbers
 
 
-def _pass(problem: SampleProblem[Any], precision: Precision, batches: Iterator[Any], parts: int) -> None:
+def _pass_batches(problem: Problem, precision: Precision, batches: Iterator[Any], parts: int) -> None:
     """Make the forward and backward pass of a step on this rank alone."""
     for _ in range(parts):
         with precision.autocast():
@@ -189,11 +185,11 @@ def _pass(problem: SampleProblem[Any], precision: Precision, batches: Iterator[A
         precision.backward(loss)
 
 
-def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
+def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
     """Yield this rank's parts of global batches without end; the samples come again and again, as many as there are."""
     size = problem.batching.global_batch_size
 
-    def indices() -> Iterator[np.ndarray]:
+    def yield_indices() -> Iterator[np.ndarray]:
         first = 0
         while True:
             order: np.ndarray = np.arange(first, first + size) % problem.train_samples
@@ -201,48 +197,33 @@ def _batches(problem: SampleProblem[Any], dist: Dist) -> Generator[Any]:
                 yield from batch.parts
             first += size
 
-    with contextlib.closing(problem.read(problem.sets["train"], indices())) as batches:
+    with contextlib.closing(problem.read(problem.sets["train"], yield_indices())) as batches:
         for batch in batches:
             yield problem.prepared(problem.augmented(batch, 0))
-
-
-def _shown(steps: int, what: str, dist: Dist) -> Iterator[int]:
-    """Yield the numbers of steps, with a bar on a terminal."""
-    yield from tqdm(range(steps), desc=what, unit="step", leave=False, disable=None if dist.is_main else True)
 
 
 # -- the figure of merit -------------------------------------------------------------------------------------
 
 
-def _figure(benchmark: str, problem: SampleProblem[Any], steps: _Steps, flops: StepFlops, data: str) -> Measurement:
+def _describe_steps(
+    problem: Problem, times: Sequence[float], numbers: Mapping[str, Any], flops: StepFlops, data: str
+) -> Measurement:
     """Return the figure of merit of the steps, without their energy."""
-    use, dist = steps.use, problem.dist
-    median, batch = statistics.median(use.times), problem.batching.global_batch_size
+    dist, median, batch = problem.dist, statistics.median(times), problem.batching.global_batch_size
     return Measurement(
-        benchmark=benchmark,
+        **numbers,
+        benchmark=problem.config.reference.name,
         samples_per_s=batch / median,
         units=dist.world_size,
         batch=batch,
         dtype=resolved(problem.config.precision, dist.device),
-        spread=statistics.stdev(use.times) / median,
+        spread=statistics.stdev(times) / median,
         network=problem.config.variant,
         nodes=dist.nodes,
         device=dist.device.type,
-        step_ms=tuple(round(1000 * seconds, 3) for seconds in use.times),
+        step_ms=tuple(round(1000 * seconds, 3) for seconds in times),
         median_step_ms=1000 * median,
-        warmup_steps=steps.warmup,
         samples_per_s_per_unit=batch / median / dist.world_size,
-        wait_share=use.wait_share,
-        waiting_ms=median_ms(use.waiting_s),
-        computing_ms=median_ms(use.computing_s),
-        communicating_ms=median_ms(use.communicating_s),
-        bytes_read_per_step=use.bytes_read,
-        stored_bytes_per_step=use.stored_bytes,
-        bytes_reduced_per_step=use.bytes_reduced,
-        bytes_touched_per_step=steps.touched,
-        memory_bytes=steps.memory,
-        cpu_ms_per_step=1000 * use.cpu_s,
-        meter_cpu_share=use.own_share,
         flop_per_step=flops.usual * batch,
         flop_per_s=flops.usual * batch / median,
         table3_flop_per_step=flops.table3 * batch,
@@ -252,43 +233,34 @@ def _figure(benchmark: str, problem: SampleProblem[Any], steps: _Steps, flops: S
     )
 
 
-def _metered(found: Measurement, folder: Path, clock: tuple[float, float]) -> Measurement:
-    """Return the figure of merit with the energy of its steps, which the power files in a folder give."""
-    joules, scope = energy_j(folder, found.nodes, *clock) or (None, None)
-    if joules is None:
-        print(f"{folder}: {UNKNOWN}")
-    samples = len(found.step_ms) * found.batch
-    return replace(found, energy_j=joules, energy_scope=scope, samples_per_j=samples / joules if joules else None)
-
-
-def _peak_memory(dist: Dist) -> int:
+def _find_peak_memory(dist: Dist) -> int:
     if dist.device.type != "cpu":
         return int(torch.get_device_module(dist.device).max_memory_allocated(dist.device))
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _tell(found: Measurement, path: Path) -> None:
-    """Print what was found, and write the file."""
-    low, high = min(found.step_ms), max(found.step_ms)
+def _show_measurement(measurement: Measurement, path: Path) -> None:
+    m = measurement
+    low, high = min(m.step_ms), max(m.step_ms)
     following = f"what binds it: python -m common.measure roofline {path}"
-    if found.network == FULL:
+    if m.network == FULL:
         following += f"\ncompare it:    python -m submission.compare {path}"
     print(
-        f"{len(found.step_ms)} steps after {found.warmup_steps} of warm-up: median {found.median_step_ms:,.1f} ms"
+        f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"
-        f"of a step: {found.computing_ms:,.1f} ms computing, {found.waiting_ms:,.1f} waiting for data, "
-        f"{found.communicating_ms:,.1f} communicating\n"
-        f"{found.samples_per_s_per_unit:.4g} samples/s per unit; at most {found.memory_bytes / 1e9:.2f} GB per rank\n"
-        f"{found.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made\n"
-        f"{found.line}",
+        f"of a step: {m.computing_ms:,.1f} ms computing, {m.waiting_ms:,.1f} waiting for data, "
+        f"{m.communicating_ms:,.1f} communicating\n"
+        f"{m.samples_per_s_per_unit:.4g} samples/s per unit; at most {m.memory_bytes / 1e9:.2f} GB per rank\n"
+        f"{m.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made\n"
+        f"{m.line}",
         flush=True,
     )
-    found.write_file(path)  # afterwards: if it fails, the numbers are there
+    m.write_file(path)  # afterwards: if it fails, the numbers are there
     print(f"{path}: {NO_RESULT}\n{as_called(following)}", flush=True)
 
 
-def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     module = f"python -m {name}.measure"
     parser = CommandParser(
         module,
@@ -324,7 +296,7 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     parser.add_argument(
         "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
     )
-    given = parser.parse_intermixed_args(argv)
-    if "=" in given.config and not Path(given.config).exists():  # an override without a configuration before it
-        given.override, given.config = [given.config, *given.override], CLOSED
-    return given
+    arguments = parser.parse_intermixed_args(argv)
+    if "=" in arguments.config and not Path(arguments.config).exists():  # an override without a configuration before it
+        arguments.override, arguments.config = [arguments.config, *arguments.override], CLOSED
+    return arguments

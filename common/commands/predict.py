@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from common.command import CommandParser, UsageError, counted, file_place, run_stoppable
-from common.commands.evaluate import VALIDATION, check_whole, load_member, samples_of, verdict, word
+from common.commands.evaluate import (
+    VALIDATION,
+    check_whole,
+    format_verdict,
+    load_member,
+    load_problem,
+    samples_of,
+    split_words,
+    word,
+)
 from common.distributed.dist import connect
+from common.picture import new_figure, save_figure
 from common.precision import Precision
-from common.training.benchmark import Benchmark, SampleProblem
+from common.training.benchmark import Benchmark, Problem
 from common.training.ensemble import Member
 from common.training.predictions import report as reports
 from common.training.predictions.file import INDEX, NAMES, SPLITS, About, Output, check_output, write_predictions
 from common.training.predictions.report import PredictionReport, arrays
 from common.training.run import TRAINING_ERRORS
-from common.training.weights import load_fitting
-
-
-class _Asked(NamedTuple):
-    """The arguments. run: a checkpoint or the folder of a run."""
-
-    run: Path
-    overrides: list[str]
-    output: Path
-    plot: Path | None
-    split: str
 
 
 class _Batch(NamedTuple):
@@ -43,43 +42,41 @@ class _Batch(NamedTuple):
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the file is written, 1 after an error, 2 for wrong use."""
-    asked = _arguments(benchmark.name, argv)
-    return run_stoppable(lambda: _predict(benchmark, asked), TRAINING_ERRORS)
+    arguments = _parse_arguments(benchmark.name, argv)
+    return run_stoppable(lambda: _predict_samples(benchmark, arguments), TRAINING_ERRORS)
 
 
-def _predict(benchmark: Benchmark, asked: _Asked) -> int:
+def _predict_samples(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     if benchmark.report is None:
         raise UsageError(f"{benchmark.name} has no report on predictions (Benchmark.report)")
-    member, warn = load_member(benchmark, asked.run, asked.overrides)
+    member, warn = load_member(benchmark, arguments.run, arguments.overrides)
     check_whole(member.config)
     with connect(member.config.dist, TRAINING_ERRORS) as dist:
         if dist.is_main:
-            check_output(asked.output)
-            if asked.plot:
-                reports.check_picture(asked.plot)
+            check_output(arguments.output)
+            if arguments.plot:
+                reports.check_picture(arguments.plot)
             warn()
-        problem = benchmark.problem(member.config, dist, member.seed)
-        if not isinstance(problem, SampleProblem):
-            raise UsageError(f"{benchmark.name} has no independent samples (SampleProblem) to predict")
-        load_fitting(problem.model, member.weights, member.checkpoint)
-        problem.model.eval()
+        problem = load_problem(benchmark, member, dist)
         report = benchmark.report()
         report.variant = member.config.variant
-        batches = _batches(problem, asked.split, asked.plot is not None)
+        batches = _gather_batches(problem, arguments.split, arguments.plot is not None)
         if not dist.is_main:
             for _ in batches:
                 pass
             return 0
-        about = About(benchmark.name, asked.split, problem.eval_size, member.config.variant)
-        with write_predictions(asked.output, Output(about, report.columns, len(problem.sets[asked.split]))) as add:
+        about = About(benchmark.name, arguments.split, problem.eval_size, member.config.variant)
+        with write_predictions(
+            arguments.output, Output(about, report.columns, len(problem.sets[arguments.split]))
+        ) as add:
             for batch in batches:
                 add(batch.rows)
                 report.add(batch.rows, batch.shown)
-        _conclude(member, asked, report, problem)
+        _show_results(member, arguments, report, problem)
     return 0
 
 
-def _batches(problem: SampleProblem[Any], split: str, drawn: bool) -> Iterator[_Batch]:
+def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batch]:
     """Yield the predictions of all samples in their order, on rank 0; nothing on other ranks. A collective call.
 
     drawn: whether there will be a picture. Whole batches are dealt out to the ranks, so that batches of one size give
@@ -89,49 +86,43 @@ def _batches(problem: SampleProblem[Any], split: str, drawn: bool) -> Iterator[_
     parts = problem.eval_parts(np.arange(len(samples)))
     mine = parts[dist.rank :: dist.world_size]
     precision = Precision(problem.config.precision, dist.device)
-    quiet = None if dist.is_main else True
+    hidden = None if dist.is_main else True  # None: shown on a terminal only
     with (
         contextlib.closing(problem.read(samples, iter(mine))) as read,
-        tqdm(total=len(samples), desc="predict", leave=False, unit="sample", disable=quiet) as bar,
+        tqdm(total=len(samples), desc="predict", leave=False, unit="sample", disable=hidden) as bar,
     ):
         for first in range(0, len(parts), dist.world_size):
             batch = None
             if first + dist.rank < len(parts):
                 with torch.inference_mode(), problem.evaluating(), precision.autocast():
-                    batch = _predicted(problem, split, problem.prepared(next(read)), drawn)
+                    prepared = problem.prepared(next(read))
+                    rows = arrays({**problem.predicted(prepared), **problem.truth(prepared)})
+                    names = np.array(problem.sample_names(split, prepared))
+                    shown = problem.shown(prepared) if drawn and prepared.indices[0] < reports.SAMPLES else {}
+                    batch = _Batch({INDEX: prepared.indices, NAMES: names, **rows}, arrays(shown))
             # One rank after the other, so that rank 0 never has the batches of all.
             for source in range(min(dist.world_size, len(parts) - first)):
-                found = dist.broadcast_object(batch, source)
+                predicted = dist.broadcast_object(batch, source)
                 if dist.is_main:
-                    bar.update(len(found.rows[INDEX]))
-                    yield found
+                    bar.update(len(predicted.rows[INDEX]))
+                    yield predicted
 
 
-def _predicted(problem: SampleProblem[Any], split: str, batch: Any, drawn: bool) -> _Batch:
-    """Return the predictions of this rank for a batch, and the truth."""
-    rows = arrays({**problem.predicted(batch), **problem.truth(batch)})
-    names = np.array(problem.sample_names(split, batch))
-    shown = problem.shown(batch) if drawn and batch.indices[0] < reports.SAMPLES else {}
-    return _Batch({INDEX: batch.indices, NAMES: names, **rows}, arrays(shown))
-
-
-def _conclude(member: Member, asked: _Asked, report: PredictionReport, problem: SampleProblem[Any]) -> None:
+def _show_results(member: Member, arguments: argparse.Namespace, report: PredictionReport, problem: Problem) -> None:
     """Print the quality, the summary, and what was written; draw the picture."""
-    target = problem.reference.target
-    on = f"{report.samples:,} {samples_of(asked.split)}, after {counted(member.epochs, 'epoch')}"
-    print(
-        f"{member.checkpoint}: {verdict(target if asked.split == VALIDATION else None, target.key, report.quality, on)}"
-    )
+    split = arguments.split
+    samples = f"{report.samples:,} {samples_of(split)}, after {counted(member.epochs, 'epoch')}"
+    print(f"{member.checkpoint}: {format_verdict(problem.reference.target, report.quality, samples, split)}")
     print("\n".join(report.lines()))
-    print(f"{asked.output}: predictions and truth of {report.samples:,} samples")
-    if asked.plot:
-        figure = reports.new_figure()
+    print(f"{arguments.output}: predictions and truth of {report.samples:,} samples")
+    if arguments.plot:
+        figure = new_figure()
         report.draw(figure)
-        reports.save_figure(figure, asked.plot)
-        print(f"{asked.plot}: a picture of them")
+        save_figure(figure, arguments.plot)
+        print(f"{arguments.plot}: a picture of them")
 
 
-def _arguments(name: str, argv: Sequence[str] | None) -> _Asked:
+def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = CommandParser(
         prog=f"python -m {name}.predict",
         usage=f"python -m {name}.predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
@@ -160,9 +151,9 @@ train.eval_batch_size=N the numbers are the same, too, otherwise they can differ
     parser.add_argument(
         "--split", choices=SPLITS, default=VALIDATION, help="which samples to predict (default: %(default)s)"
     )
-    given = parser.parse_intermixed_args(argv)
-    overrides = [text for text in given.words if "=" in text and not Path(text).exists()]
-    runs = [Path(text) for text in given.words if text not in overrides]
+    arguments = parser.parse_intermixed_args(argv)
+    runs, arguments.overrides = split_words(arguments.words)
     if len(runs) != 1:
         parser.error(f"{len(runs)} runs are named; expected one")
-    return _Asked(runs[0], overrides, given.output, given.plot, given.split)
+    arguments.run = runs[0]
+    return arguments

@@ -1,4 +1,4 @@
-"""The common parts of the `prepare` commands: options, comparing, and the subcommands `manifest` and `verify`."""
+"""The command behind every benchmark's `prepare.py`: options, comparing, the subcommands `manifest` and `verify`."""
 
 from __future__ import annotations
 
@@ -9,35 +9,54 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
-from common.command import UsageError, count, folder_place, positive
-from common.datasets.build import BuildError, DatasetPlan, Item, Workers, build_dataset, report_build
+from common.command import CommandParser, UsageError, count, folder_place, positive, run_command
+from common.datasets.build import (
+    DATASET_ERRORS,
+    BadItemError,
+    BuildError,
+    DatasetPlan,
+    Item,
+    Workers,
+    build_dataset,
+    report_build,
+)
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
 from common.distributed.launch import find_place
 from common.processes import in_processes, usable_cores
 from common.reference import FULL
 
+T = TypeVar("T")
+Run = Callable[[argparse.Namespace], int]
+"""Runs a subcommand; returns the exit code."""
 VERIFY_HELP: Final = """\
 Compare all files with DATA_DIR/manifest.json. Missing, changed and extra files are listed, and the exit code is then 1.
 """
 
 
-def add_output(command: argparse.ArgumentParser) -> None:
-    """Add OUTPUT_DIR, the folder of the new files."""
+def add_work(commands: Any, name: str, run: Run, texts: tuple[str, str, str], *, verify: bool = False) -> Any:
+    """Add a subcommand that makes items from INPUT_DIR in OUTPUT_DIR, with the options that `workers_of` reads.
+
+    texts: what it does, in a few words and at length, and what INPUT_DIR is. verify: it compares on demand. Return it.
+    """
+    short, description, input_help = texts
+    command = commands.add_parser(name, help=short, description=description)
+    command.set_defaults(run=run)
+    command.add_argument("input_dir", type=Path, metavar="INPUT_DIR", help=input_help)
     help_text = "where to write: new, or interrupted before"
     command.add_argument("output_dir", type=folder_place, metavar="OUTPUT_DIR", help=help_text)
-
-
-def add_worker_options(command: argparse.ArgumentParser) -> None:
-    """Add the options that `workers_of` reads."""
+    if verify:
+        again = "read everything again at the end and compare it with INPUT_DIR"
+        command.add_argument("--verify", action="store_true", help=again)
     share = command.add_argument_group("workers")
     share.add_argument("--workers", type=positive, help="processes (default: the cores that this task may use)")
     share.add_argument("--task", type=count, help="number of this task, from 0 (default: the rank)")
     share.add_argument("--n-tasks", type=positive, help="how many tasks share the work (default: the ranks)")
+    return command
 
 
 def workers_of(args: argparse.Namespace) -> Workers:
@@ -58,13 +77,16 @@ def build_and_report(plan: DatasetPlan, args: argparse.Namespace) -> int:
     return report_build(build_dataset(plan, args.output_dir, workers_of(args)), plan, args.output_dir)
 
 
-def compare_items(
-    compare: Callable[[Item], list[str]], plan: DatasetPlan, args: argparse.Namespace, skip: str = ""
+def build_and_compare(
+    plan: DatasetPlan, args: argparse.Namespace, compare: Callable[[Item], list[str]], skip: str = ""
 ) -> int:
-    """Compare the items that this task has made with their sources; return the exit code.
+    """Make all items of this task, and with --verify compare them with their sources; return the exit code.
 
     compare: returns a line for each difference; picklable. skip: the name of an item to leave out.
     """
+    code = build_and_report(plan, args)
+    if code or not args.verify:
+        return code
     workers = workers_of(args)
     own_items = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
     results = in_processes(compare, own_items, workers.processes) if own_items else iter(())
@@ -77,20 +99,49 @@ def compare_items(
     return 1 if problems else 0
 
 
-@dataclass(frozen=True)
-class DatasetLayout:
-    """The files of a dataset below its folder: all in `folders`, and `files` if they exist.
+def read_first(paths: Sequence[Path], read: Callable[[Path], T], noun: str) -> T:
+    """Return what `read` returns of the first file that it can read, of ten; BuildError if there is none."""
+    errors = []
+    for path in paths[:10]:
+        try:
+            return read(path)
+        except (BadItemError, OSError) as error:
+            errors.append(str(error))
+    raise BuildError(f"no {noun} can be read:\n  " + "\n  ".join(errors))
 
-    module: of the command that prepares the data, as in cosmoflow.prepare. inside: returns errors inside the files
-    that the manifest cannot show, a line each; its arguments are the folder, the manifest and a number of threads.
+
+@dataclass(frozen=True)
+class PrepareCommand:
+    """The command of a benchmark. Its dataset has all files in `folders`, and `files` if they exist.
+
+    module: as in cosmoflow.prepare. description, examples: for --help. add_commands: adds the subcommands that make
+    data. errors: that these raise besides DATASET_ERRORS. inside: returns errors inside the files that the manifest
+    cannot show, a line each; its arguments are the folder, the manifest and a number of threads.
     """
 
     module: str
+    description: str
+    examples: str
+    add_commands: Callable[[Any], None]
     folders: Sequence[str]
     files: Sequence[str] = ()
+    errors: tuple[type[Exception], ...] = ()
     inside: Callable[[Path, Manifest, int], list[str]] = lambda *_: []
 
-    def add_commands(self, commands: Any) -> None:
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run the command line; return the exit code."""
+        args = self.build_parser().parse_args(argv)
+        return run_command(lambda: args.run(args), (*DATASET_ERRORS, *self.errors))
+
+    def build_parser(self) -> CommandParser:
+        """Return the parser of the command line."""
+        parser = CommandParser(f"python -m {self.module}", description=self.description, epilog=self.examples)
+        commands = parser.add_subparsers(dest="command", required=True)
+        self.add_commands(commands)
+        self._add_checks(commands)
+        return parser
+
+    def _add_checks(self, commands: Any) -> None:
         """Add the subcommands `manifest` and `verify`."""
         folders = _join_names(self.folders)
         describing = commands.add_parser("manifest", help="write checksums of existing data")

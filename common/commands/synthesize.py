@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from common.command import (
@@ -25,6 +27,7 @@ from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report_build
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
+from common.picture import new_figure, save_figure
 from common.processes import usable_cores
 from common.reference import FULL, MINI, VARIANTS
 
@@ -35,7 +38,8 @@ class Synthesis(ABC):
     module: such as cosmoflow.synthesize. description, examples: for --help.
     presets: recipes, frozen dataclasses, by name: first the current mini problem, then the others by the names of their
         variants, and full-size.
-    picture: the default file of `--plot`. needed: files that exist once a mini dataset is complete.
+    picture: the default file of `--plot`. draw: draws the first samples of a recipe and a seed in an empty figure of
+        matplotlib; a static method. needed: files that exist once a mini dataset is complete.
     few: arguments for a few samples of the full and of a mini problem.
     """
 
@@ -44,6 +48,7 @@ class Synthesis(ABC):
     examples: str
     presets: Mapping[str, Any]
     picture: str
+    draw: Any
     needed: tuple[str, ...] = (MANIFEST,)
     few: Mapping[str, str] = {FULL: "--preset full-size --train 2 --validation 1", MINI: "--train 32 --validation 1"}
 
@@ -52,20 +57,25 @@ class Synthesis(ABC):
         """Add the benchmark's options to two groups of arguments: for the content, and for the files."""
 
     @abstractmethod
-    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Return the fields of a preset that the arguments replace."""
-
-    @abstractmethod
     def plan_dataset(self, recipe: Any, args: argparse.Namespace) -> DatasetPlan:
         """Return the dataset of a recipe and the arguments; UsageError if they contradict each other."""
 
-    @abstractmethod
-    def plot_samples(self, recipe: Any, seed: int, path: Path) -> None:
-        """Draw the first samples of a recipe and a seed into a file."""
+    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Return the fields of a preset that the arguments replace: those with the same names."""
+        named = {field.name: getattr(args, field.name, None) for field in fields(self.presets[args.preset])}
+        given = {name: value for name, value in named.items() if value is not None}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
-    @abstractmethod
     def next_step(self, plan: DatasetPlan, folder: Path) -> str:
-        """Return the command to run next, on the data in a folder."""
+        """Return the command to run next, on the data in a folder: train."""
+        train, data = f"python -m {plan.benchmark}.train", f"data.data_dir={folder}{self.data_keys(plan)}"
+        if plan.variant == self.mini:
+            return f"{train} mini {data}"
+        return f"{train} config {data} data.train_samples=null data.eval_samples=null submission.division=open"
+
+    def data_keys(self, plan: DatasetPlan) -> str:
+        """Return what a configuration must say of the data besides, each key after a space; nothing here."""
+        return ""
 
     def required_facts(self, data: Any) -> dict[str, Any]:
         """Return the facts that a dataset must have for the section `data` of a configuration; none here."""
@@ -156,7 +166,9 @@ class Synthesis(ABC):
         if args.plot is not None:
             picture = args.plot if args.plot.suffix else args.plot.with_suffix(".png")  # as the library does
             check_new("--plot", picture)
-            self.plot_samples(recipe, args.seed, picture)
+            figure = new_figure()
+            self.draw(recipe, args.seed, figure)
+            save_figure(figure, picture)
             print(f"drew {picture}")
         if plan is None:
             return 0
@@ -179,11 +191,7 @@ class Synthesis(ABC):
 
     def build_parser(self) -> argparse.ArgumentParser:
         """Return the parser of the command line."""
-        parser = CommandParser(
-            f"python -m {self.module}",
-            description=self.description,
-            epilog=self.examples,
-        )
+        parser = CommandParser(f"python -m {self.module}", description=self.description, epilog=self.examples)
         parser.add_argument(
             "output_dir", type=folder_place, nargs="?", metavar="OUTPUT_DIR", help="new, or interrupted before"
         )
@@ -201,6 +209,7 @@ class Synthesis(ABC):
         return parser
 
 
-def given_arguments(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return the named arguments that were given."""
-    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+def describe_generator(name: str, *sources: ModuleType) -> dict[str, str]:
+    """Return the facts about a generator for a manifest. sources: the modules that the content depends on."""
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in sources)
+    return {"generator": name, "generator_sha256": hashlib.sha256(code).hexdigest()}

@@ -25,7 +25,6 @@ from common.training.resolve import resolve_config
 
 if TYPE_CHECKING:
     from common.training.benchmark import Benchmark
-    from common.training.callbacks import Callback
 
 RESUME: Final = "--resume"
 OUTPUT_DIR: Final = ""
@@ -37,52 +36,56 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
 
     Called before torch is imported. benchmark: the name of its package.
     """
-    given = _arguments(benchmark, argv)
-    if not given.sweep:
+    arguments = _parse_arguments(benchmark, argv)
+    if not arguments.sweep:
         settings = f"{benchmark}.settings"
         cls = import_module(settings).Config
-        status = run_stoppable(lambda: _answer(cls, given), (ValueError, OSError))
-        if status or given.list_configs or given.print_config:
+        status = run_stoppable(lambda: _print_answer(cls, arguments), (ValueError, OSError))
+        if status or arguments.list_configs or arguments.print_config:
             sys.exit(status)
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
+    from common.training.callbacks import load_callback
+    from common.training.job import configure_training, train
     from common.training.run import TRAINING_ERRORS, Start
-    from common.training.start import configured, train
-    from common.training.sweep import Sweep, axes
+    from common.training.sweep import Sweep, parse_axes
 
-    given = _arguments(benchmark.name, argv)
+    arguments = _parse_arguments(benchmark.name, argv)
 
     def command() -> int:
-        callbacks = tuple(map(_load_callback, given.callback or ()))
-        if given.sweep:
-            sweep = Sweep(benchmark, given.config, given.override, axes(given.sweep))
-            if given.print_config:
-                print("---\n".join(to_yaml(point.config, all_keys=given.all) for point in sweep.points), end="")
+        try:
+            callbacks = tuple(map(load_callback, arguments.callback or ()))
+        except ValueError as error:
+            raise UsageError(f"argument --callback: {error}") from None
+        if arguments.sweep:
+            sweep = Sweep(benchmark, arguments.config, arguments.override, parse_axes(arguments.sweep))
+            if arguments.print_config:
+                print("---\n".join(to_yaml(point.config, all_keys=arguments.all) for point in sweep.points), end="")
                 return 0
-            return sweep.run(Start(auto_resume=True, wait=given.wait, callbacks=callbacks))
-        if given.list_configs or given.print_config:
-            return _answer(benchmark.config, given)
-        start = Start(given.resume, given.auto_resume, given.wait, callbacks, tuple(given.override))
-        return train(benchmark, configured(benchmark, given.config, given.override), start)
+            return sweep.run(Start(auto_resume=True, wait=arguments.wait, callbacks=callbacks))
+        if arguments.list_configs or arguments.print_config:
+            return _print_answer(benchmark.config, arguments)
+        start = Start(arguments.resume, arguments.auto_resume, arguments.wait, callbacks, tuple(arguments.override))
+        return train(benchmark, configure_training(benchmark, arguments.config, arguments.override), start)
 
     with STOP.listening():
         return run_stoppable(command, TRAINING_ERRORS)
 
 
-def _answer(cls: type[RunConfig], given: argparse.Namespace) -> int:
+def _print_answer(cls: type[RunConfig], arguments: argparse.Namespace) -> int:
     """Print what is asked for of configurations, if anything; return 0. ConfigError for one that no run can have."""
-    if given.list_configs:
+    if arguments.list_configs:
         print(described_configs(cls.reference.name))
         return 0
-    config = resolve_config(cls, given.config, given.override)
-    if given.print_config:
-        print(to_yaml(config, all_keys=given.all), end="")
+    config = resolve_config(cls, arguments.config, arguments.override)
+    if arguments.print_config:
+        print(to_yaml(config, all_keys=arguments.all), end="")
     return 0
 
 
-def _arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     module = f"python -m {name}.train"
     parser = CommandParser(
         prog=module,
@@ -132,9 +135,7 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
         help="continue the run in output_dir, or in this folder, or from this checkpoint",
     )
     parser.add_argument(
-        "--auto-resume",
-        action="store_true",
-        help="begin the run in output_dir, or continue it, or say how it ended",
+        "--auto-resume", action="store_true", help="begin the run in output_dir, or continue it, or say how it ended"
     )
     parser.add_argument(
         "--callback",
@@ -151,33 +152,23 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
         "with each combination. Values are YAML: quote a list, --sweep 'optim.betas=[0.9, 0.99],[0.9, 0.999]'",
     )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
-    given = parser.parse_intermixed_args(_apart(sys.argv[1:] if argv is None else argv))
-    if given.config is None and not given.list_configs:
+    arguments = parser.parse_intermixed_args(_keep_overrides(sys.argv[1:] if argv is None else argv))
+    if arguments.config is None and not arguments.list_configs:
         parser.error("no configuration is named; --list-configs shows those that come with the suite")
-    if given.all and not given.print_config:
+    if arguments.all and not arguments.print_config:
         parser.error("--all is given without --print-config")
-    if given.auto_resume and given.resume is not None:
+    if arguments.auto_resume and arguments.resume is not None:
         parser.error("--resume and --auto-resume are given; expected one of them")
-    if given.sweep and given.resume is not None:
+    if arguments.sweep and arguments.resume is not None:
         parser.error("--resume and --sweep are given; a sweep is continued by the same command, without --resume")
-    return given
+    return arguments
 
 
-def _load_callback(text: str) -> type[Callback]:
-    """Return the class that an argument names; UsageError if there is none."""
-    from common.training.callbacks import load_callback
-
-    try:
-        return load_callback(text)
-    except ValueError as error:
-        raise UsageError(f"argument --callback: {error}") from None
-
-
-def _apart(argv: Sequence[str]) -> list[str]:
+def _keep_overrides(argv: Sequence[str]) -> list[str]:
     """Return the arguments with `--resume` kept from taking an override, section.key=value, as its path."""
-    apart: list[str] = []
+    words: list[str] = []
     for word in argv:
-        if apart and apart[-1] == RESUME and "=" in word and not Path(word).exists():
-            apart[-1] = f"{RESUME}={OUTPUT_DIR}"
-        apart.append(word)
-    return apart
+        if words and words[-1] == RESUME and "=" in word and not Path(word).exists():
+            words[-1] = f"{RESUME}={OUTPUT_DIR}"
+        words.append(word)
+    return words

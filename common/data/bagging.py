@@ -18,14 +18,13 @@ draws are numbers of samples.
 from __future__ import annotations
 
 import math
-from typing import Final, get_args
+from typing import Final
 
 import numpy as np
 
 from common.data.sampling import BAGGING, random_bits
 from common.settings.run import NONE, Bagging, InstancesConfig
 
-KINDS: Final[tuple[str, ...]] = get_args(Bagging)
 BITS: Final = 53
 """Of a random number in [0, 1): as many as a double has."""
 MOST: Final = 20

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from common.data.prefetch import AHEAD, reading_threads
+from common.data.prefetch import AHEAD, TensorBatch, reading_threads
 from common.data.split import Split
 
 try:
@@ -21,17 +20,14 @@ except ImportError as error:
         "of CUDA 12; or set data.pipeline=native"
     ) from error
 
-Read = tuple[Tensor, Tensor, np.ndarray]
-"""Inputs, truth and indices of a batch."""
-
 
 def dali_batches(
     samples: Split,
     indices: Iterable[np.ndarray],
     device: torch.device,
     read: Callable[[np.ndarray], tuple[Any, Any]],
-) -> Generator[Read]:
-    """Yield x, y and indices for each array of indices, as `prefetch.read_batches` does. `indices` must end.
+) -> Iterator[TensorBatch]:
+    """Yield a batch for each array of indices, as `prefetch.read_batches` does but not timed. `indices` must end.
 
     read: called with all indices in order, within a pipeline; returns the nodes of x and y.
     """
@@ -40,7 +36,7 @@ def dali_batches(
     if filler is None:
         for step in steps:
             x, y = samples.buffer(0, pinned=False)
-            yield x.to(device), y.to(device), step
+            yield TensorBatch(x.to(device), y.to(device), step)
         return
     # DALI's batches all have one size: smaller ones are padded here, and cut to size afterwards.
     width = max(map(len, steps))
@@ -55,4 +51,4 @@ def dali_batches(
         x, y = read(order)
         pipeline.set_outputs(*((x, y) if device.type == "cpu" else (x.gpu(), y.gpu())))
     for step, (batch,) in zip(steps, DALIGenericIterator(pipeline, ["x", "y"]), strict=False):  # it never ends
-        yield batch["x"][: len(step)], batch["y"][: len(step)], step
+        yield TensorBatch(batch["x"][: len(step)], batch["y"][: len(step)], step)

@@ -8,25 +8,34 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, Protocol, Self, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, partial
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.ring import Copies, Fresh, Ring, Slot, side_stream
 from common.data.split import Split
 from common.processes import usable_cores
 
 T = TypeVar("T")
-B = TypeVar("B")
-M = TypeVar("M", bound="Movable")
 AHEAD: Final = 4
 """Batches that are read ahead of their use."""
+IN_USE: Final = 2
+"""Batches whose work the device may not have done yet: the host gets no further ahead, which limits their memory."""
 Job = tuple[T, Sequence[Callable[[], object]]]
 """A result, and the calls that fill it, in any order or concurrently."""
+
+
+class Batch(Protocol):
+    """A frozen dataclass with tensors, in other dataclasses too; `wait_s` are the seconds that the consumer waited."""
+
+    @property
+    def wait_s(self) -> float: ...
+
+
+B = TypeVar("B", bound=Batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,53 +48,92 @@ class TensorBatch:
     x: Tensor
     y: Tensor
     indices: np.ndarray
-    wait_s: float
-
-
-class Movable(Protocol):
-    """A tensor, or something that consists of tensors."""
-
-    def to(self, device: torch.device, *, non_blocking: bool) -> Self: ...
-
-    def record_stream(self, stream: torch.Stream) -> None: ...
-
-
-def time_batches(source: Generator[tuple[Any, ...]], batch: Callable[..., B]) -> Generator[B]:
-    """Yield batches made of what `source` yields and the seconds spent waiting for it.
-
-    The source is closed when the iteration ends, however it ends.
-    """
-    with closing(source):
-        while True:
-            begin = time.perf_counter()
-            read = next(source, None)
-            if read is None:
-                return
-            yield batch(*read, time.perf_counter() - begin)
+    wait_s: float = 0.0
 
 
 def read_batches(samples: Split, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield a batch on the device for each array of indices, read ahead by threads.
 
-    On an accelerator a batch is valid until the consumer asks for the next: its memory is used again, see `ring`.
     An error of a sample is raised when its batch is due.
     """
-    on_cpu = device.type == "cpu"
-    allocate = partial(samples.buffer, pinned=not on_cpu)
-    memory = Fresh(allocate) if on_cpu else Ring(allocate, AHEAD, Copies(device))
 
-    def list_jobs() -> Iterator[Job[tuple[Slot, np.ndarray]]]:
+    def list_jobs() -> Iterator[Job[TensorBatch]]:
         for batch_indices in indices:
-            slot = memory.take_slot(len(batch_indices))
-            targets = zip(batch_indices, *(tensor.numpy() for tensor in slot.tensors), strict=True)
-            yield (slot, batch_indices), [partial(samples.load, int(i), tuple(arrays)) for i, *arrays in targets]
+            x, y = samples.buffer(len(batch_indices), pinned=device.type != "cpu")
+            targets = zip(batch_indices.tolist(), x.numpy(), y.numpy(), strict=True)
+            yield TensorBatch(x, y, batch_indices), [partial(samples.load, i, tuple(arrays)) for i, *arrays in targets]
 
-    with (
-        closing(in_order(list_jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready,
-        closing(memory.carry_batches(ready)) as batches,
-    ):
-        for (x, y), batch_indices, wait_s in batches:
-            yield TensorBatch(x, y, batch_indices, wait_s)
+    with closing(in_order(list_jobs(), reading_threads(samples.config.workers, device), AHEAD)) as ready:
+        yield from carry_batches(ready, device)
+
+
+def carry_batches(ready: Iterator[B], device: torch.device) -> Iterator[B]:
+    """Yield batches on the device; on an accelerator the next one is copied on a separate stream meanwhile.
+
+    ready: yields filled batches; those for an accelerator are in pinned memory, which is not written again.
+    """
+    yield from time_batches(ready) if device.type == "cpu" else _send_batches(time_batches(ready), device)
+
+
+def time_batches(ready: Iterator[B]) -> Iterator[B]:
+    """Yield batches with the seconds spent waiting for each."""
+    while True:
+        begin = time.perf_counter()
+        if (batch := next(ready, None)) is None:
+            return
+        yield replace(batch, wait_s=time.perf_counter() - begin)  # type: ignore[type-var]  # a dataclass, by contract
+
+
+def _send_batches(batches: Iterator[B], device: torch.device) -> Iterator[B]:
+    """Yield the batches on an accelerator."""
+    side = side_stream(device)
+    in_use: deque[torch.Event] = deque()
+    previous: tuple[B, torch.Event] | None = None
+
+    def hand_over(batch: B, copied: torch.Event) -> Iterator[B]:
+        """Yield the batch, safe to use on the current stream, which waits for the copy; the host does not."""
+        current = torch.accelerator.current_stream(device)
+        current.wait_event(copied)
+        yield map_tensors(batch, partial(_keep_memory, stream=current))
+        in_use.append(current.record_event())
+        if len(in_use) > IN_USE:
+            in_use.popleft().synchronize()
+
+    for batch in batches:
+        with side:
+            # PyTorch does not reuse pinned memory, here of a batch that goes out of scope, before the copy is done.
+            sent = map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))
+            copied = side.record_event()
+        if previous is not None:
+            yield from hand_over(*previous)
+        previous = sent, copied
+    if previous is not None:
+        yield from hand_over(*previous)
+
+
+def _keep_memory(tensor: Tensor, stream: torch.Stream) -> Tensor:
+    """Keep the memory of a tensor, which belongs to the side stream, until the work of another stream is done."""
+    tensor.record_stream(stream)
+    return tensor
+
+
+@cache
+def side_stream(device: torch.device) -> torch.Stream:
+    """Return the stream for copies to a device, always the same: freed memory is kept for the stream that had it."""
+    return torch.Stream(device)
+
+
+def map_tensors(value: T, function: Callable[[Tensor], Any]) -> T:
+    """Return a value with a function applied to each tensor in it, also in nested dataclasses and tuples, in order."""
+    changed: Any = value
+    if isinstance(value, Tensor):
+        changed = function(value)
+    elif isinstance(value, tuple):
+        changed = tuple(map_tensors(part, function) for part in value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: map_tensors(getattr(value, field.name), function) for field in fields(value)}
+        changed = replace(value, **parts)
+    return changed  # type: ignore[no-any-return]  # of the same type
 
 
 def reading_threads(workers: int | None, device: torch.device) -> int:
@@ -123,37 +171,6 @@ def in_order(jobs: Iterable[Job[T]], workers: int, ahead: int) -> Generator[T]:
             yield result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def on_device(batches: Iterator[Sequence[M]], device: torch.device) -> Generator[tuple[M, ...]]:
-    """Yield batches of tensors on the device; the next batch is copied on a separate stream meanwhile.
-
-    The batches should be in pinned memory that is not written again. On a CPU they are passed on unchanged.
-    """
-    if device.type == "cpu":
-        yield from map(tuple, batches)
-        return
-    side = side_stream(device)
-    previous: tuple[tuple[M, ...], torch.Event] | None = None
-    for batch in batches:
-        with side:
-            # PyTorch does not reuse pinned memory, here of a batch that goes out of scope, before the copy is done.
-            tensors = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
-            event = side.record_event()
-        if previous is not None:
-            yield _await_copy(*previous)
-        previous = tensors, event
-    if previous is not None:
-        yield _await_copy(*previous)
-
-
-def _await_copy(tensors: tuple[M, ...], event: torch.Event) -> tuple[M, ...]:
-    """Return the tensors, safe to use on the current stream, which waits for the copy; the host does not."""
-    current = torch.accelerator.current_stream()
-    current.wait_event(event)
-    for tensor in tensors:
-        tensor.record_stream(current)  # its memory belongs to the side stream
-    return tensors
 
 
 def send_values(values: np.ndarray, device: torch.device) -> Tensor:

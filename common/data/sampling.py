@@ -19,22 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from common.settings.run import count_steps
 
-
-class Slices(Protocol):
-    """An array or a sequence."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> Any: ...
-
-
-S = TypeVar("S", bound=Slices)
+S = TypeVar("S", bound=Any)
+"""An array or a sequence."""
 
 TAILS: Final = ("keep", "drop")
 # The purposes of random streams: streams of one seed are independent.

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -238,7 +239,7 @@ def _build_items(
         journal.open_part(heading, workers.task, workers.tasks) as part,
         tqdm(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
     ):
-        for item, result in in_processes(_Maker(plan.make, journal.folder), todo, workers.processes):
+        for item, result in in_processes(partial(_make_item, plan.make, journal.folder), todo, workers.processes):
             if isinstance(result, str):
                 outcome.failures[item.name] = result
             else:
@@ -247,20 +248,14 @@ def _build_items(
             bar.update()
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """Makes an item in a worker process; returns the entries of its files, or the error message of a bad item."""
-
-    make: Callable[[Item, Path], None]
-    folder: Path
-
-    def __call__(self, item: Item) -> dict[str, ManifestEntry] | str:
-        try:
-            self.make(item, self.folder)
-            return {name: describe_file(self.folder / name) for name in item.files}
-        except (BadItemError, OSError) as error:
-            for name in item.files:
-                (self.folder / name).unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
-                raise
-            return str(error)
+def _make_item(make: Callable[[Item, Path], None], folder: Path, item: Item) -> dict[str, ManifestEntry] | str:
+    """Make an item in a worker process; return the entries of its files, or the error message of a bad item."""
+    try:
+        make(item, folder)
+        return {name: describe_file(folder / name) for name in item.files}
+    except (BadItemError, OSError) as error:
+        for name in item.files:
+            (folder / name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in OUT_OF_SPACE:
+            raise
+        return str(error)

@@ -19,21 +19,22 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from functools import partial
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from common.errors import UsageError
-from common.fetch.connections import Stopped, in_threads
 from common.files import naming
 from common.lock import try_lock
 from common.version import DISTRIBUTION, VERSION
 
+T = TypeVar("T")
 PIECE: Final = 64 << 20
 """Bytes of a piece: the most that a killed process downloads again, for each connection."""
 BLOCK: Final = 1 << 20
@@ -54,6 +55,10 @@ DIGITS: Final = 18
 """Of the longest number of bytes that a server may name."""
 CONTENT_RANGE: Final = re.compile(rf"bytes (\d{{1,{DIGITS}}})-(\d{{1,{DIGITS}}})/(\d{{1,{DIGITS}}})")
 SCHEMES: Final = ("http", "https")
+
+
+class Stopped(Exception):
+    """The work was stopped; finished parts are kept."""
 
 
 class DownloadError(RuntimeError):
@@ -216,6 +221,54 @@ def _content_range(headers: Message, url: str) -> tuple[int, int, int]:
         raise DownloadError(f"{url}: the server sends a part without saying which; try another --url")
     first, last, size = map(int, match.groups())
     return first, last, size
+
+
+def in_threads(
+    work: Callable[[T], object],
+    items: Iterable[T],
+    connections: int,
+    stop: threading.Event,
+    done: Callable[[T], object] = lambda _: None,
+) -> None:
+    """Call `work` with each item, in threads, and `done` with each that is finished, in this thread.
+
+    The first error, or Ctrl-C, sets `stop`, which `work` must look at before it writes anything, and is raised. A
+    single connection is this thread itself.
+    """
+    todo = list(items)
+    if connections == 1 or len(todo) <= 1:
+        for item in todo:
+            work(item)
+            done(item)
+        return
+
+    def attempt_item(item: T) -> T:
+        if stop.is_set():
+            raise Stopped
+        try:
+            work(item)
+        except BaseException:
+            stop.set()
+            raise
+        return item
+
+    pool = ThreadPool(min(connections, len(todo)))
+    results = pool.imap_unordered(attempt_item, todo)
+    try:
+        while True:
+            try:
+                done(next(results))
+            except StopIteration:
+                break
+            except Stopped:  # because of an error, which follows
+                continue
+        if stop.is_set():
+            raise Stopped
+    except BaseException:
+        stop.set()
+        raise
+    finally:
+        pool.terminate()  # does not wait for a thread that waits for the network
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from common.command import UsageError, place, positive
+from common.command import UsageError, check_new, place, positive
 from common.files import write_whole_file
 from common.measure.fom import Measurement, read_measurement
 
@@ -76,10 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the workload."""
     if not 0 < arguments.au <= 1:
         raise UsageError(f"--au is {arguments.au:g}; expected a share, above 0 and at most 1")
-    if arguments.output.exists():
-        raise UsageError(f"-o {arguments.output}: the file already exists; name another")
-    if not arguments.output.parent.is_dir():
-        raise UsageError(f"-o {arguments.output}: there is no folder {arguments.output.parent}; make it first")
+    check_new("-o", arguments.output)
     measurement = read_measurement(arguments.fom)
     files = scan_files(arguments.data / "train")
     text = yaml.safe_dump(build_workload(measurement, files, arguments), sort_keys=False)

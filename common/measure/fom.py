@@ -65,8 +65,9 @@ class FigureOfMerit:
             if value == ():
                 raise ValueError(f"{name}: expected numbers; got none")
             for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int | float) and not isinstance(number, bool):
-                    _check_range(name, number)
+                low = LOWEST.get(name, 0.0)
+                if type(number) in (int, float) and not low <= number <= MOST:  # also for NaN
+                    raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {number!r:.20}")
 
     @property
     def line(self) -> str:
@@ -100,7 +101,7 @@ class Measurement(FigureOfMerit):
     flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
     table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
     communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
-    `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.memory`.
+    `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
     """
 
     step_ms: tuple[float, ...]
@@ -147,7 +148,7 @@ def read_measurement(path: Path) -> Measurement:
     """Return the measurement in a file; UsageError with file, key and what was expected if there is none."""
     expected = "expected the fom.json that `python -m <benchmark>.measure` writes"
     try:
-        content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES), parse_constant=_refuse_constant)
+        content: Any = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
     except RefusedFileError as error:
         raise UsageError(f"{path} cannot be read: it {error.reason}") from None
     except OSError as error:
@@ -163,14 +164,3 @@ def read_measurement(path: Path) -> Measurement:
         return rebuild(Measurement, content, str(path))
     except ConfigError as error:
         raise UsageError(f"{error}; {expected}") from None
-
-
-def _check_range(name: str, value: float) -> None:
-    """Raise ValueError unless the number of a field can be right."""
-    low = LOWEST.get(name, 0.0)
-    if not low <= value <= MOST:  # also for NaN
-        raise ValueError(f"{name}: expected a number from {low:g} to {MOST:g}; got {value!r:.20}")
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(text)

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from common.distributed.dist import Dist
 from common.distributed.traffic import Span, Traffic, stamp
@@ -25,19 +28,6 @@ class StepUse(NamedTuple):
     bytes_reduced: int
 
 
-class _MeasuredStep(NamedTuple):
-    """A step of this rank, which an accelerator may not have finished yet."""
-
-    span: Span
-    waited_s: float
-    communication: Span
-    bytes_sent: int
-
-    @property
-    def use(self) -> StepUse:
-        return StepUse(self.span.seconds, self.waited_s, self.communication.seconds, self.bytes_sent)
-
-
 class RankUse(NamedTuple):
     """The steps of a rank. read: bytes from files and from devices. own_s: CPU time of the meter, part of cpu_s."""
 
@@ -48,26 +38,27 @@ class RankUse(NamedTuple):
 
 
 class Use(NamedTuple):
-    """The steps of all ranks; a step takes as long as on its slowest rank.
+    """The steps of all ranks, in the words of `common.measure.fom.Measurement`.
 
-    waiting_s: for data, on the rank that waits most. communicating_s: on the rank that spends least on it, since the
-    others wait for that one, too. computing_s: all that is left. wait_share: part of all time, on the rank that waits
-    most. bytes_read: from files, by all ranks, for a step in the mean; None where the system does not tell.
-    stored_bytes: the part of them that came from a device rather than from the kernel's cache. bytes_reduced: gradients
-    of a rank, in the format in which they are sent. cpu_s: CPU time of all ranks for a step, in the mean. own_share:
-    CPU time of the meter by that of the process.
+    times: of each step in seconds, on its slowest rank. In the median: waiting_ms: for data, on the rank that waits
+    most. communicating_ms: on the rank that spends least on it, since the others wait for that one, too. computing_ms:
+    all that is left. wait_share: part of all time, on the rank that waits most.
+    In the mean: bytes_read_per_step: from files, by all ranks; None where the system does not tell.
+    stored_bytes_per_step: the part of them that came from a device rather than from the kernel's cache.
+    bytes_reduced_per_step: gradients of a rank, in the format in which they are sent. cpu_ms_per_step: CPU time of all
+    ranks. meter_cpu_share: CPU time of the meter by that of the process.
     """
 
     times: list[float]
-    waiting_s: list[float]
-    communicating_s: list[float]
-    computing_s: list[float]
+    waiting_ms: float
+    communicating_ms: float
+    computing_ms: float
     wait_share: float
-    bytes_read: float | None
-    stored_bytes: float | None
-    bytes_reduced: float
-    cpu_s: float
-    own_share: float
+    bytes_read_per_step: float | None
+    stored_bytes_per_step: float | None
+    bytes_reduced_per_step: float
+    cpu_ms_per_step: float
+    meter_cpu_share: float
 
 
 class Meter:
@@ -76,7 +67,8 @@ class Meter:
     def __init__(self, dist: Dist) -> None:
         self.dist = dist
         dist.traffic = self._traffic = Traffic(dist.device)
-        self._steps: list[_MeasuredStep] = []
+        # Of each step, which an accelerator may not have finished: all of it, seconds waited, messages, their bytes.
+        self._steps: list[tuple[Span, float, Span, int]] = []
         self._own_s = 0.0
         self.clear_steps()
 
@@ -94,21 +86,23 @@ class Meter:
         waited_s = step()
         end_stamp = stamp(self.dist.device)
         own_begin_s = time.thread_time()
-        self._steps.append(_MeasuredStep(Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
+        self._steps.append((Span(begin_stamp, end_stamp), waited_s, *self._traffic.taken()))
         self._own_s += time.thread_time() - own_begin_s
 
     def last_s(self) -> float:
         """Return how long the last step took, in seconds, once the accelerator has finished it."""
         self._finish_steps()
-        return self._steps[-1].span.seconds
+        return self._steps[-1][0].seconds
 
     def gather_use(self) -> Use:
         """Return what the steps of all ranks used. A collective call."""
         self._finish_steps()
         cpu_s = time.process_time() - self._cpu_s
         own_s = self._own_s + self._traffic.own_s
-        steps = [step.use for step in self._steps]
-        return combine_ranks(self.dist.gather_objects(RankUse(steps, _bytes_since(self._reads), cpu_s, own_s)))
+        steps = [StepUse(span.seconds, wait_s, sent.seconds, size) for span, wait_s, sent, size in self._steps]
+        before, now = self._reads, process_reads()
+        read = before and now and (now.files - before.files - before.asking, now.devices - before.devices)
+        return combine_ranks(self.dist.gather_objects(RankUse(steps, read, cpu_s, own_s)))
 
     def _finish_steps(self) -> None:
         if self.dist.device.type != "cpu":
@@ -125,21 +119,16 @@ def combine_ranks(ranks: Sequence[RankUse]) -> Use:
     bytes_read = [sum(column) / len(steps) for column in zip(*(rank.read for rank in ranks if rank.read), strict=True)]
     return Use(
         times=times,
-        waiting_s=waiting,
-        communicating_s=communicating,
-        computing_s=[max(0.0, total - wait - sent) for total, wait, sent in parts],
+        waiting_ms=1000 * median(waiting),
+        communicating_ms=1000 * median(communicating),
+        computing_ms=1000 * median(max(0.0, total - wait - sent) for total, wait, sent in parts),
         wait_share=max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
-        bytes_read=bytes_read[0] if bytes_read else None,
-        stored_bytes=bytes_read[1] if bytes_read else None,
-        bytes_reduced=fmean(use.bytes_reduced for step in steps for use in step),
-        cpu_s=sum(rank.cpu_s for rank in ranks) / len(steps),
-        own_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
+        bytes_read_per_step=bytes_read[0] if bytes_read else None,
+        stored_bytes_per_step=bytes_read[1] if bytes_read else None,
+        bytes_reduced_per_step=fmean(use.bytes_reduced for step in steps for use in step),
+        cpu_ms_per_step=1000 * sum(rank.cpu_s for rank in ranks) / len(steps),
+        meter_cpu_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
     )
-
-
-def median_ms(seconds: Sequence[float]) -> float:
-    """Return the median in milliseconds."""
-    return 1000 * median(seconds)
 
 
 class Reads(NamedTuple):
@@ -163,8 +152,27 @@ def process_reads() -> Reads | None:
     return Reads(int(counters["rchar"]), int(counters["read_bytes"]), len(text))
 
 
-def _bytes_since(before: Reads | None) -> tuple[int, int] | None:
-    now = process_reads()
-    if before is None or now is None:
-        return None
-    return now.files - before.files - before.asking, now.devices - before.devices
+def count_bytes(work: Callable[[], object]) -> int:
+    """Return the bytes of inputs and outputs of all operations in `work`, each operation by itself.
+
+    Memory moves less where caches keep what one operation leaves to the next, and more where one reads twice. Kernels
+    of Triton are not seen.
+    """
+    with _ByteCounter() as counter:
+        work()
+    return int(counter.total)
+
+
+class _ByteCounter(TorchDispatchMode):
+    """Adds up the bytes of what is called inside it; views and new memory cost nothing, and filling reads nothing."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        if not func.is_view and name != "_unsafe_view" and "empty" not in name:
+            touched = tree_leaves(result if name in ("fill_", "zero_") else (args, kwargs, result))
+            self.total += sum(leaf.nbytes for leaf in touched if isinstance(leaf, Tensor) and not leaf.is_sparse)
+        return result

@@ -209,8 +209,10 @@ def closed_rows(config: Any) -> tuple[Closed, ...]:
 def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
     """Yield what closed asks of a key, by rounds."""
     reference: Reference = config.reference
-    own = config.closed.get(leaf.name)
-    rule, cite = (leaf.key.closed, _cite(leaf)) if own is None else (own, "")
+    rule, cite = config.closed.get(leaf.name), ""
+    if rule is None:  # what the key says itself
+        otherwise = "" if leaf.key.role.computes else EXECUTION
+        rule, cite = leaf.key.closed, leaf.key.cite or getattr(leaf.owner, "cite", "") or otherwise
     if rule is None:
         raise DeclarationError(_undeclared(config, leaf))
     if not isinstance(rule, Check | Mapping):
@@ -221,12 +223,6 @@ def _rows(config: Any, leaf: Leaf) -> Iterator[Closed]:
     for start, end in pairwise([*starts, len(ROUNDS)]):
         rounds = ROUNDS[start:end]
         yield Closed(leaf.name, rule[rounds[0]], cite or reference.cite, rounds, since=leaf.key.since)
-
-
-def _cite(leaf: Leaf) -> str:
-    """Return where the rules ask something of a key; "": where the facts of the benchmark say."""
-    section: str = getattr(leaf.owner, "cite", "")
-    return leaf.key.cite or section or ("" if leaf.key.role.computes else EXECUTION)
 
 
 def _undeclared(config: type, leaf: Leaf) -> str:

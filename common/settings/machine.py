@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from common.measure.power.keys import check_settings
+from common.errors import UsageError
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
 from common.settings.keys import PLACE, ROUTE, key
 
 MOST_MB: Final = 1_000_000
 """More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
 
+
+SLOWEST_S, FASTEST_S = 1.0, 0.05
+"""Limits of the time between readings of power."""
+POWER_SOURCES: Final = ("ipmi", "redfish", "rapl", "nvml", "command", "file")
 
 Mode = Literal["none", "shard", "replicate", "memory"]
 Tracker = Literal["wandb", "mlflow"]
@@ -190,10 +195,25 @@ class PowerConfig:
 
     def __post_init__(self) -> None:
         if self.source:
-            from common.measure.power.sources import check_name  # slow to import
+            check_power_source("source", self.source)
+        check_power_settings(self.interval_s, self.efficiency, self.dc, names=("interval_s", "efficiency", "dc"))
 
-            check_name("source", self.source)
-        check_settings(self.interval_s, self.efficiency, self.dc, names=("interval_s", "efficiency", "dc"))
+
+def check_power_source(option: str, text: str) -> None:
+    """Raise UsageError unless there is a source of the name in NAME or NAME:SETTING. option: where it was given."""
+    name = text.partition(":")[0]
+    if name not in POWER_SOURCES:
+        raise UsageError(f"{option} is {name!r}; expected one of {', '.join(POWER_SOURCES)}")
+
+
+def check_power_settings(interval_s: float, efficiency: float, dc: bool, names: Sequence[str]) -> None:
+    """Raise UsageError for values that cannot be used. dc: direct current is measured; names: of the three."""
+    interval_name, efficiency_name, dc_name = names
+    if not FASTEST_S <= interval_s <= SLOWEST_S:
+        raise UsageError(f"{interval_name} is {interval_s:g}; expected {FASTEST_S:g} to {SLOWEST_S:g} seconds")
+    if not 0 < efficiency <= 1 or (dc and efficiency != 1):
+        expected = f"1 with {dc_name}: nothing is converted" if dc else "a share, above 0 and at most 1"
+        raise UsageError(f"{efficiency_name} is {efficiency:g}; expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)

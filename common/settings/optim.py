@@ -55,14 +55,12 @@ class OptimConfig:
     betas: tuple[float, float] = key((0.9, 0.999), "of adam, adamw and lamb: decay rates of both moments")
     eps: float = key(1e-8, "of adam, adamw and lamb: added to the square root of the second moment")
     max_grad_norm: float = key(1.0, "of lamb: the global gradient norm is clipped to this")
-    fused: Literal["auto", "apex", "mixed_precision", "flat", "off"] = key(
+    fused: Literal["auto", "apex", "mixed_precision", "off"] = key(
         "auto",
         "auto: torch's fused kernels; off: none, except that lamb always updates its moments with them; apex, for "
         "adam, adamw and lamb: FusedAdam and FusedLAMB of NVIDIA's apex, an error without it or a GPU (FusedLAMB takes "
         "its rate as a number, so that steps are not recorded); mixed_precision, for lamb: apex's variant that keeps "
-        "rate and step count on the device and unscales fp16 gradients itself; flat, for lamb: this suite's "
-        "Triton kernels on buffers of all parameters, an error without a GPU or Triton; no device has decided yet "
-        "whether it stays",
+        "rate and step count on the device and unscales fp16 gradients itself",
         ROUTE,
     )
 
@@ -79,8 +77,8 @@ class OptimConfig:
             )
         if self.eps <= 0 or self.max_grad_norm <= 0:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
-        if self.fused in ("mixed_precision", "flat") and self.name != "lamb":
-            raise ValueError(f"fused is {self.fused}, which is for lamb, but name is {self.name}; set fused=auto")
+        if self.fused == "mixed_precision" and self.name != "lamb":
+            raise ValueError(f"fused is mixed_precision, which is for lamb, but name is {self.name}; set fused=auto")
         if self.fused == "apex" and self.name in ("sgd", "muon"):
             raise ValueError(f"fused is apex, which has no kernels for {self.name} here; set fused=auto")
 

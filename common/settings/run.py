@@ -49,14 +49,11 @@ POISSON: Final = "poisson"
 """The value of `instances.bagging` with which an instance draws a random number of samples."""
 
 
-def whole_training_set(reference: Reference) -> Mapping[str, Check]:
-    """Return what closed asks of data.train_samples: the samples of the dataset, or null for all."""
-    return {round_: null_or(either(*counts)) for round_, counts in reference.dataset.train_samples.items()}
-
-
-def whole_validation_set(reference: Reference) -> Mapping[str, Check]:
-    """Return what closed asks of data.eval_samples: the samples of the dataset, or null for all."""
-    return {round_: null_or(either(*counts)) for round_, counts in reference.dataset.eval_samples.items()}
+def whole_set(counts: str) -> ClosedRule:
+    """Return what closed asks of a number of samples: that of the dataset, or null for all. counts: its name there."""
+    return lambda reference: {
+        round_: null_or(either(*numbers)) for round_, numbers in getattr(reference.dataset, counts).items()
+    }
 
 
 def own_target(reference: Reference) -> Check:
@@ -277,14 +274,14 @@ class SamplesConfig:
         None,
         "train on the first N samples, in the order of files; null: all",
         unit="samples",
-        closed=whole_training_set,
+        closed=whole_set("train_samples"),
         cite=SAMPLES,
     )
     eval_samples: int | None = key(
         None,
         "evaluate the first N samples, in the order of files; null: all",
         unit="samples",
-        closed=whole_validation_set,
+        closed=whole_set("eval_samples"),
         cite=SAMPLES,
     )
     workers: int | None = key(

@@ -58,7 +58,8 @@ def convolve_padded(x: Tensor, weight: Tensor, bias: Tensor | None, pads: Pads) 
     """Return the convolution of x (B, C, D, H, W) with zeros around it, channels last in memory."""
     if _is_slow(x, weight, pads):
         halves, left = _split_sample(x, weight, pads)
-        return _join_halves(convolve_padded(halves, weight, bias, left))
+        y_BDHWC = convolve_padded(halves, weight, bias, left).permute(0, 2, 3, 4, 1)
+        return y_BDHWC.flatten(0, 1)[None].permute(0, 4, 1, 2, 3)  # one sample, in the same memory
     flat = _flat_axes(x, weight)
     even, (x, weight) = _even_padding(x, weight, pads, flat), (tensor.squeeze(flat) for tensor in (x, weight))
     y = CONVOLUTIONS[3 - len(flat)](x if even else F.pad(x, _all_pads(pads, flat)), weight, bias, padding=even or 0)
@@ -69,7 +70,9 @@ def compute_gradients(by_y: Tensor, x: Tensor, weight: Tensor, pads: Pads, wante
     """Return the gradients of `convolve_padded` by x, weight and bias, those that are wanted; by_y: channels last."""
     if _is_slow(x, weight, pads):
         halves, left = _split_sample(x, weight, pads)
-        by_halves, *others = compute_gradients(_split_outputs(by_y), halves, weight, left, wanted)
+        y_DHWC = by_y.permute(0, 2, 3, 4, 1)[0]
+        by_outputs = y_DHWC.unflatten(0, (2, -1)).permute(0, 4, 1, 2, 3)  # two samples, in the same memory
+        by_halves, *others = compute_gradients(by_outputs, halves, weight, left, wanted)
         return [None if by_halves is None else _add_halves(by_halves, x, pads[0]), *others]
     flat = _flat_axes(x, weight)
     even = _even_padding(x, weight, pads, flat)
@@ -130,17 +133,6 @@ def _split_sample(x: Tensor, weight: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
     padded, half = F.pad(x, [0, 0, 0, 0, *pads[0]]), x.shape[2] // 2
     pair = torch.cat((padded[:, :, : half + weight.shape[2] - 1], padded[:, :, half:]))
     return pair.contiguous(memory_format=torch.channels_last_3d), ((0, 0), *pads[1:])
-
-
-def _split_outputs(y: Tensor) -> Tensor:
-    """Return the halves of one sample's outputs as two samples, in the same memory."""
-    y_DHWC = y.permute(0, 2, 3, 4, 1)[0]
-    return y_DHWC.unflatten(0, (2, -1)).permute(0, 4, 1, 2, 3)
-
-
-def _join_halves(halves: Tensor) -> Tensor:
-    """Return the outputs of the halves as those of one sample, in the same memory."""
-    return halves.permute(0, 2, 3, 4, 1).flatten(0, 1)[None].permute(0, 4, 1, 2, 3)
 
 
 def _add_halves(by_halves: Tensor, x: Tensor, pad: tuple[int, int]) -> Tensor:

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-AXES: Final = "DH"
-"""The axes of a sample that a grid splits."""
 Offset = tuple[int, int]
 HERE: Final[Offset] = (0, 0)
 

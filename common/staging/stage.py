@@ -39,9 +39,8 @@ from common.datasets.manifest import read_manifest
 from common.distributed.dist import Dist
 from common.files import free_inodes
 from common.settings.machine import StagingConfig
-from common.staging.copy import StagingWorkers, copy_files, relay_chunks
+from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
 from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of
-from common.staging.shared_storage import SharedStorage
 from common.staging.stage_dir import MARKER, StageDir
 from common.stop import STOP
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -19,21 +18,20 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from common.datasets.build import readable_bytes
+from common.datasets.build import OUT_OF_SPACE, readable_bytes
 from common.datasets.manifest import describe_file
 from common.files import NO_INODES, follow_no_link, out_of_inodes
 from common.lock import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
-from common.staging.shared_storage import GZIP_MAGIC
 
 try:  # several times faster, with the same functions
     inflater: Any = import_module("isal.isal_zlib")
 except ImportError:
     inflater = zlib
 
+GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31  # 32 KiB, with gzip's header and trailer
 SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the cache
-OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 RECORD: Final = "staging.jsonl"
 WORKPLACE: Final = ".mlperf-hpc-staging"
 """Staging's own folder in stage_dir: its lock, and unfinished files."""
@@ -58,13 +56,6 @@ class StagedFile:
     identity: str
     size: int
     crc32: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class MadeFolder:
-    """The record of a folder that staging has made; "." is the stage_dir."""
-
-    folder: str
 
 
 class StageDir:
@@ -110,7 +101,7 @@ class StageDir:
             self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
             self._remove_leftovers()
             for name in self._made_folders:
-                self._append_record(MadeFolder(name))
+                self._append_record({"folder": name})
             self._lock.share()
 
     def open_record(self) -> None:
@@ -227,7 +218,7 @@ class StageDir:
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
                 if "folder" in entry:
-                    self._made_folders.add(_check_inside(MadeFolder(**entry).folder))
+                    self._made_folders.add(_check_inside(entry["folder"]))  # "." is the stage_dir
                 else:
                     self._record[_check_inside(entry["name"])] = StagedFile(**entry)
 
@@ -240,7 +231,7 @@ class StageDir:
         if path.is_symlink():
             raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
         if not path.exists():
-            self._append_record(MadeFolder(str(folder)))
+            self._append_record({"folder": str(folder)})
             path.mkdir(exist_ok=True)
         self._safe_folders.add(folder)
 
@@ -251,13 +242,13 @@ class StageDir:
         )
 
     def _add_entry(self, entry: StagedFile) -> None:
-        self._append_record(entry)
+        self._append_record(asdict(entry))
         with self._threads:
             self._record[entry.name] = entry
             self.bytes_written += entry.size
 
-    def _append_record(self, entry: StagedFile | MadeFolder) -> None:
-        line = json.dumps(asdict(entry))
+    def _append_record(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry)
         with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
 

@@ -1,10 +1,9 @@
 """The contract: everything that a benchmark gives to the trainer, from its configuration to its network.
 
-A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a `Problem` made of it. A
-benchmark with independent samples derives its problem from `SampleProblem`, which needs only `read`, `predictions`,
-`loss`, `judge` and `describe`; samples in one file each are a `common.data.split.Split`. The
-loop, the log, checkpoints, staging, launchers, ensembles and the commands `train` and `evaluate` then come for free;
-`predict` needs a `PredictionReport`, too.
+A benchmark is a `Benchmark`: a name, a `RunConfig` with its own sections, and a problem made of it. It derives the
+problem from `SampleProblem`, which needs only `read`, `predictions`, `loss`, `judge` and `describe`; samples in one
+file each are a `common.data.split.Split`. The loop, the log, checkpoints, staging, launchers, ensembles and the
+commands `train` and `evaluate` then come for free; `predict` needs a `PredictionReport`, too.
 
 Ranks are processes with one device each. Epochs and steps count from 0. All ranks that train make a collective call,
 at the same place; any other call may be made by one rank alone.
@@ -34,7 +33,7 @@ from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
 from common.staging import stage
 from common.staging.stage import Staged
-from common.training.graph import WARM_UP, Recorder, Replay, recorder
+from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
 
 # -- the problem ---------------------------------------------------------------------------------------------
@@ -46,102 +45,6 @@ class Batch(Protocol):
     @property
     def wait_s(self) -> float:
         """Seconds that the training loop waited for it."""
-
-
-class Problem(Protocol):
-    """A configured benchmark: its data are found and its network is built, ready for staging and training.
-
-    Made once per run and rank, before the log's `init_stop`. The loop writes all events; a problem writes none.
-    reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
-    train_samples, eval_samples: per epoch and per evaluation, over all ranks, for the log.
-    """
-
-    reference: Reference
-    train_samples: int
-    eval_samples: int
-
-    @property
-    def communicates(self) -> bool:
-        """Whether `loss` exchanges messages with other ranks, as batch normalisation over several does."""
-
-    @property
-    def equal_batches(self) -> bool:
-        """Whether the batches of all ranks have the same shapes at the same time."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The network, on this rank's device; the same object for the whole run."""
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """What records the training steps, which must then suit it (`common.training.graph`); None: nothing does."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The hyperparameters by their keys in the log; read once, before `init_stop`."""
-
-    @property
-    def sample_means(self) -> Mapping[str, float]:
-        """The mean sizes of training samples on which their operations depend, for the log; {} where all are alike."""
-
-    def describe(self) -> str:
-        """Return one line about data and network for the user; called once, after construction."""
-
-    def stage(self) -> Staged:
-        """Stage the data where training reads them; called once, before the first step. A collective call."""
-
-    def read_from(self, staged: Staged) -> None:
-        """Read the data where a job staged them for all its instances; called instead of `stage`, by each instance."""
-
-    def steps(self, epoch: int) -> int:
-        """Return the number of optimizer steps in an epoch, the same on all ranks."""
-
-    def step_samples(self, epoch: int, step: int) -> int:
-        """Return the number of samples in a step over all ranks."""
-
-    def step_weight(self, epoch: int, step: int) -> float:
-        """Return the divisor that turns a step's sum of losses over all ranks into the mean: usually its samples."""
-
-    def batches(self, epoch: int, first_step: int) -> Generator[Any]:
-        """Yield this rank's batches from `first_step` on, `train.accumulation` per step; closed when the epoch ends.
-
-        On an accelerator the memory of a batch may be used again as soon as the next one is asked for.
-        """
-
-    def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """Return the sum (not the mean) of the losses of a batch, a scalar; called inside the precision's autocast.
-
-        It must not wait for the device, and what differs between batches must be in their tensors: the call may be
-        recorded and replayed (`common.training.graph`).
-        model: the network, wrapped so that gradients are averaged over the ranks; call it instead of `self.model`.
-        """
-
-    def penalty(self) -> Tensor | None:
-        """Return a term to add to the mean loss, such as L2 regularisation, or None; called once per step."""
-
-    def evaluate(self) -> float:
-        """Return the quality on the whole validation set, the same on all ranks. A collective call.
-
-        Called after each epoch, in inference mode, with the network in evaluation mode.
-        """
-
-    def synthetic_steps(self) -> Iterator[list[Any]]:
-        """Yield this rank's batches of a step, for each usual shape of a step, made without data.
-
-        All ranks yield equally many.
-        """
-
-    def evaluate_synthetic(self) -> None:
-        """Evaluate the network on batches of all usual shapes, made without data, until such work is recorded.
-
-        Called as `evaluate` is, before a run. A collective call.
-        """
-
-    def close(self) -> None:
-        """Release what was recorded; called at the end of the run, before the ranks part."""
-
-
-# -- a problem of independent samples ------------------------------------------------------------------------
 
 
 class SampleSet(Protocol):
@@ -163,12 +66,17 @@ B = TypeVar("B", bound=Batch)
 
 
 class SampleProblem(ABC, Generic[B]):
-    """The part of a `Problem` that all kinds of independent samples share: sharing out, ordering, staging, evaluating.
+    """A configured benchmark of independent samples: its data are found, its network is built, ready to be trained.
 
-    A subclass sets `model` and `reference`, and implements `describe`, `read`, `predictions`, `loss` and
-    `judge`; it may override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+    Made once per run and rank, before the log's `init_stop`. The loop writes all events; a problem writes none.
+    A subclass sets `model` and `reference`, and implements `describe`, `read`, `predictions`, `loss` and `judge`; it
+    may override the rest. config: a RunConfig. sets: a SampleSet for "train" and one for "validation".
+
+    model: the network, on this rank's device; the same object for the whole run.
+    reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
     drawn: numbers of the training samples of an epoch, ascending: each once, or as this instance of an ensemble draws
-    them (`common.data.bagging`), some several times, which are augmented alike within an epoch.
+        them (`common.data.bagging`), some several times, which are augmented alike within an epoch.
+    train_samples, eval_samples: per epoch and per evaluation, over all ranks, for the log.
     voting: how an ensemble of networks predicts.
     """
 
@@ -184,6 +92,10 @@ class SampleProblem(ABC, Generic[B]):
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
 
     @abstractmethod
+    def describe(self) -> str:
+        """Return one line about data and network for the user; called once, after construction."""
+
+    @abstractmethod
     def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[B]:
         """Yield a batch on the device for each array of indices, which may be empty; closed when no more are needed.
 
@@ -192,7 +104,12 @@ class SampleProblem(ABC, Generic[B]):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: B) -> Tensor:
-        """Return the sum of the losses of a batch; see `Problem.loss`."""
+        """Return the sum (not the mean) of the losses of a batch, a scalar; called inside the precision's autocast.
+
+        It must not wait for the device, and what differs between batches must be in their tensors: the call may be
+        recorded and replayed (`common.training.graph`).
+        model: the network, wrapped so that gradients are averaged over the ranks; call it instead of `self.model`.
+        """
 
     @abstractmethod
     def predictions(self, model: nn.Module, batch: B) -> Tensor:
@@ -205,6 +122,8 @@ class SampleProblem(ABC, Generic[B]):
         predictions: of a network for the batch, or the mean of the `votes` of several. Called for each of this rank's
         validation batches; the sums are then added up over the ranks.
         """
+
+    # -- predictions and their quality
 
     def votes(self, predictions: Tensor) -> Tensor:
         """Return what an ensemble takes the mean of, given the predictions of a member."""
@@ -245,20 +164,17 @@ class SampleProblem(ABC, Generic[B]):
         """Return the context of an evaluation within inference mode, for predictions that are gradients."""
         return contextlib.nullcontext()
 
-    def order(self, epoch: int) -> np.ndarray:
-        """Return the order of the training samples in an epoch, the same on all ranks."""
-        order: np.ndarray = self.drawn[permutation(self.train_samples, self.seed, epoch)]
-        return order
-
-    @property
-    def sample_means(self) -> Mapping[str, float]:
-        """The mean sizes of training samples; none, since all are alike."""
-        return {}
+    # -- facts
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The hyperparameters by their keys in the log."""
         return {**hyperparameters(self.config), **self.config.instances.logged()}
+
+    @property
+    def sample_means(self) -> Mapping[str, float]:
+        """The mean sizes of training samples on which their operations depend, for the log; {} where all are alike."""
+        return {}
 
     @property
     def drawn_text(self) -> str:
@@ -271,6 +187,100 @@ class SampleProblem(ABC, Generic[B]):
             f"{there:,} training samples, some several times, which is not an MLPerf result"
         )
 
+    @cached_property
+    def input_dtype(self) -> torch.dtype:
+        """The format in which the network's first product is computed, and so the best one for its input."""
+        return DTYPES[resolved(self.config.precision, self.dist.device)]
+
+    @cached_property
+    def recorder(self) -> CudaGraphs | None:
+        """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
+        return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether `loss` exchanges messages with other ranks, as batch normalisation over several does."""
+        return False
+
+    @property
+    def equal_batches(self) -> bool:
+        """Whether the batches of all ranks have the same shapes at the same time."""
+        return not any(size % (self.dist.data_size * self.batching.accumulation) for size in self._step_sizes)
+
+    @property
+    def _step_sizes(self) -> list[int]:
+        """The sizes of the global batches of an epoch, the usual one first."""
+        whole, tail = divmod(self.train_samples, self.batching.global_batch_size)
+        sizes = [self.batching.global_batch_size] if whole else []
+        return [*sizes, tail] if tail and self.batching.tail == "keep" else sizes
+
+    # -- staging
+
+    def stage(self) -> Staged:
+        """Stage the samples on the nodes, where training reads them. Called once, before the first step; collective."""
+        folder = self.config.data.data_dir
+        files = stage.source_files(folder, self.drawn_files()) if self.dist.is_main else []
+        counts = self.counts()
+        if "train" in counts:
+            counts["train"] = len(np.unique(self.drawn))
+        staged = stage.stage_dataset(files, folder, self.config.staging, self.dist, counts)
+        self.read_from(staged)
+        return staged
+
+    def read_from(self, staged: Staged) -> None:
+        """Read the samples where they were staged; instances call it instead of `stage`, which their job called."""
+        self.sets = {split: samples.moved(staged.path_of) for split, samples in self.sets.items()}
+
+    def drawn_files(self) -> dict[str, Any]:
+        """Return the files without those of training samples that this instance does not draw."""
+        names = self.names()
+        if not self.config.instances.bags:
+            return names
+        drawn = set(self.drawn.tolist())
+        files = self.sets["train"].files()
+        idle = {name for name, number in files if number is not None and number not in drawn}
+        return {name: number for name, number in names.items() if name not in idle}
+
+    def names(self) -> dict[str, Any]:
+        """Return the files relative to the data folder, each with the number of its sample."""
+        return {name: number for samples in self.sets.values() for name, number in samples.files()}
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of samples of each split whose files have one sample each."""
+        sets = self.sets.items()
+        return {split: len(samples) for split, samples in sets if next(samples.files())[1] is not None}
+
+    # -- training
+
+    def order(self, epoch: int) -> np.ndarray:
+        """Return the order of the training samples in an epoch, the same on all ranks."""
+        order: np.ndarray = self.drawn[permutation(self.train_samples, self.seed, epoch)]
+        return order
+
+    def steps(self, epoch: int) -> int:
+        """Return the number of optimizer steps in an epoch, the same on all ranks."""
+        return self.batching.steps(self.train_samples)
+
+    def step_samples(self, epoch: int, step: int) -> int:
+        """Return the number of samples in a step over all ranks; the last one may be smaller."""
+        size = self.batching.global_batch_size
+        return min(size, self.train_samples - step * size)
+
+    def step_weight(self, epoch: int, step: int) -> float:
+        """Return the divisor that turns a step's sum of losses over all ranks into the mean: usually its samples."""
+        return self.step_samples(epoch, step)
+
+    def batches(self, epoch: int, first_step: int) -> Generator[B]:
+        """Yield this rank's batches from `first_step` on, `train.accumulation` per step; closed when the epoch ends.
+
+        On an accelerator the memory of a batch may be used again as soon as the next one is asked for.
+        """
+        shares = self.batching.batches(self.order(epoch), self.dist.data_rank, self.dist.data_size, first_step)
+        indices = (part for batch in shares for part in batch.parts)
+        with contextlib.closing(self.read(self.sets["train"], indices)) as batches:
+            for batch in batches:
+                yield self.prepared(self.augmented(batch, epoch))
+
     def augmented(self, batch: B, epoch: int) -> B:
         """Return a training batch changed at random for this epoch, in the format of `read`."""
         return batch
@@ -282,95 +292,11 @@ class SampleProblem(ABC, Generic[B]):
         """
         return batch
 
-    @cached_property
-    def recorder(self) -> Recorder | None:
-        """Records training steps and evaluations of the problem; None: each operation is launched by itself."""
-        return recorder(self.config.train.graph, resolved(self.config.precision, self.dist.device), self.dist)
-
-    @property
-    def communicates(self) -> bool:
-        """Whether `loss` exchanges messages with other ranks."""
-        return False
-
-    @property
-    def equal_batches(self) -> bool:
-        """Whether each part of each step has as many samples on all ranks."""
-        return not any(size % (self.dist.data_size * self.batching.accumulation) for size in self._step_sizes)
-
-    @property
-    def _step_sizes(self) -> list[int]:
-        """The sizes of the global batches of an epoch, the usual one first."""
-        whole, tail = divmod(self.train_samples, self.batching.global_batch_size)
-        sizes = [self.batching.global_batch_size] if whole else []
-        return [*sizes, tail] if tail and self.batching.tail == "keep" else sizes
-
-    def close(self) -> None:
-        """Release what was recorded."""
-        self._scored.close()
-        if self.recorder is not None:
-            self.recorder.close()
-
-    @cached_property
-    def input_dtype(self) -> torch.dtype:
-        """The format in which the network's first product is computed, and so the best one for its input."""
-        return DTYPES[resolved(self.config.precision, self.dist.device)]
-
     def penalty(self) -> Tensor | None:
-        """Return a term to add to the mean loss of a step, or None."""
+        """Return a term to add to the mean loss, such as L2 regularisation, or None; called once per step."""
         return None
 
-    def stage(self) -> Staged:
-        """Stage the samples on the nodes. A collective call."""
-        folder = self.config.data.data_dir
-        files = stage.source_files(folder, self.drawn_only(self.names())) if self.dist.is_main else []
-        counts = self.counts()
-        if "train" in counts:
-            counts["train"] = len(np.unique(self.drawn))
-        staged = stage.stage_dataset(files, folder, self.config.staging, self.dist, counts)
-        self.read_from(staged)
-        return staged
-
-    def read_from(self, staged: Staged) -> None:
-        """Read the samples where they were staged."""
-        self.sets = {split: samples.moved(staged.path_of) for split, samples in self.sets.items()}
-
-    def drawn_only(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the files without those of training samples that this instance does not draw."""
-        if not self.config.instances.bags:
-            return dict(names)
-        drawn = set(self.drawn.tolist())
-        files = self.sets["train"].files()
-        idle = {name for name, number in files if number is not None and number not in drawn}
-        return {name: number for name, number in names.items() if name not in idle}
-
-    def names(self) -> dict[str, Any]:
-        """Return the files relative to the data folder, each with the number of its sample."""
-        return {name: number for samples in self.sets.values() for name, number in samples.files()}
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of samples of each split."""
-        return {split: len(samples) for split, samples in self.sets.items()}
-
-    def steps(self, epoch: int) -> int:
-        """Return the number of steps in an epoch."""
-        return self.batching.steps(self.train_samples)
-
-    def step_samples(self, epoch: int, step: int) -> int:
-        """Return the number of samples in a global batch; the last one may be smaller."""
-        size = self.batching.global_batch_size
-        return min(size, self.train_samples - step * size)
-
-    def step_weight(self, epoch: int, step: int) -> float:
-        """Return the divisor of a step's sum of losses."""
-        return self.step_samples(epoch, step)
-
-    def batches(self, epoch: int, first_step: int) -> Generator[B]:
-        """Yield this rank's parts of each global batch, from `first_step` on."""
-        shares = self.batching.batches(self.order(epoch), self.dist.data_rank, self.dist.data_size, first_step)
-        indices = (part for batch in shares for part in batch.parts)
-        with contextlib.closing(self.read(self.sets["train"], indices)) as batches:
-            for batch in batches:
-                yield self.prepared(self.augmented(batch, epoch))
+    # -- evaluation
 
     def eval_share(self) -> np.ndarray:
         """Return this rank's validation samples; each belongs to exactly one rank, or to those that share samples."""
@@ -386,8 +312,15 @@ class SampleProblem(ABC, Generic[B]):
         """The most samples in a batch of an evaluation."""
         return self.config.train.eval_batch_size or self.part_size
 
+    def eval_parts(self, indices: np.ndarray) -> list[np.ndarray]:
+        """Return the samples of each batch of an evaluation."""
+        return [indices[start : start + self.eval_size] for start in range(0, len(indices), self.eval_size)]
+
     def evaluate(self) -> float:
-        """Return the mean quality over all validation samples, each counted once. A collective call."""
+        """Return the mean quality over all validation samples, each counted once; the same on all ranks.
+
+        A collective call, after each epoch, in inference mode, with the network in evaluation mode.
+        """
         self._scores.zero_()
         parts = self.eval_parts(self.eval_share())
         with self.evaluating(), contextlib.closing(self.read(self.sets["validation"], iter(parts))) as batches:
@@ -395,6 +328,23 @@ class SampleProblem(ABC, Generic[B]):
                 self._scored(self.prepared(batch))
             total, count = self.dist.all_reduce(self._scores.clone()).tolist()
         return float(total / count)
+
+    @cached_property
+    def _scores(self) -> Tensor:
+        """The sum and the number of the qualities so far: (2,)."""
+        with torch.inference_mode(False):
+            return torch.zeros(2, dtype=torch.float64, device=self.dist.device)
+
+    @cached_property
+    def _scored(self) -> Replay:
+        """Adds the score of a batch to the scores."""
+
+        def add_score(batch: B) -> None:
+            self._scores.add_(self.score(batch))
+
+        return Replay(add_score, self.recorder, self.dist)
+
+    # -- warm-up on batches made without data
 
     def synthetic(self, split: str, size: int) -> B:
         """Return a batch of `size` made-up samples, with the shapes, types and memory order of `read`.
@@ -408,7 +358,10 @@ class SampleProblem(ABC, Generic[B]):
         return batch  # type: ignore[no-any-return]  # of a subclass that reads such batches
 
     def synthetic_steps(self) -> Iterator[list[B]]:
-        """Yield this rank's parts of a global batch, and of the smaller last one of an epoch."""
+        """Yield this rank's parts of a step for each usual shape: a global batch, and the smaller last one of an epoch.
+
+        All ranks yield equally many.
+        """
         rank, ranks = self.dist.data_rank, self.dist.data_size
         for size in self._step_sizes:
             whole = replace(self.batching, global_batch_size=size)
@@ -422,7 +375,10 @@ class SampleProblem(ABC, Generic[B]):
             yield self.synthetic("validation", size)
 
     def evaluate_synthetic(self) -> None:
-        """Score made-up batches, and add up the scores of the ranks, as `evaluate` does."""
+        """Score made-up batches until such work is recorded, and add up the ranks' scores, as `evaluate` does.
+
+        A collective call, before a run.
+        """
         with self.evaluating():
             for batch in self.synthetic_evaluation():
                 for _ in range(WARM_UP + 1):
@@ -430,24 +386,15 @@ class SampleProblem(ABC, Generic[B]):
         self.dist.all_reduce(self._scores.clone())
         self._scored.seal()
 
-    def eval_parts(self, indices: np.ndarray) -> list[np.ndarray]:
-        """Return the samples of each batch of an evaluation."""
-        return [indices[start : start + self.eval_size] for start in range(0, len(indices), self.eval_size)]
+    def close(self) -> None:
+        """Release what was recorded; called at the end of the run, before the ranks part."""
+        self._scored.close()
+        if self.recorder is not None:
+            self.recorder.close()
 
-    @cached_property
-    def _scores(self) -> Tensor:
-        """The sum and the number of the qualities so far: (2,)."""
-        with torch.inference_mode(False):
-            return torch.zeros(2, dtype=torch.float64, device=self.dist.device)
 
-    @cached_property
-    def _scored(self) -> Replay:
-        """Adds the score of a batch to the scores."""
-
-        def add(batch: B) -> None:
-            self._scores.add_(self.score(batch))
-
-        return Replay(add, self.recorder, self.dist)
+Problem = SampleProblem[Any]
+"""The problem of any benchmark."""
 
 
 # -- the trained network -------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""What is told of a training while it runs: the one way out, for files, TensorBoard, trackers and your own code.
+"""What a training reports while it runs: the one way out, for files, TensorBoard, trackers and your own code.
 
-Rank 0 tells, between two steps; the other ranks tell nothing. What a callback does takes the time of the training. One
-that raises an exception is told nothing more, after one warning; the training goes on.
+Rank 0 calls them, between two steps; the other ranks call none. What a callback does takes the time of the training.
+One that raises an exception gets no more calls, after one warning; the training goes on.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RunStart:
 
 
 class Callback:
-    """Is told of a training; derive a class from it, and override what you need.
+    """Gets the records of a training; derive a class from it, and override what you need.
 
     name: what a warning calls it; the name of the class by default. The calls come in this order: `begin` once, `step`
     and `epoch` as the training proceeds, `saving` before each checkpoint, `end` once. A resumed training calls `begin`
@@ -100,16 +100,16 @@ class Callback:
         """Take the record of an epoch that was evaluated; with train.eval_ranks the next one has started."""
 
     def saving(self) -> None:
-        """Bring to disk what was told: a checkpoint is written next, from which the training may go on."""
+        """Bring all records to disk: a checkpoint is written next, from which the training may go on."""
 
     def end(self, ending: Ending) -> None:
         """Finish, after the clock of the run has stopped: it is over, stopped, or failed."""
 
 
 class Callbacks:
-    """All that are told of a training, none on ranks other than 0.
+    """All callbacks of a training, none on ranks other than 0.
 
-    every_steps: the steps from one that is told of to the next; 0: none.
+    every_steps: they get the record of each step whose number it divides; 0: none.
     """
 
     def __init__(self, members: Iterable[Callback] = (), every_steps: int = 1) -> None:
@@ -117,41 +117,26 @@ class Callbacks:
 
     @property
     def hear_steps(self) -> bool:
-        """Whether any callback is told of steps."""
+        """Whether any callback gets the records of steps."""
         return bool(self._members) and self.every_steps > 0
 
-    def begin(self, run: RunStart) -> None:
-        """Tell that a training begins or goes on."""
-        self._tell(lambda one: one.begin(run))
-
-    def step(self, step: StepRecord) -> None:
-        """Tell of a step, if it is one of those that are told."""
+    def notify_step(self, step: StepRecord) -> None:
+        """Give the record of a step, if `every_steps` divides its number."""
         if step.global_step % self.every_steps == 0:
-            self._tell(lambda one: one.step(step))
+            self.notify(lambda callback: callback.step(step))
 
-    def epoch(self, epoch: Epoch) -> None:
-        """Tell of an epoch."""
-        self._tell(lambda one: one.epoch(epoch))
-
-    def saving(self) -> None:
-        """Tell that a checkpoint is written next."""
-        self._tell(lambda one: one.saving())
-
-    def end(self, ending: Ending) -> None:
-        """Tell how the training ended."""
-        self._tell(lambda one: one.end(ending))
-
-    def _tell(self, call: Callable[[Callback], None]) -> None:
-        for one in tuple(self._members):
+    def notify(self, call: Callable[[Callback], None]) -> None:
+        """Make a call to each callback; one that raises an exception leaves."""
+        for callback in tuple(self._members):
             try:
-                call(one)
+                call(callback)
             except Exception as error:  # whatever a tracker's library or a user's code raises
-                self._members.remove(one)
-                name = one.name or type(one).__name__
-                print(f"warning: {name}: {_described(error)}; training goes on without it", file=sys.stderr, flush=True)
+                self._members.remove(callback)
+                reason = f"{callback.name or type(callback).__name__}: {_describe_error(error)}"
+                print(f"warning: {reason}; training goes on without it", file=sys.stderr, flush=True)
 
 
-def _described(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return an error in a line: of the system its text, of other kinds also the type and the place."""
     if isinstance(error, OSError | ValueError):
         return str(error)
@@ -169,13 +154,11 @@ def load_callback(text: str) -> type[Callback]:
     if not name or not all(part.isidentifier() for part in [*module.split("."), name]):
         raise ValueError(f"{text!r}: expected MODULE:CLASS, such as mine:Printer for the class Printer of mine.py")
     try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise ValueError(f"{text}: there is no module {module}; Python looks in $PYTHONPATH, too") from None
-        raise ValueError(f"{text}: {module} cannot be imported: {_described(error)}") from error
+        kind = getattr(importlib.import_module(module), name, None)
     except Exception as error:
-        raise ValueError(f"{text}: {module} cannot be imported: {_described(error)}") from error
-    if not (isinstance(found, type) and issubclass(found, Callback)):
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+            raise ValueError(f"{text}: there is no module {module}; Python looks in $PYTHONPATH, too") from None
+        raise ValueError(f"{text}: {module} cannot be imported: {_describe_error(error)}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise ValueError(f"{text}: expected a class derived from {Callback.__module__}.Callback")
-    return found
+    return kind

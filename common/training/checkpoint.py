@@ -12,10 +12,10 @@ import errno
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 import torch
@@ -56,7 +56,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _State(msgspec.Struct):
-    """What commands read of the state of a run, see `Loaded.state`; it has more."""
+    """What commands read of the state of a run, see `Saved.state`; it has more."""
 
     seed: Number = 0
     config: dict[str, Any] = {}
@@ -74,21 +74,42 @@ class _Content(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The content of a checkpoint for this rank.
-
-    path: the file. generators: states of the rank's random number generators by device type.
-    """
+    """A checkpoint that was read. skipped: what is wrong with each newer file in the folder."""
 
     path: Path
-    position: Position
-    state: dict[str, Any]
-    generators: dict[str, torch.Tensor]
+    content: dict[str, Any]
+    skipped: Sequence[str] = ()
+
+    @property
+    def position(self) -> Position:
+        """The progress of the run."""
+        return Position(*self.content["position"])
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the run; CheckpointError if it lacks what commands read."""
+        state: dict[str, Any] = self.content["state"]
+        if missing := [name for name in _State.__struct_fields__ if name not in state]:
+            raise CheckpointError(f"{self.path}: its state lacks {', '.join(missing)}; expected a checkpoint of a run")
+        return state
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the run, for its network alone: each rank has whole samples, whatever trained it."""
+        tree: dict[str, Any] = self.state["config"]
+        dist = tree.get("dist", {})
+        return {**tree, "dist": {**dist, "spatial": 1}} if isinstance(dist, dict) else tree
 
     @property
     def log_bytes(self) -> int:
         """How much of its log the run had written; CheckpointError if that is not told."""
         with self.restoring():
             return int(self.state["log_bytes"])
+
+    def warn(self) -> None:
+        """Print which newer files were skipped, and why."""
+        for reason in self.skipped:
+            print(f"warning: {reason}; using {self.path.name} instead", file=sys.stderr)
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
@@ -103,12 +124,17 @@ class Saved:
                 "start a new run"
             ) from error
 
-    def restore_generators(self, device: torch.device) -> None:
-        """Set this rank's random number generators to their saved states."""
-        if "cpu" in self.generators:
-            torch.set_rng_state(self.generators["cpu"])
-        if device.type != "cpu" and device.type in self.generators:
-            torch.get_device_module(device).set_rng_state(self.generators[device.type], device)
+    def restore_generators(self, dist: Dist) -> None:
+        """Set this rank's random number generators to their saved states.
+
+        With another number of ranks the run continues with the same samples but other dropout masks.
+        """
+        states, device = self.content["generators"], dist.device
+        own = states[dist.data_rank] if len(states) == dist.data_size else {}
+        if "cpu" in own:
+            torch.set_rng_state(own["cpu"])
+        if device.type != "cpu" and device.type in own:
+            torch.get_device_module(device).set_rng_state(own[device.type], device)
 
 
 class Checkpoints:
@@ -137,24 +163,31 @@ class Checkpoints:
         state: tensors and plain values, the same on all ranks; the ranks' generators are added.
         Raises CheckpointError on every rank if rank 0 cannot write; then no file is deleted.
         """
-        path = self._path(position)
+        path = self._path_of(position)
+        device, own = self.dist.device, {"cpu": torch.get_rng_state()}
+        if device.type != "cpu":
+            own[device.type] = torch.get_device_module(device).get_rng_state(device)
         # Ranks that share samples draw the same numbers.
-        states = dict(self.dist.gather_objects((self.dist.data_rank, _generators(self.dist.device))))
-        generators = [states[rank] for rank in range(self.dist.data_size)]
+        states = dict(self.dist.gather_objects((self.dist.data_rank, own)))
         problem = None
-        earlier = self.files() if self.dist.is_main else []
         if self.dist.is_main:
+            earlier = self.files()
             self._guard()
             content = {
                 "format": FORMAT,
                 "benchmark": self.benchmark,
                 "position": [position.epoch, position.step],
-                "generators": generators,
+                "generators": [states[rank] for rank in range(self.dist.data_size)],
                 "state": state,
             }
-            problem = _write(path, content)
-            if problem and earlier:
-                problem += f"; {earlier[-1]} is still there"
+            try:
+                with naming(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                with open_whole_file(path, sync=True) as file:
+                    torch.save(content, file)
+            except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+                still_there = f"; {earlier[-1]} is still there" if earlier else ""
+                problem = f"{path}: the checkpoint cannot be written ({error}){still_there}"
         problem = self.dist.broadcast_object(problem)
         if problem:
             raise CheckpointError(problem)
@@ -169,7 +202,7 @@ class Checkpoints:
 
         Raises CheckpointError if rank 0, which alone does it, cannot.
         """
-        path, best = self._path(Position(epoch)), self.folder / BEST
+        path, best = self._path_of(Position(epoch)), self.folder / BEST
         if self.config.best and self.dist.is_main and path.exists():
             self._guard()
             try:
@@ -177,45 +210,41 @@ class Checkpoints:
             except OSError as error:
                 raise CheckpointError(f"{best}: the best checkpoint cannot be kept ({error})") from error
 
-    def _path(self, position: Position) -> Path:
+    def _path_of(self, position: Position) -> Path:
         return self.folder / f"epoch-{position.epoch:04d}-step-{position.step:07d}.pt"
 
     def files(self) -> list[Path]:
         """Return the complete checkpoints of the run, oldest first."""
         return complete(self.folder)
 
-    def load(self, place: Path | None = None) -> Saved:
+    def load(self, location: Path | None = None) -> Saved:
         """Return the content of a checkpoint, by default of the newest readable one. A collective call.
 
-        place: a file, or the folder of a run. Raises CheckpointError if it has no usable checkpoint.
+        location: a file, or the folder of a run. Raises CheckpointError if it has no usable checkpoint.
         """
-        found = None
+        saved = None
         if self.dist.is_main:  # one rank chooses for all
-            if place is None and not self.files():
+            if location is None and not self.files():
                 raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
-            found = load(place or self.folder, self.benchmark)
-        return self._shared(found)
+            saved = load(location or self.folder, self.benchmark)
+        return self._share_choice(saved)
 
     def load_if_any(self) -> Saved | None:
         """Return the content of the newest readable checkpoint; None if there is none. A collective call."""
-        found = None
+        saved = None
         if self.dist.is_main and self.files():
             try:
-                found = load(self.folder, self.benchmark)
+                saved = load(self.folder, self.benchmark)
             except NoCheckpointError as error:
                 print(f"warning: {error}", file=sys.stderr)
-        return self._shared(found) if self.dist.broadcast_object(found is not None) else None
+        return self._share_choice(saved) if self.dist.broadcast_object(saved is not None) else None
 
-    def _shared(self, found: Loaded | None) -> Saved:
-        """Return what rank 0 has found; the others read it from the file."""
-        if found:
-            found.warn()
-        path: Path = self.dist.broadcast_object(found and found.path)
-        content = found.content if found else read(path, self.benchmark)
-        generators = content["generators"]
-        # With another number of ranks the run continues with the same samples but other dropout masks.
-        mine = generators[self.dist.data_rank] if len(generators) == self.dist.data_size else {}
-        return Saved(path, Position(*content["position"]), content["state"], mine)
+    def _share_choice(self, saved: Saved | None) -> Saved:
+        """Return the checkpoint that rank 0 has read; the others read it from the file."""
+        if saved:
+            saved.warn()
+        path: Path = self.dist.broadcast_object(saved and saved.path)
+        return saved or Saved(path, read(path, self.benchmark))
 
 
 def complete(folder: Path) -> list[Path]:
@@ -234,60 +263,25 @@ def best_of(run: Path) -> Path:
     return path
 
 
-class Loaded(NamedTuple):
-    """A checkpoint that was read. skipped: what is wrong with each newer file in the folder."""
-
-    path: Path
-    content: dict[str, Any]
-    skipped: list[str]
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state of the run; CheckpointError if it lacks what commands read."""
-        state: dict[str, Any] = self.content["state"]
-        if missing := [name for name in _State.__struct_fields__ if name not in state]:
-            raise CheckpointError(f"{self.path}: its state lacks {', '.join(missing)}; expected a checkpoint of a run")
-        return state
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The configuration of the run, for its network alone: each rank has whole samples, whatever trained it."""
-        tree: dict[str, Any] = self.state["config"]
-        dist = tree.get("dist", {})
-        return {**tree, "dist": {**dist, "spatial": 1}} if isinstance(dist, dict) else tree
-
-    def warn(self) -> None:
-        """Print which newer files were skipped, and why."""
-        for reason in self.skipped:
-            print(f"warning: {reason}; using {self.path.name} instead", file=sys.stderr)
-
-
-def load(place: Path, benchmark: str | None = None) -> Loaded:
+def load(location: Path, benchmark: str | None = None) -> Saved:
     """Return the checkpoint in a file, or the newest readable one in a run's folder.
 
     benchmark: the benchmark that it must belong to; None: any.
     Raises CheckpointError if there is none, or it belongs to another benchmark.
     """
     skipped: list[str] = []
-    for path in _candidates(place):
+    files = [location] if location.is_file() else complete(location / CHECKPOINTS) or complete(location)
+    if not files:
+        problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
+        raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
+    for path in reversed(files):
         try:
-            return Loaded(path, read(path, benchmark), skipped)
+            return Saved(path, read(path, benchmark), skipped)
         except DamagedCheckpointError as error:
             skipped.append(str(error))
-    if place.is_dir():
-        raise NoCheckpointError("; ".join(skipped) + f"; {place} has no other checkpoint: start a new run")
+    if location.is_dir():
+        raise NoCheckpointError("; ".join(skipped) + f"; {location} has no other checkpoint: start a new run")
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
-
-
-def _candidates(place: Path) -> list[Path]:
-    """Return the file, or the checkpoints in a run's folder, newest first; CheckpointError if there are none."""
-    if place.is_file():
-        return [place]
-    files = complete(place / CHECKPOINTS) or complete(place)
-    if not files:
-        problem = "no checkpoint in this folder" if place.is_dir() else "no such checkpoint"
-        raise CheckpointError(f"{place}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
-    return files[::-1]
 
 
 def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
@@ -322,23 +316,3 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     if benchmark not in (None, content["benchmark"]):
         raise CheckpointError(f"{path}: a checkpoint of {content['benchmark']!r}, expected one of {benchmark!r}")
     return content
-
-
-def _write(path: Path, content: dict[str, Any]) -> str | None:
-    """Write a file that appears when it is complete; return what went wrong, if anything."""
-    try:
-        with naming(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with open_whole_file(path, sync=True) as file:
-            torch.save(content, file)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        return f"{path}: the checkpoint cannot be written ({error})"
-    return None
-
-
-def _generators(device: torch.device) -> dict[str, torch.Tensor]:
-    """Return the states of this rank's random number generators by device type."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type != "cpu":
-        states[device.type] = torch.get_device_module(device).get_rng_state(device)
-    return states

@@ -38,12 +38,12 @@ TRUTH: Final = {"True": "true", "False": "false"}
 HEADER: Final = "| key | type, unit | default | closed | resume | meaning |\n|---|---|---|---|---|---|\n"
 
 
-def page(configs: Iterable[type[RunConfig]]) -> str:
+def format_page(configs: Iterable[type[RunConfig]]) -> str:
     """Return the page: first the keys that all benchmarks share, then the others by benchmark.
 
     Raises DeclarationError for a key that does not say what the closed division asks of it.
     """
-    rows = [(config.reference.name, dict(_rows(config))) for config in configs]
+    rows = [(config.reference.name, dict(_format_rows(config))) for config in configs]
     shared = {name: row for name, row in rows[0][1].items() if all(others.get(name) == row for _, others in rows)}
     parts = [INTRODUCTION, "\n## All benchmarks\n\n", HEADER, *shared.values()]
     for benchmark, own in rows:
@@ -51,40 +51,47 @@ def page(configs: Iterable[type[RunConfig]]) -> str:
     return "".join(parts)
 
 
-def _rows(config: type[RunConfig]) -> Iterator[tuple[str, str]]:
-    asked: dict[str, list[Closed]] = {}
+def _format_rows(config: type[RunConfig]) -> Iterator[tuple[str, str]]:
+    rows_of: dict[str, list[Closed]] = {}
     for row in find_rows_of(config.reference, VERSION):
-        asked.setdefault(row.key, []).append(row)
+        rows_of.setdefault(row.key, []).append(row)
     for leaf in leaves(config):
         resume = "may differ" if leaf.key.role.may_differ else "must stay"
-        kind = _type(leaf.hint) + (f", {leaf.key.unit}" if leaf.key.unit else "")
-        cells = (f"`{leaf.name}`", kind, _default(leaf), _closed(asked[leaf.name]), resume, leaf.key.doc)
+        kind = _format_type(leaf.hint) + (f", {leaf.key.unit}" if leaf.key.unit else "")
+        cells = (
+            f"`{leaf.name}`",
+            kind,
+            _format_default(leaf),
+            _format_closed(rows_of[leaf.name]),
+            resume,
+            leaf.key.doc,
+        )
         yield leaf.name, f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
-def _type(hint: Any) -> str:
+def _format_type(hint: Any) -> str:
     """Return a short name of a type; choices as code."""
     args = get_args(hint)
     match get_origin(hint):
         case origin if origin is Literal:
             return ", ".join(f"`{choice}`" for choice in args)
         case origin if origin in (Union, UnionType):
-            return " or ".join(map(_type, args))
+            return " or ".join(map(_format_type, args))
         case origin if origin is tuple:
-            return f"list of {'' if args[-1] is ... else f'{len(args)} '}{_type(args[0])}s"
+            return f"list of {'' if args[-1] is ... else f'{len(args)} '}{_format_type(args[0])}s"
         case origin if origin is dict:
-            return f"mapping of {_type(args[0])} to {_type(args[1])}"
+            return f"mapping of {_format_type(args[0])} to {_format_type(args[1])}"
     return TYPES[hint]
 
 
-def _default(leaf: Leaf) -> str:
+def _format_default(leaf: Leaf) -> str:
     if leaf.default is REQUIRED:
         return "required"
     value = list(leaf.default) if isinstance(leaf.default, tuple) else leaf.default
     return f"`{value if isinstance(value, str) and value else json.dumps(value)}`"
 
 
-def _closed(rules: Sequence[Closed]) -> str:
+def _format_closed(rules: Sequence[Closed]) -> str:
     """Return what the closed division requires of a key, by round where rounds differ."""
     texts = [re.sub(r"'(\w+)'", r"`\1`", rule.allowed.text) for rule in rules]
     texts = [TRUTH.get(text, text) for text in texts]
@@ -100,17 +107,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; return 0, or 1 for a key that is not declared as it must be, or with --check for an old page."""
     parser = argparse.ArgumentParser(prog="python -m common.training.config_docs", description="Write docs/reference.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    given = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     modules = sorted(f"{path.parent.name}.settings" for path in ROOT.glob("*/settings.py"))
     try:
-        text = page(import_module(module).Config for module in modules)
+        text = format_page(import_module(module).Config for module in modules)
     except DeclarationError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if given.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
+    if arguments.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
         print(f"{PAGE} is out of date; run `make docs`", file=sys.stderr)
         return 1
-    if not given.check:
+    if not arguments.check:
         PAGE.write_text(text, encoding="utf-8")
     return 0
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -29,7 +29,7 @@ from common.errors import UsageError
 from common.precision import Precision
 from common.reference import Target
 from common.settings.run import RunConfig
-from common.training.benchmark import Benchmark, SampleProblem
+from common.training.benchmark import Benchmark, Problem
 
 SHARED: Final = ("variant", "data.data_dir")
 SHARED_SECTIONS: Final = ("data.", "model.")
@@ -101,8 +101,8 @@ class Judged:
         """The standard deviation of the members' qualities (ddof 0)."""
         return float(np.nanstd(self.members))
 
-    def best(self, target: Target) -> int:
-        """Return the place of the best member."""
+    def find_best(self, target: Target) -> int:
+        """Return the index of the best member."""
         return int(np.nanargmin(self.members) if target.lower_is_better else np.nanargmax(self.members))
 
 
@@ -114,11 +114,11 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
         if leaf.name not in SHARED and not (leaf.name.startswith(SHARED_SECTIONS) and leaf.key.role.computes):
             continue
         for other in others:
-            mine, its = leaf.of(tree), leaf.of(to_dict(other.config))
-            if mine != its:
+            value, other_value = leaf.of(tree), leaf.of(to_dict(other.config))
+            if value != other_value:
                 raise UsageError(
-                    f"{other.checkpoint}: {leaf.name} is {its!r}, but {mine!r} in {first.checkpoint}: the members of "
-                    "an ensemble have the same network and data"
+                    f"{other.checkpoint}: {leaf.name} is {other_value!r}, but {value!r} in {first.checkpoint}: the "
+                    "members of an ensemble have the same network and data"
                 )
 
 
@@ -137,13 +137,13 @@ def check_distinct(members: Sequence[Member]) -> None:
         )
 
 
-def validation_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> list[Part]:
+def list_validation_parts(problem: Problem, members: Sequence[Member]) -> list[Part]:
     """Return this rank's batches of the validation set, each for all members."""
     everyone = tuple(range(len(members)))
     return [Part(samples, everyone) for samples in problem.eval_parts(problem.eval_share())]
 
 
-def out_of_bag_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> list[Part]:
+def list_out_of_bag_parts(problem: Problem, members: Sequence[Member]) -> list[Part]:
     """Return this rank's batches of training samples, each for the members that did not draw them.
 
     Raises UsageError if a member was trained without bagging.
@@ -159,36 +159,35 @@ def out_of_bag_parts(problem: SampleProblem[Any], members: Sequence[Member]) -> 
             )
         left_out[number, out_of_bag(drawn_samples(instances, member.seed, there), there)] = True
 
-    def who(sample: int) -> tuple[int, ...]:
+    def members_of(sample: int) -> tuple[int, ...]:
         return tuple(np.flatnonzero(left_out[:, sample]).tolist())
 
-    samples = sorted(np.flatnonzero(left_out.any(axis=0)).tolist(), key=who)
+    samples = sorted(np.flatnonzero(left_out.any(axis=0)).tolist(), key=members_of)
     parts = [
         Part(batch, predicting)
-        for predicting, alike in groupby(samples, who)
+        for predicting, alike in groupby(samples, members_of)
         for batch in problem.eval_parts(np.array(list(alike)))
     ]
     return parts[problem.dist.rank :: problem.dist.world_size]
 
 
-def judge(problem: SampleProblem[Any], members: Sequence[Member], split: str, parts: Sequence[Part]) -> Judged:
+def judge_members(problem: Problem, members: Sequence[Member], split: str, parts: Sequence[Part]) -> Judged:
     """Return how good members and ensemble are on this and all other ranks' batches of a split. A collective call."""
     tally = _Tally(problem, members)
     problem.model.eval()
     precision = Precision(problem.config.precision, problem.dist.device)
-    with torch.inference_mode(), problem.evaluating(), precision.autocast(), _batches(problem, split, parts) as batches:
-        for part, batch in zip(parts, batches, strict=True):
-            tally.add(part, batch)
-        return tally.judged(len(problem.sets[split]))
-
-
-@contextlib.contextmanager
-def _batches(problem: SampleProblem[Any], split: str, parts: Sequence[Part]) -> Iterator[Iterable[Any]]:
-    """Yield the prepared batches, with a progress bar on a terminal."""
-    quiet = None if problem.dist.is_main else True
-    read = problem.read(problem.sets[split], (part.samples for part in parts))
-    with contextlib.closing(read), tqdm(read, "evaluate", len(parts), leave=False, unit="batch", disable=quiet) as bar:
-        yield map(problem.prepared, bar)
+    batches = problem.read(problem.sets[split], (part.samples for part in parts))
+    hidden = None if problem.dist.is_main else True  # None: shown on a terminal only
+    with (
+        torch.inference_mode(),
+        problem.evaluating(),
+        precision.autocast(),
+        contextlib.closing(batches),
+        tqdm(batches, "evaluate", len(parts), leave=False, unit="batch", disable=hidden) as bar,
+    ):
+        for part, batch in zip(parts, bar, strict=True):
+            tally.add_batch(part, problem.prepared(batch))
+        return tally.compute_qualities(len(problem.sets[split]))
 
 
 class _Tally:
@@ -198,66 +197,56 @@ class _Tally:
     the members of their errors', and variance over the members. samples: that each member predicted, and, last, any.
     """
 
-    def __init__(self, problem: SampleProblem[Any], members: Sequence[Member]) -> None:
+    def __init__(self, problem: Problem, members: Sequence[Member]) -> None:
         self.problem, device = problem, problem.dist.device
-        self.weights = [{name: tensor.to(device) for name, tensor in one.weights.items()} for one in members]
+        self.weights = [{name: tensor.to(device) for name, tensor in m.weights.items()} for m in members]
         self.qualities = torch.zeros(len(members) + 1, 2, dtype=torch.float64, device=device)
         self.squares = torch.zeros(3, dtype=torch.float64, device=device)
         self.samples = torch.zeros(len(members) + 1, dtype=torch.float64, device=device)
         self.numbers = False
 
-    def add(self, part: Part, batch: Any) -> None:
+    def add_batch(self, part: Part, batch: Any) -> None:
         """Add a batch."""
+        problem, size = self.problem, len(part.samples)
         total: Tensor | None = None
         errors: list[Tensor] = []
         for number in part.members:
-            votes = self._votes(number, batch)
-            wrong = self.problem.errors(votes, batch)
-            if wrong is not None:
-                errors.append(wrong)
+            problem.model.load_state_dict(self.weights[number])
+            predictions = problem.predictions(problem.model, batch)
+            self.qualities[number] += problem.judge(predictions, batch)
+            self.samples[number] += size
+            votes = problem.votes(predictions).detach()
+            member_errors = problem.errors(votes, batch)
+            if member_errors is not None:
+                errors.append(member_errors)
             total = votes if total is None else total.add_(votes)
-            self.samples[number] += len(part.samples)
         assert total is not None
         mean = total.div_(len(part.members))
-        self.samples[-1] += len(part.samples)
-        self.qualities[-1] += self.problem.judge(mean, batch)
-        if errors:
+        self.samples[-1] += size
+        self.qualities[-1] += problem.judge(mean, batch)
+        mean_errors = problem.errors(mean, batch)
+        if mean_errors is not None:
             self.numbers = True
-            self._add_squares(self.problem.errors(mean, batch), torch.stack(errors))
+            of_members = torch.stack(errors)
+            self.squares[0] += mean_errors.square().sum(dtype=torch.float64)
+            self.squares[1] += of_members.square().mean(dim=0).sum(dtype=torch.float64)
+            self.squares[2] += of_members.var(dim=0, correction=0).sum(dtype=torch.float64)
 
-    def _votes(self, number: int, batch: Any) -> Tensor:
-        """Return the votes of a member, whose quality is added."""
-        model = self.problem.model
-        model.load_state_dict(self.weights[number])
-        predictions = self.problem.predictions(model, batch)
-        self.qualities[number] += self.problem.judge(predictions, batch)
-        return self.problem.votes(predictions).detach()
-
-    def _add_squares(self, of_mean: Tensor | None, of_members: Tensor) -> None:
-        assert of_mean is not None
-        self.squares[0] += of_mean.square().sum(dtype=torch.float64)
-        self.squares[1] += of_members.square().mean(dim=0).sum(dtype=torch.float64)
-        self.squares[2] += of_members.var(dim=0, correction=0).sum(dtype=torch.float64)
-
-    def judged(self, there: int) -> Judged:
-        """Return what the sums of all ranks say. A collective call."""
+    def compute_qualities(self, there: int) -> Judged:
+        """Return the qualities from the sums of all ranks. A collective call."""
         numbers = torch.full((1,), float(self.numbers), dtype=torch.float64, device=self.squares.device)
         sums = torch.cat((self.qualities.flatten(), self.squares, self.samples, numbers))
-        qualities, squares, samples, found = self.problem.dist.all_reduce(sums).split(
+        qualities, squares, samples, numbers = self.problem.dist.all_reduce(sums).split(
             [self.qualities.numel(), 3, len(self.samples), 1]
         )
-        *of_members, of_ensemble = [total / count if count else math.nan for total, count in _pairs(qualities)]
-        counted = qualities[-1].item()
+        pairs: list[list[float]] = qualities.view(-1, 2).tolist()
+        *of_members, of_ensemble = [total / count if count else math.nan for total, count in pairs]
+        counted = pairs[-1][1]
         return Judged(
             members=of_members,
             samples=[int(count) for count in samples[:-1].tolist()],
             ensemble=of_ensemble,
-            squares=Squares(*(squares / counted).tolist()) if found.item() and counted else None,
+            squares=Squares(*(squares / counted).tolist()) if numbers.item() and counted else None,
             predicted=int(samples[-1].item()),
             there=there,
         )
-
-
-def _pairs(flat: Tensor) -> list[list[float]]:
-    pairs: list[list[float]] = flat.view(-1, 2).tolist()
-    return pairs

@@ -7,13 +7,12 @@ Evaluation takes a large share of a big run: for OC20 it reads half as many samp
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from common.distributed.dist import Dist, Link
 from common.precision import Precision
@@ -61,16 +60,16 @@ class RemoteEvaluator(Evaluator):
     def begin(self) -> None:
         if self.link is not None:
             self.link.broadcast(torch.tensor(True))
-            _send(self.problem.model, self.link)
-            self._answer = self._thread.submit(_answer, self.link)
+            _send_weights(self.problem.model, self.link)
+            self._answer = self._thread.submit(_exchange_answer, self.link)
 
     def quality(self, wait: bool) -> float | None:
-        known = None
+        quality: float | None = None
         if self.link is not None and (wait or self._answer.done()):
-            known, asked = self._answer.result()
-            if asked and not STOP.number:
-                signal.raise_signal(asked)  # the training ranks heed it as if this one had got it
-        quality: float | None = self.dist.broadcast_object(known)
+            quality, stop_signal = self._answer.result()
+            if stop_signal and not STOP.number:
+                signal.raise_signal(stop_signal)  # the training ranks heed it as if this one had got it
+        quality = self.dist.broadcast_object(quality)
         return quality
 
     def close(self) -> None:
@@ -87,41 +86,35 @@ def serve(problem: Problem, precision: Precision, dist: Dist, link: Link) -> Non
     local = Evaluator(problem, precision)
     with STOP.deferring():  # the training ranks heed signals and then end this loop
         while link.broadcast(torch.tensor(False)):
-            _send(problem.model, link)
+            _send_weights(problem.model, link)
             local.begin()
-            asked = int(dist.all_reduce(torch.tensor(STOP.number), "max"))
-            _answer(link, local.quality(wait=True), asked)
+            stop_signal = int(dist.all_reduce(torch.tensor(STOP.number), "max"))
+            _exchange_answer(link, local.quality(wait=True), stop_signal)
 
 
-def _send(model: nn.Module, link: Link) -> None:
+def _send_weights(model: nn.Module, link: Link) -> None:
     """Copy the weights and statistics of rank 0's network to all ranks of the link, in one message."""
     tensors = [tensor.detach() for tensor in model.state_dict().values()]
-    packed, places = _buffer(tensors)
+    starts = list(accumulate((-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors), initial=0))
+    packed = torch.empty(starts[-1], dtype=torch.uint8, device=tensors[0].device)
+    parts = [
+        packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        for start, tensor in zip(starts, tensors, strict=False)
+    ]
     on_cpu = packed.device.type == "cpu"
     message = packed if on_cpu else torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
     if link.rank == 0:
-        for tensor, place in zip(tensors, places, strict=True):
-            place.copy_(tensor)
+        for tensor, part in zip(tensors, parts, strict=True):
+            part.copy_(tensor)
         message.copy_(packed)
     link.broadcast(message)
     if link.rank:
         packed.copy_(message)
-        for tensor, place in zip(tensors, places, strict=True):
-            tensor.copy_(place)
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part)
 
 
-def _buffer(tensors: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Allocate bytes for all tensors on their device; return them, and each tensor's place in them, of its type."""
-    starts = list(accumulate((-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors), initial=0))
-    packed = torch.empty(starts[-1], dtype=torch.uint8, device=tensors[0].device)
-    places = [
-        packed[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        for start, tensor in zip(starts, tensors, strict=False)
-    ]
-    return packed, places
-
-
-def _answer(link: Link, quality: float | None = None, asked: int = 0) -> tuple[float, int]:
-    """Return the quality found by the ranks of `serve`, and a stop signal that they got or 0; they pass both in."""
-    found, number = link.broadcast(torch.tensor([quality or 0.0, asked], dtype=torch.float64), 1).tolist()
-    return found, int(number)
+def _exchange_answer(link: Link, quality: float | None = None, stop_signal: int = 0) -> tuple[float, int]:
+    """Return the quality of the ranks of `serve`, and a stop signal that they got or 0; they pass both in."""
+    answer = link.broadcast(torch.tensor([quality or 0.0, stop_signal], dtype=torch.float64), 1).tolist()
+    return answer[0], int(answer[1])

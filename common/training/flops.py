@@ -20,13 +20,6 @@ NORMALISATIONS = ("batch_norm", "group_norm", "layer_norm")
 COPIES = (aten.clone, aten.fill, aten.fill_)  # torch calls them element-wise
 
 
-class Flops(NamedTuple):
-    """Operations of the forward pass, and of forward and backward pass."""
-
-    forward: int
-    training: int
-
-
 class StepFlops(NamedTuple):
     """Operations of a training step for one sample, in each convention."""
 
@@ -36,11 +29,11 @@ class StepFlops(NamedTuple):
 
 def step_flops(module: nn.Module, *inputs: Tensor) -> StepFlops:
     """Return the operations of a training step of `module` on one sample."""
-    return StepFlops(count(module, *inputs).training, table3(module, *inputs).training)
+    return StepFlops(count(module, *inputs), table3(module, *inputs))
 
 
-def count(module: nn.Module, *inputs: Tensor) -> Flops:
-    """Return the operations of `module`, whose output is one tensor, on inputs of these shapes.
+def count(module: nn.Module, *inputs: Tensor) -> int:
+    """Return the operations of forward and backward pass of `module`, whose output is one tensor, by inputs' shapes.
 
     These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
     gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
@@ -48,14 +41,12 @@ def count(module: nn.Module, *inputs: Tensor) -> Flops:
     module = copy.deepcopy(module).to("meta")
     formulas = {aten.convolution_backward: _convolution_backward}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        output = module(*(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs))
-        forward = counter.get_total_flops()
-        output.sum().backward()
-    return Flops(forward, counter.get_total_flops())
+        module(*(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)).sum().backward()
+    return int(counter.get_total_flops())
 
 
-def table3(module: nn.Module, *inputs: Tensor) -> Flops:
-    """Return the operations of `module` on inputs of these shapes as HPC AI500 V3.0 counts them.
+def table3(module: nn.Module, *inputs: Tensor) -> int:
+    """Return the operations of forward and backward pass of `module` as HPC AI500 V3.0 counts them.
 
     A convolution, also a transposed one, counts as in `count`; a matrix product one for a multiplication with its
     addition; normalisation one for each element of its input; pooling, activations and other element-wise operations
@@ -65,8 +56,7 @@ def table3(module: nn.Module, *inputs: Tensor) -> Flops:
     """
     module = copy.deepcopy(module).to("meta").eval()
     with torch.no_grad():
-        forward = table3_forward(lambda: module(*(tensor.detach().to("meta") for tensor in inputs)))
-    return Flops(forward, 3 * forward)
+        return 3 * table3_forward(lambda: module(*(tensor.detach().to("meta") for tensor in inputs)))
 
 
 def table3_forward(work: Callable[[], object]) -> int:

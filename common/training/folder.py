@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class OwnedFolder:
         self.result: Ending | None = None
         self._goes_on = False
 
-    def own(self, wait: bool) -> Ending | None:
+    def take_over(self, wait: bool) -> Ending | None:
         """Wait until rank 0 owns the folder; return how the training in it ended, if it has. A collective call."""
         main = self.ranks.is_main
         with STOP.interrupting():
@@ -33,30 +34,39 @@ class OwnedFolder:
             ended: Ending | None = self.ranks.broadcast_object(read_ending(self.path) if main else None)
         return ended
 
-    def go_on(self) -> None:
+    def forget_ending(self) -> None:
         """Remove the record of how the training ended: from now on this one writes it."""
         if self.ranks.is_main:
             forget_ending(self.path)
         self._goes_on = True
 
-    def record(self, ending: Ending) -> None:
+    def record_ending(self, ending: Ending) -> None:
         """Record how the training ended."""
         if self.ranks.is_main:
             self.lease.check()
             write_ending(self.path, ending)
 
-    def record_failure(self, error: BaseException) -> None:
-        """Record how the training ended by an exception; a call that changed nothing leaves the record as it is.
+    @contextlib.contextmanager
+    def failure_recorded(self) -> Iterator[None]:
+        """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more.
 
-        A training that has its result keeps it, whatever fails afterwards, such as removing the staged data.
+        A call that changed nothing leaves the record as it is. A training that has its result keeps it, whatever fails
+        afterwards, such as removing the staged data.
         """
-        ending = self.result or classify_error(error)
-        if not ending.epochs:
-            ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
-        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
-        if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
-            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
-                self.record(ending)
+        try:
+            with self.ranks.first_failure():
+                yield
+        except BaseException as error:
+            ending = self.result or classify_error(error)
+            if not ending.epochs:
+                ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
+            stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
+            if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
+                with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
+                    self.record_ending(ending)
+            raise
+        finally:
+            self.lease.release()
 
 
 def check_kind(output_dir: Path, instances: bool) -> None:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final, Literal, Protocol
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
+from common.data.prefetch import map_tensors
 from common.distributed.dist import Dist
 
 Mode = Literal["auto", "off"]
@@ -34,22 +35,6 @@ MOST_RECORDINGS: Final = 128
 """Batches of any further shapes are not worth the memory."""
 
 
-class Recorder(Protocol):
-    """Records work on a device."""
-
-    def prepare(self, work: Callable[[], None]) -> None:
-        """Do the work now, as it must be done `WARM_UP` times before it is recorded."""
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that does the work, on the same memory; nothing is done yet.
-
-        Raises RuntimeError for work that cannot be recorded.
-        """
-
-    def close(self) -> None:
-        """Release all that was recorded, which must not be replayed any more."""
-
-
 class CudaGraphs:
     """Records on a CUDA device. All recordings share their memory for intermediate results, as they run in turn."""
 
@@ -59,7 +44,10 @@ class CudaGraphs:
         self._graphs: list[torch.cuda.CUDAGraph] = []
 
     def prepare(self, work: Callable[[], None]) -> None:
-        """Do the work on the stream of the recordings, for which libraries then have their memory."""
+        """Do the work now, as it must be done `WARM_UP` times before it is recorded.
+
+        It is done on the stream of the recordings, for which libraries then have their memory.
+        """
         current = torch.cuda.current_stream()
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -67,7 +55,10 @@ class CudaGraphs:
         current.wait_stream(self.stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return the replay of a graph of the work."""
+        """Return a function that does the work, on the same memory; nothing is done yet.
+
+        Raises RuntimeError for work that cannot be recorded.
+        """
         graph = torch.cuda.CUDAGraph()
         inference = torch.is_inference_mode_enabled()
         # The first recording makes tensors for the random numbers of all: tensors of inference mode could not be
@@ -80,21 +71,21 @@ class CudaGraphs:
             with outside, torch.cuda.graph(graph, self.pool, self.stream, capture_error_mode="thread_local"), inside:
                 work()
         except RuntimeError:
-            self._give_up(before)
+            self._abandon_recording(before)
             raise
         self._graphs.append(graph)
         replay: Callable[[], None] = graph.replay
         return replay
 
     def close(self) -> None:
-        """Destroy the graphs, once the device has done their work."""
+        """Destroy the graphs, which must not be replayed any more, once the device has done their work."""
         if self._graphs:
             torch.cuda.synchronize(self.stream.device)
         for graph in self._graphs:
             graph.reset()
         self._graphs.clear()
 
-    def _give_up(self, stream: torch.cuda.Stream) -> None:
+    def _abandon_recording(self, stream: torch.cuda.Stream) -> None:
         """End what torch does not if a recording fails: it then leaves stream, memory and random numbers as in one."""
         torch.cuda.set_stream(stream)
         generator = torch.cuda.default_generators[self.stream.device_index]
@@ -103,20 +94,20 @@ class CudaGraphs:
             torch._C._cuda_endAllocateToPool(self.stream.device_index, self.pool)
 
 
-def recorder(mode: Mode, format: str, dist: Dist) -> Recorder | None:
+def recorder(mode: Mode, format: str, dist: Dist) -> CudaGraphs | None:
     """Return what records on the rank's device, or None; say the reason where `auto` finds a GPU that cannot."""
     if mode == "off" or dist.device.type != "cuda":
         return None
     if dist.sharing.world_size > 1:
-        say_why_not(dist, "ranks that share samples exchange halos (dist.spatial), which is not recorded")
-        return None
-    if torch.version.hip is not None:
-        say_why_not(dist, "recorded steps were not tried on AMD's GPUs yet (ROCm)")
-        return None
-    if format == "fp16":
-        say_why_not(dist, "the loss scale of fp16 is decided on the host")
-        return None
-    return CudaGraphs(dist.device)
+        reason = "ranks that share samples exchange halos (dist.spatial), which is not recorded"
+    elif torch.version.hip is not None:
+        reason = "recorded steps were not tried on AMD's GPUs yet (ROCm)"
+    elif format == "fp16":
+        reason = "the loss scale of fp16 is decided on the host"
+    else:
+        return CudaGraphs(dist.device)
+    say_why_not(dist, reason)
+    return None
 
 
 def say_why_not(dist: Dist, reason: str, work: str = "training") -> None:
@@ -136,7 +127,7 @@ class Replay:
     """
 
     def __init__(
-        self, work: Callable[..., None], recorder: Recorder | None, dist: Dist, together: Dist | None = None
+        self, work: Callable[..., None], recorder: CudaGraphs | None, dist: Dist, together: Dist | None = None
     ) -> None:
         self.work, self.recorder, self.dist, self.together = work, recorder, dist, together
         self._seen: dict[Hashable, int] = {}
@@ -145,17 +136,17 @@ class Replay:
 
     def __call__(self, batch: Any, *flags: Hashable) -> None:
         """Do the work on the batch."""
-        given = list(tensors(batch))
-        if self.recorder is None or not all(tensor.numel() for tensor in given):
+        batch_tensors = list(tensors(batch))
+        if self.recorder is None or not all(tensor.numel() for tensor in batch_tensors):
             self.work(batch, *flags)
             return
         key = shapes(batch), flags
-        recorded = self._recorded.get(key) or self._first_times(key, batch, flags)
+        recorded = self._recorded.get(key) or self._warm_up_or_record(key, batch, flags)
         if recorded is None:
             return
         inputs, replay = recorded
-        for place, tensor in zip(inputs, given, strict=True):
-            place.copy_(tensor, non_blocking=True)
+        for recorded_input, tensor in zip(inputs, batch_tensors, strict=True):
+            recorded_input.copy_(tensor, non_blocking=True)
         replay()
 
     def seal(self) -> None:
@@ -166,9 +157,9 @@ class Replay:
     def close(self) -> None:
         """Drop the recordings, which the recorder releases, and what they need; no work is done any more."""
         self._recorded.clear()
-        self.work, self.recorder = _closed, None
+        self.work, self.recorder = _refuse_work, None
 
-    def _first_times(self, key: Hashable, batch: Any, flags: tuple[Hashable, ...]) -> Recording | None:
+    def _warm_up_or_record(self, key: Hashable, batch: Any, flags: tuple[Hashable, ...]) -> Recording | None:
         """Do the work, or when it is time to record it return the recording."""
         assert self.recorder is not None
         if self._sealed and self.dist.is_main and not self._seen:
@@ -179,14 +170,18 @@ class Replay:
             return None
         with torch.inference_mode(False):  # they are written again, whatever mode reigns then
             inputs = [tensor.clone() for tensor in tensors(batch)]
-        static = with_tensors(batch, iter(inputs))
+        new = iter(inputs)
+        static = map_tensors(batch, lambda _: next(new))
         reason = ""
         try:
             replay = self.recorder.record(lambda: self.work(static, *flags))
         except RuntimeError as error:
             cause = error.__context__ or error  # the end of a recording that failed raises an error of its own
             reason = (str(cause) or type(cause).__name__).splitlines()[0]
-        if self._fails_anywhere(reason):
+        fails = bool(reason)
+        if self.together is not None:
+            fails = bool(self.together.all_reduce(torch.tensor(int(fails)), "max"))
+        if fails:
             self.recorder = None
             say_why_not(self.dist, f"the work cannot be recorded: {reason or 'another rank cannot'}")
             self.work(batch, *flags)
@@ -194,14 +189,8 @@ class Replay:
         self._recorded[key] = inputs, replay
         return self._recorded[key]
 
-    def _fails_anywhere(self, reason: str) -> bool:
-        """Tell whether this rank, for a reason, or one that works together with it cannot record."""
-        if self.together is None:
-            return bool(reason)
-        return bool(self.together.all_reduce(torch.tensor(int(bool(reason))), "max"))
 
-
-def _closed(*_: Any) -> None:
+def _refuse_work(*_: Any) -> None:
     raise RuntimeError("work on a batch after the end of its run")
 
 
@@ -215,17 +204,6 @@ def tensors(value: Any) -> Iterator[Tensor]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from tensors(getattr(value, field.name))
-
-
-def with_tensors(value: Any, new: Iterator[Tensor]) -> Any:
-    """Return the value with its tensors replaced, in the order of `tensors`."""
-    if isinstance(value, Tensor):
-        return next(new)
-    if isinstance(value, tuple):
-        return tuple(with_tensors(part, new) for part in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: with_tensors(getattr(value, field.name), new) for field in fields(value)})
-    return value
 
 
 def shapes(value: Any) -> Hashable:

@@ -1,4 +1,4 @@
-"""A job that trains several instances: networks with their own seeds, side by side and one after another.
+"""Start a training; and a job of several instances: networks with their own seeds, side by side and one by one.
 
 M instances of S ranks each on T ranks: T / S parts take one instance after another until none is left, so that M * S
 may be larger than T. Start-up is that of the job: all ranks meet, make the data if they are missing, and stage them
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from textwrap import shorten
 from typing import Final
 
@@ -22,18 +24,11 @@ import torch
 
 from common import mllog
 from common.command import as_called
-from common.config import ConfigError, to_dict
-from common.distributed.dist import Dist
+from common.config import ConfigError, Override, to_dict
+from common.distributed.device import keep_freed_memory
+from common.distributed.dist import Dist, connect
 from common.distributed.parts import PartError, Parts
-from common.ending import (
-    DIVERGED,
-    FAILED,
-    STOPPED,
-    TARGET_MET,
-    TARGET_NOT_MET,
-    Ending,
-    read_ending,
-)
+from common.ending import DIVERGED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
 from common.record import read_run_times, read_value
@@ -42,8 +37,9 @@ from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
-from common.training.division import check_samples
 from common.training.folder import OwnedFolder, check_kind
+from common.training.memory import check_network
+from common.training.resolve import check_samples, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
     Instance,
@@ -55,11 +51,37 @@ from common.training.run import (
     has_result,
     ranks_text,
 )
+from common.training.tracking.trackers import check_installed
 
 SHOWN: Final = 70
 """Characters of an ending in the summary; the whole is in the instance's ended.json."""
 NOT_COPIED: Final = {"staging_bytes_read": 0, "staging_bytes_written": 0}
 """The log of one instance states the bytes that its job has staged, so that their sum over the logs is right."""
+
+
+# -- the start of any training -------------------------------------------------------------------------------
+
+
+def configure_training(benchmark: Benchmark, name: str, overrides: Sequence[Override]) -> RunConfig:
+    """Return the configuration of a name or file with overrides; ConfigError if no run can have it."""
+    return resolve_config(benchmark.config, name, overrides, partial(check_network, benchmark))
+
+
+def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
+    """Train on all ranks; return the exit status of `common.ending`. The caller listens to signals (`STOP`)."""
+    check_installed(config.track)
+    if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
+        importlib.import_module("common.data.dali")
+    with contextlib.ExitStack() as connected:
+        with STOP.interrupting():
+            dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
+        if dist.device.type == "cpu":
+            keep_freed_memory(config.dist.sharing)
+        check_ranks(config, dist.world_size, start.resume)
+        if config.instances.count > 1:
+            return InstancesJob(benchmark, config, dist, start).run()
+        number = config.instances.first
+        return Training(benchmark, config, dist, start, None if number is None else Instance(number)).run()
 
 
 # -- what is asked for ---------------------------------------------------------------------------------------
@@ -78,7 +100,7 @@ def ranks_of_each(config: RunConfig, ranks: int) -> int:
     if ranks % size:
         raise ConfigError(
             f"instances.ranks is {size}, which does not divide the {ranks} rank(s) of the job; expected "
-            f"{', '.join(str(one) for one in range(1, ranks + 1) if ranks % one == 0)}, or null"
+            f"{', '.join(str(size) for size in range(1, ranks + 1) if ranks % size == 0)}, or null"
         )
     if count * size < ranks:
         raise ConfigError(
@@ -125,15 +147,15 @@ def job_ending(endings: Mapping[int, Ending | None]) -> Ending:
     hows = [ending.how if ending else STOPPED for ending in endings.values()]
     epochs = sum(ending.epochs for ending in endings.values() if ending)
 
-    def told(*wanted: str) -> str:
+    def count_text(*wanted: str) -> str:
         return f"{sum(how in wanted for how in hows)} of {len(hows)} instances"
 
     if STOPPED in hows:
-        return Ending(STOPPED, f"{told(STOPPED)} to be continued", epochs)
+        return Ending(STOPPED, f"{count_text(STOPPED)} to be continued", epochs)
     if FAILED in hows:
-        return Ending(FAILED, f"{told(FAILED)} failed", epochs)
+        return Ending(FAILED, f"{count_text(FAILED)} failed", epochs)
     if hows.count(TARGET_MET) < len(hows):
-        return Ending(TARGET_NOT_MET, f"{told(TARGET_NOT_MET, DIVERGED)} missed the target", epochs)
+        return Ending(TARGET_NOT_MET, f"{count_text(TARGET_NOT_MET, DIVERGED)} missed the target", epochs)
     return Ending(TARGET_MET, epochs=epochs)
 
 
@@ -149,7 +171,7 @@ class Plan:
     ended: dict[int, Ending]
 
 
-def make_plan(benchmark: Benchmark, config: RunConfig, given: Start) -> Plan:
+def make_plan(benchmark: Benchmark, config: RunConfig, start: Start) -> Plan:
     """Return what is left to do in output_dir; only on rank 0.
 
     Raises LogError for a new job where there are logs, and for any job where there is a single run, NoCheckpointError
@@ -162,14 +184,14 @@ def make_plan(benchmark: Benchmark, config: RunConfig, given: Start) -> Plan:
     logs = {number: path / LOG_NAME for number, path in instance_folders(folder).items()}
     logs = {number: log for number, log in logs.items() if log.exists()}
     mine = {number: log for number, log in logs.items() if number in numbers}
-    if mine and not given.auto_resume and given.resume is None:
+    if mine and not start.auto_resume and start.resume is None:
         raise mllog.LogError(
             f"{next(iter(mine.values()))}: a log already exists; continue the instances by --resume, or choose another "
             "output_dir"
         )
-    if not mine and given.resume is not None:
+    if not mine and start.resume is not None:
         raise NoCheckpointError(f"{folder}: nothing to resume: no instance has a log; start without --resume")
-    base = _base(config, {number: (log, read_value(log, "seed")) for number, log in logs.items()})
+    base = _find_base_seed(config, {number: (log, read_value(log, "seed")) for number, log in logs.items()})
     for number, log in mine.items():
         before = (read_value(log, "provenance") or {}).get("config")
         if isinstance(before, dict):
@@ -180,18 +202,18 @@ def make_plan(benchmark: Benchmark, config: RunConfig, given: Start) -> Plan:
     return Plan(base, tuple(number for number in numbers if number not in ended), ended)
 
 
-def _base(config: RunConfig, logged: Mapping[int, tuple[object, object]]) -> int:
+def _find_base_seed(config: RunConfig, logged: Mapping[int, tuple[object, object]]) -> int:
     """Return the seed of instance 0: as configured, else as in the logs, else drawn; ConfigError if they differ."""
     seeds = [(log, seed, seed - number) for number, (log, seed) in logged.items() if isinstance(seed, int)]
     base = config.train.seed
     if base is None:
         base = seeds[0][2] if seeds else mllog.draw_seed()
-    for log, seed, its in seeds:
-        if its != base:
-            known = "train.seed is" if config.train.seed is not None else f"by {seeds[0][0]} it is"
+    for log, seed, log_base in seeds:
+        if log_base != base:
+            source = "train.seed is" if config.train.seed is not None else f"by {seeds[0][0]} it is"
             raise ConfigError(
-                f"{log} has seed {seed}, so that instance 0 has {its}, but {known} {base}: two instances could have "
-                "one seed; restore train.seed, or choose another output_dir"
+                f"{log} has seed {seed}, so that instance 0 has {log_base}, but {source} {base}: two instances could "
+                "have one seed; restore train.seed, or choose another output_dir"
             )
     return base
 
@@ -202,52 +224,47 @@ def _base(config: RunConfig, logged: Mapping[int, tuple[object, object]]) -> int
 class InstancesJob:
     """A job of several instances on one rank."""
 
-    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist, given: Start) -> None:
-        self.benchmark, self.config, self.dist, self.given = benchmark, config, dist, given
+    def __init__(self, benchmark: Benchmark, config: RunConfig, dist: Dist, start: Start) -> None:
+        self.benchmark, self.config, self.dist, self.start_options = benchmark, config, dist, start
         self.size = ranks_of_each(config, dist.world_size)
         self.owned = OwnedFolder(config.output_dir, dist)
         dist.same(to_dict(config, shown_path), "the configuration")
 
     def run(self) -> int:
         """Train the instances that have no result yet; record how the job ended, and return the exit status."""
-        try:
-            with self.dist.first_failure(), contextlib.ExitStack() as after_the_job:
-                return self._run(after_the_job)
-        except BaseException as error:
-            self.owned.record_failure(error)
-            raise
-        finally:
-            self.owned.lease.release()
+        with self.owned.failure_recorded(), contextlib.ExitStack() as after_the_job:
+            return self._run_owned(after_the_job)
 
-    def _run(self, after_the_job: contextlib.ExitStack) -> int:
+    def _run_owned(self, after_the_job: contextlib.ExitStack) -> int:
         main = self.dist.is_main
-        ended = self.owned.own(self.given.wait)
+        ended = self.owned.take_over(self.start_options.wait)
         with STOP.interrupting():
-            plan = make_plan(self.benchmark, self.config, self.given) if main else None
+            plan = make_plan(self.benchmark, self.config, self.start_options) if main else None
             plan = self.dist.broadcast_object(plan)
             assert plan is not None
-            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {self._order(plan)}")
-            if plan.todo and self.given.auto_resume and not (ended and ended.final):
-                self.owned.go_on()
-            shared = self._start(plan, after_the_job) if plan.todo else None
+            order = f"all {self.config.instances.count} instances have their result"
+            if plan.todo:
+                order = order_text(len(plan.todo), self.size, self.dist.world_size)
+                order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
+            self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
+            if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
+                self.owned.forget_ending()
+            shared = self._stage_data(plan, after_the_job) if plan.todo else None
         if shared is None:
-            return self._conclude(plan, plan.ended).exit_status
+            return self._finish_job(plan, plan.ended).exit_status
         parts = self.dist.parts(self.size, TRAINING_ERRORS)
-        self._train(parts, plan, shared)
+        self._train_instances(parts, plan, shared)
         parts.meet("trained")
         if main:
-            endings = {**plan.ended, **{number: _told(parts, number) for number in plan.todo}}
-            parts.tell("status", str(self._conclude(plan, endings).exit_status))
+            endings: dict[int, Ending | None] = {**plan.ended}
+            for number in plan.todo:
+                text = parts.told(f"ended/{number}")
+                endings[number] = Ending(**json.loads(text)) if text else None
+            parts.tell("status", str(self._finish_job(plan, endings).exit_status))
         parts.meet("judged")
         return int(parts.told("status") or 1)
 
-    def _order(self, plan: Plan) -> str:
-        if not plan.todo:
-            return f"all {self.config.instances.count} instances have their result"
-        found = f"; already finished: {len(plan.ended)}" if plan.ended else ""
-        return order_text(len(plan.todo), self.size, self.dist.world_size) + found
-
-    def _start(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
+    def _stage_data(self, plan: Plan, after_the_job: contextlib.ExitStack) -> Shared:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
@@ -258,46 +275,40 @@ class InstancesJob:
         problem = self.benchmark.problem(config, self.dist, plan.base)
         check_samples(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())
-        self.owned.go_on()
-        begin_ms = _now_ms()
+        self.owned.forget_ending()
+        begin_ms = _time_ms()
         staged = problem.stage()
         after_the_job.callback(staged.close)
-        return Shared(staged, staged.log_facts(), begin_ms, _now_ms())
+        return Shared(staged, staged.log_facts(), begin_ms, _time_ms())
 
-    def _train(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
+    def _train_instances(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
-        started_at_once = True
-        while (place := parts.take(len(plan.todo))) is not None:
-            found = shared if started_at_once else _found(shared)
-            if place > 0:
-                found = replace(found, facts=found.facts | NOT_COPIED)
-            ending = self._ended(parts, plan, Instance(plan.todo[place], found))
+        start = replace(self.start_options, resume=None, auto_resume=True)
+        while (index := parts.take(len(plan.todo))) is not None:
+            staged = replace(shared, facts=shared.facts | NOT_COPIED) if index > 0 else shared
+            number = plan.todo[index]
+            try:
+                with parts.together(f"instance {number}") as dist:
+                    config = config_of(self.config, number, plan.base)
+                    ending = Training(self.benchmark, config, dist, start, Instance(number, staged)).train()
+            except PartError as error:
+                ending = error.ending
             if parts.is_main:
-                parts.tell(f"ended/{plan.todo[place]}", json.dumps(asdict(ending)))
+                parts.tell(f"ended/{number}", json.dumps(asdict(ending)))
             free_memory(self.dist.device)
-            started_at_once = False
+            now_ms = _time_ms()  # the next instance finds the data staged
+            shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
 
-    def _ended(self, parts: Parts[Dist], plan: Plan, instance: Instance) -> Ending:
-        """Train an instance on this part's ranks; return how it ended."""
-        config = config_of(self.config, instance.number, plan.base)
-        given = replace(self.given, resume=None, auto_resume=True)
-        try:
-            with parts.together(f"instance {instance.number}") as dist:
-                return Training(self.benchmark, config, dist, given, instance).train()
-        except PartError as error:
-            return error.ending
-
-    def _conclude(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
-        """Record and show how the job ended."""
+    def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
         ending = job_ending(endings)
-        self.owned.record(ending)
+        self.owned.record_ending(ending)
         self.owned.result = ending if ending.final else None
         if self.dist.is_main:
-            for line in self._summary(plan, endings):
+            for line in self._format_summary(plan, endings):
                 self._say(line)
         return ending
 
-    def _summary(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Iterator[str]:
+    def _format_summary(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Iterator[str]:
         """Yield the table of the instances, what they amount to, and the next step."""
         folder = self.config.output_dir
         yield "instance        seed  epochs  minutes  ended"
@@ -321,11 +332,11 @@ class InstancesJob:
             yield "continue those without a result: the same command with --resume, or with --auto-resume"
         mini = " --allow-mini" if self.config.variant != FULL else ""
         yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
-        found = list(instance_folders(folder).values())
-        runs = [path for path in found if complete(path / CHECKPOINTS)]
+        folders = list(instance_folders(folder).values())
+        runs = [path for path in folders if complete(path / CHECKPOINTS)]
         if runs:
-            named = [folder] if runs == found else runs
-            yield f"evaluate them: {evaluate_command(self.benchmark.name, self.config, named)}"
+            paths = [folder] if runs == folders else runs
+            yield f"evaluate them: {evaluate_command(self.benchmark.name, self.config, paths)}"
 
     def _say(self, text: str) -> None:
         if self.dist.is_main:
@@ -341,17 +352,6 @@ def throughput_text(clocks: Sequence[tuple[int, int]], count: int) -> str:
     return f"{text}, in {minutes:.2f} min from the first start to the last stop: {len(clocks) / minutes:.3g} models/min"
 
 
-def _told(parts: Parts[Dist], number: int) -> Ending | None:
-    text = parts.told(f"ended/{number}")
-    return Ending(**json.loads(text)) if text else None
-
-
-def _found(shared: Shared) -> Shared:
-    """Return the same for an instance that finds the data staged."""
-    now = _now_ms()
-    return replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now, end_ms=now)
-
-
 def free_memory(device: torch.device) -> None:
     """Free what a training that has ended used on this rank, also if it ended by an error."""
     gc.collect()
@@ -359,5 +359,5 @@ def free_memory(device: torch.device) -> None:
         torch.get_device_module(device).empty_cache()
 
 
-def _now_ms() -> int:
+def _time_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -10,24 +10,20 @@ import torch
 
 
 def check_kernels(kernels: str, device: torch.device) -> None:
-    """Raise ValueError if the kernels that `model.kernels` names cannot run on the device."""
-    if kernels != "torch":
-        check_triton(f"model.kernels is {kernels}", "torch", device)
+    """Raise ValueError if the kernels that `model.kernels` names cannot run on the device.
 
-
-def check_triton(setting: str, instead: str, device: torch.device) -> None:
-    """Raise ValueError if kernels in Triton cannot run on the device.
-
-    setting: the key that asks for them and its value, in words. instead: its value without them. Triton itself says
-    whether it has a back end for the device.
+    Triton itself says whether it has a back end for the device.
     """
+    if kernels == "torch":
+        return
+    setting, instead = f"model.kernels is {kernels}", "set it to torch"
     if find_spec("triton") is None:
-        raise ValueError(f"{setting}, which needs Triton: `pip install triton`, or set it to {instead}")
+        raise ValueError(f"{setting}, which needs Triton: `pip install triton`, or {instead}")
     if os.environ.get("TRITON_INTERPRET") == "1":
         return
     if device.type != "cuda":
         raise ValueError(
-            f"{setting}, which needs a GPU of NVIDIA or AMD, but the device is {device.type}: set it to {instead}; "
+            f"{setting}, which needs a GPU of NVIDIA or AMD, but the device is {device.type}: {instead}; "
             "for debugging, TRITON_INTERPRET=1 in the environment runs the kernels slowly on a CPU"
         )
     import triton  # optional, and slow to import
@@ -38,5 +34,5 @@ def check_triton(setting: str, instead: str, device: torch.device) -> None:
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # it also compiles a little C at first
         raise ValueError(
             f"{setting}, but Triton {triton.__version__} makes no kernels for this GPU with torch {torch.__version__}: "
-            f"{error}; install the Triton that this build of torch requires, or set it to {instead}"
+            f"{error}; install the Triton that this build of torch requires, or {instead}"
         ) from error

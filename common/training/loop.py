@@ -6,11 +6,13 @@ import contextlib
 import gc
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch import Tensor
 
 from common.distributed.dist import Dist
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
@@ -18,33 +20,18 @@ from common.mllog import ResultLog
 from common.precision import Precision
 from common.reference import Target
 from common.settings.run import TrainConfig
-from common.stop import STOP, signal_name
+from common.stop import SIGNALS, STOP, signal_name
 from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
-from common.training.polls import Answer, Made, Polls
 from common.training.profile import Profiler
 from common.training.progress import Progress
 from common.training.step import Step
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended: it met the target, a signal stopped it, or all epochs are done."""
-
-    target_met: bool
-    history: list[Epoch]
-    stopped_by: str = ""
-
-    @property
-    def ending(self) -> Ending:
-        """How the run ended, for its record."""
-        epochs = self.history[-1].epoch if self.history else 0
-        if self.stopped_by:
-            return Ending(STOPPED, self.stopped_by, epochs)
-        return Ending(TARGET_MET if self.target_met else TARGET_NOT_MET, epochs=epochs)
+POLL_STEPS: Final = 10
+"""How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 
 
 @dataclass(slots=True)
@@ -77,7 +64,7 @@ class Fit:
     _evaluating: bool = False
     _eval_began: float = 0.0
     _steps_before: int = 0
-    _heard_at: float = 0.0
+    _reported_at: float = 0.0
 
     def __post_init__(self) -> None:
         norms = self.callbacks.every_steps > 0
@@ -122,11 +109,11 @@ class Fit:
             self.position = saved.position
             if len(self.history) != self.position.epoch:
                 raise ValueError(f"its history has {len(self.history)} epochs; expected {self.position.epoch:,}")
-            saved.restore_generators(self.dist.device)
+            saved.restore_generators(self.dist)
 
 
-def fit(run: Fit) -> Outcome:
-    """Train until the target is met, a signal asks to stop, or all epochs are done.
+def fit(run: Fit) -> Ending:
+    """Train until the target is met, a signal asks to stop, or all epochs are done; return how the run ended.
 
     Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
     over.
@@ -134,33 +121,35 @@ def fit(run: Fit) -> Outcome:
     with (
         STOP.listening(),
         STOP.deferring(),
-        run.progress,
+        contextlib.closing(run.progress),
         contextlib.closing(run.evaluator),
-        _quiet_collector(run.dist),
+        _freeze_collector(run.dist),
     ):
         _keep_best(run)  # the process may have been killed before it could
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
         while run.position.epoch < run.config.epochs and not run.meets_target():
-            stopped_by = _epoch(run) or _stop_asked(run)
+            stopped_by = _train_epoch(run) or signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))
             last = run.position.epoch == run.config.epochs
             _take_quality(run, wait=last or bool(stopped_by))
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
-            if stopped_by or (run.position.step == 0 and _due(run, ends)):
+            # Whether it is the best one may not be known yet.
+            best = run.checkpoints.config.best and (run._evaluating or _is_best(run))
+            if stopped_by or (run.position.step == 0 and (best or run.checkpoints.due(run.position.epoch, ends))):
                 average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
-                run.callbacks.saving()
+                run.callbacks.notify(lambda callback: callback.saving())
                 path = run.checkpoints.save(run.position, run.state())
                 _keep_best(run)
             if stopped_by:
-                run.progress.say(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
-                return Outcome(False, run.history, stopped_by)
-    return Outcome(run.meets_target(), run.history)
+                run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
+                return Ending(STOPPED, stopped_by, len(run.history))
+    return Ending(TARGET_MET if run.meets_target() else TARGET_NOT_MET, epochs=len(run.history))
 
 
 @contextlib.contextmanager
-def _quiet_collector(dist: Dist) -> Iterator[None]:
+def _freeze_collector(dist: Dist) -> Iterator[None]:
     """On an accelerator, keep Python's collector away from what lives as long as the run: it would delay launches."""
     if dist.device.type == "cpu":
         yield
@@ -173,7 +162,7 @@ def _quiet_collector(dist: Dist) -> Iterator[None]:
         gc.unfreeze()
 
 
-def _epoch(run: Fit) -> str:
+def _train_epoch(run: Fit) -> str:
     """Train the rest of the current epoch and start its evaluation; return the signal that stopped it, or ""."""
     epoch, first_step = run.position.epoch, run.position.step
     number = epoch + 1
@@ -181,7 +170,7 @@ def _epoch(run: Fit) -> str:
         run._loss = (0.0, 0.0)
         run.log.start("epoch_start", epoch_num=number)
     begin = time.perf_counter()
-    samples, wait_s, stopped_by = _train(run)
+    samples, wait_s, stopped_by = _make_steps(run)
     train_s = time.perf_counter() - begin
     if stopped_by:
         return stopped_by
@@ -199,7 +188,7 @@ def _epoch(run: Fit) -> str:
     run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=steps)
     run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
     run.position = Position(number, 0)
-    run.progress.evaluation_begins()
+    run.progress.show_evaluation()
     run.log.start("eval_start", epoch_num=number)
     _begin_evaluation(run)
     return ""
@@ -222,16 +211,10 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
     run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
-    run.progress.epoch_done(run.history[-1])
-    run.callbacks.epoch(run.history[-1])
+    run.progress.show_epoch(run.history[-1])
+    epoch = run.history[-1]
+    run.callbacks.notify(lambda callback: callback.epoch(epoch))
     _keep_best(run)
-
-
-def _due(run: Fit, ends: bool) -> bool:
-    """Tell whether a checkpoint is due after the epoch: by number, or as the best one, which may not be known yet."""
-    if run.checkpoints.config.best and (run._evaluating or _is_best(run)):
-        return True
-    return run.checkpoints.due(run.position.epoch, ends)
 
 
 def _is_best(run: Fit) -> bool:
@@ -246,50 +229,43 @@ def _keep_best(run: Fit) -> None:
         run.checkpoints.keep_best(run.evaluated[-1].epoch)
 
 
-def _train(run: Fit) -> tuple[int, float, str]:
+def _make_steps(run: Fit) -> tuple[int, float, str]:
     """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
     steps = run.problem.steps(epoch)
     run.problem.model.train()
-    run.progress.epoch_begins(epoch + 1, steps, first_step)
+    run.progress.begin_epoch(epoch + 1, steps, first_step)
     samples, wait_s = 0, 0.0
     polls = Polls(run.dist)
-    run._steps_before, run._heard_at = run.steps_before(epoch), time.perf_counter()
+    run._steps_before, run._reported_at = run.steps_before(epoch), time.perf_counter()
     with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
-            made = _make(run, batches, steps)
-            polls.made(made, run.step.found)
-            samples, wait_s = samples + made.samples, wait_s + made.wait_s
-            run.position = made.position
-            known = None
+            weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
+            step_wait_s = run.step(batches, run.config.accumulation, weight, rate)
+            run.position, step_samples = Position(epoch, step + 1), run.problem.step_samples(epoch, step)
+            polls.add_step(MadeStep(run.position, weight, step_samples, rate, step_wait_s), run.step.found)
+            samples, wait_s = samples + step_samples, wait_s + step_wait_s
+            loss = None
             if (step + 1) % polls.every == 0 or step + 1 == steps:
-                polls.ask(run.step.summed, STOP.number)
-                stopped_by, known = _hear(run, polls.answers(all_of_them=step + 1 == steps))
+                polls.ask_ranks(run.step.summed, STOP.number)
+                stopped_by, loss = _add_losses(run, polls.take_answers(wait=step + 1 == steps))
                 if stopped_by and step + 1 < steps:
-                    _hear(run, polls.answers(all_of_them=True))
+                    _add_losses(run, polls.take_answers(wait=True))
                     return samples, wait_s, stopped_by
                 _take_quality(run, wait=False)
                 if run.meets_target():
                     break
-            run.progress.step_done(known)
+            run.progress.show_step(loss)
             profiler.step_done()
     return samples, wait_s, ""
 
 
-def _make(run: Fit, batches: Iterator[Any], steps: int) -> Made:
-    """Make the next step of the epoch, which has this many."""
-    epoch, step = run.position.epoch, run.position.step
-    weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
-    wait_s = run.step(batches, run.config.accumulation, weight, rate)
-    return Made(Position(epoch, step + 1), weight, run.problem.step_samples(epoch, step), rate, wait_s)
-
-
-def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
+def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
     """Add up the losses of the answers; return the signal that any rank got and the mean loss of the latest answer."""
-    stopped_by, known = "", None
+    stopped_by, loss = "", None
     if answers and run.callbacks.hear_steps:
-        _tell_steps(run, answers)
+        _report_steps(run, answers)
     for answer in answers:
         if not math.isfinite(answer.loss):
             last = answer.steps[-1].position
@@ -298,25 +274,116 @@ def _hear(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
                 f"lengthen the warm-up; the checkpoints in {run.checkpoints.folder} were written before that"
             )
         run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
-        stopped_by, known = stopped_by or answer.stopped_by, answer.loss / answer.weight
-    return stopped_by, known
+        stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
+    return stopped_by, loss
 
 
-def _tell_steps(run: Fit, answers: list[Answer]) -> None:
-    """Tell the callbacks of the steps that the answers are about."""
+def _report_steps(run: Fit, answers: list[Answer]) -> None:
+    """Give the callbacks the records of the steps that the answers are about."""
     samples = sum(step.samples for answer in answers for step in answer.steps)
     now = time.perf_counter()
-    samples_per_s = samples / (now - run._heard_at)
-    run._heard_at = now
+    samples_per_s = samples / (now - run._reported_at)
+    run._reported_at = now
     for answer in answers:
         before = 0.0
-        for made, sum_, norm in zip(answer.steps, answer.sums, answer.norms, strict=True):
-            epoch, number = made.position.epoch + 1, made.position.step
-            total, loss = run._steps_before + number, (sum_ - before) / made.weight
+        for step, sum_, norm in zip(answer.steps, answer.sums, answer.norms, strict=True):
+            epoch, number = step.position.epoch + 1, step.position.step
+            total, loss = run._steps_before + number, (sum_ - before) / step.weight
             before = sum_
-            run.callbacks.step(StepRecord(epoch, number, total, loss, made.rate, norm, samples_per_s, made.wait_s))
+            run.callbacks.notify_step(
+                StepRecord(epoch, number, total, loss, step.rate, norm, samples_per_s, step.wait_s)
+            )
 
 
-def _stop_asked(run: Fit) -> str:
-    """Return the signal that any rank got, or "" if none did; the same on all ranks."""
-    return signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))
+# -- what the ranks exchange every few steps -----------------------------------------------------------------
+
+
+class MadeStep(NamedTuple):
+    """What the host knows of a step: where it is, and what went into it. weight: see `SampleProblem.step_weight`."""
+
+    position: Position
+    weight: float
+    samples: int
+    rate: float
+    wait_s: float
+
+
+class Answer(NamedTuple):
+    """About the steps since the question before. stopped_by: the signal that one of the ranks got, or "".
+
+    sums: of the losses up to and including each step, over all ranks. norms: of this rank's gradient in each step.
+    """
+
+    steps: list[MadeStep]
+    sums: list[float]
+    norms: list[float]
+    stopped_by: str
+
+    @property
+    def loss(self) -> float:
+        """The sum of the losses of all steps; the same on all ranks."""
+        return self.sums[-1]
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of all steps."""
+        return sum(step.weight for step in self.steps)
+
+
+class Polls:
+    """Asks all ranks for their loss, and whether one of them got a stop signal; the calls are collective.
+
+    An accelerator computes steps that the host has long asked for. So that neither waits for the other, an answer is
+    read there when the next one is asked for. late: how many answers are left to arrive while work goes on.
+    """
+
+    def __init__(self, dist: Dist) -> None:
+        self.dist = dist
+        self.late = 0 if dist.device.type == "cpu" else 1
+        self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
+        self._questions: deque[tuple[list[MadeStep], Tensor, torch.Event | None]] = deque()
+        self._steps: list[MadeStep] = []
+        self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
+
+    def add_step(self, step: MadeStep, results: Tensor) -> None:
+        """Note a step, one of at most `every` until the next question.
+
+        results: of this rank's device then: the sum of the losses since the last question, and the gradient's norm.
+        """
+        self._results[len(self._steps)].copy_(results)
+        self._steps.append(step)
+
+    def ask_ranks(self, summed: Tensor, signal: int) -> None:
+        """Ask for the sums of the losses, by one small message; `summed` () is then set to 0.
+
+        signal: the number of the stop signal that this rank got, 0 if none.
+        """
+        steps, self._steps = self._steps, []
+        count = len(steps)
+        shared = count + len(SIGNALS)
+        values = self._results.new_zeros(shared + count)
+        values[:count].copy_(self._results[:count, 0])
+        values[shared:].copy_(self._results[:count, 1])
+        summed.zero_()
+        if signal:
+            values[count + SIGNALS.index(signal)].fill_(1)
+        self.dist.all_reduce(values[:shared])
+        arrived = None
+        if values.device.type != "cpu":
+            values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+            arrived = torch.Event(self.dist.device)
+            arrived.record()
+        self._questions.append((steps, values, arrived))
+
+    def take_answers(self, wait: bool) -> list[Answer]:
+        """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
+        answers = []
+        while len(self._questions) > (0 if wait else self.late):
+            steps, arriving, arrived = self._questions.popleft()
+            if arrived is not None:
+                arrived.synchronize()
+            values, count = arriving.tolist(), len(steps)
+            shared = count + len(SIGNALS)
+            signals = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
+            answers.append(Answer(steps, values[:count], values[shared:], signal_name(max(signals, default=0))))
+        return answers

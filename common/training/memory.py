@@ -1,7 +1,8 @@
-"""What does not fit into memory is told as that, with the keys that change it, and not by the library that noticed."""
+"""Explain that something does not fit into memory, with the keys that change it, instead of a library's message."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +10,10 @@ from typing import Final
 
 import torch
 
+from common.config import ConfigError
 from common.distributed.dist import Dist
 from common.settings.run import RunConfig
+from common.training.benchmark import Benchmark
 
 SIGNS: Final = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
 """How libraries say it: CUDA and HIP, torch on a CPU, cuBLAS and cuDNN."""
@@ -21,25 +24,21 @@ class OutOfMemoryError(OSError):
 
 
 @contextmanager
-def memory_told(config: RunConfig, dist: Dist) -> Iterator[None]:
+def explain_out_of_memory(config: RunConfig, dist: Dist) -> Iterator[None]:
     """Raise OutOfMemoryError instead of what torch or numpy raise when they get no memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not SIGNS.search(str(error)):
             raise
-        raise OutOfMemoryError(f"{_where(error, dist)}: {_how_to_fix(config, dist)}") from error
+        problem = "the node has not enough memory for this process"
+        if dist.device.type != "cpu" and not isinstance(error, MemoryError):
+            total = torch.get_device_module(dist.device).mem_get_info(dist.device)[1]
+            problem = f"the memory of {dist.device} ({total / 2**30:.1f} GiB) is too small"
+        raise OutOfMemoryError(f"{problem}: {_suggest_fixes(config, dist)}") from error
 
 
-def _where(error: Exception, dist: Dist) -> str:
-    on_device = dist.device.type != "cpu" and not isinstance(error, MemoryError)
-    if not on_device:
-        return "the node has not enough memory for this process"
-    total = torch.get_device_module(dist.device).mem_get_info(dist.device)[1]
-    return f"the memory of {dist.device} ({total / 2**30:.1f} GiB) is too small"
-
-
-def _how_to_fix(config: RunConfig, dist: Dist) -> str:
+def _suggest_fixes(config: RunConfig, dist: Dist) -> str:
     train = config.train
     share = -(-train.global_batch_size // dist.data_size)
     part = -(-share // train.accumulation)
@@ -56,3 +55,25 @@ def _how_to_fix(config: RunConfig, dist: Dist) -> str:
         ways.append("let more ranks share a sample (dist.spatial)")
     ways.append("use more ranks or a smaller network")
     return f"a rank computes {part} sample(s) at a time; {', or '.join(ways)}"
+
+
+def check_network(benchmark: Benchmark, config: RunConfig) -> None:
+    """Raise ConfigError for a network that cannot be made, or whose weights are larger than this machine's memory."""
+    smaller = "smaller sizes in section model"
+    if hasattr(config.data, "sample_shape"):
+        smaller += " or data.sample_shape"
+    try:
+        with torch.device("meta"):
+            parameters = list(benchmark.predictor.network(config).parameters())
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error
+    needed, memory = (
+        sum(parameter.nbytes for parameter in parameters),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+    if needed > memory:
+        raise ConfigError(
+            f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "
+            f"GB; expected {smaller}"
+        )

@@ -11,12 +11,12 @@ import torch
 from common.distributed.dist import Dist
 from common.files import LOG_NAME, POWER
 from common.measure.fom import TrainedRun
-from common.measure.power.energy import energy_j
+from common.measure.power.recorder import energy_j
 from common.record import read_run_times
 from common.training.loop import Fit
 
 
-def figure_of(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun | None:
+def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun | None:
     """Return the figure of merit of a run that has ended; None if no epoch was evaluated.
 
     ranks: all of the run, also those that only evaluate. folder: that of the run, with its log.

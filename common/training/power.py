@@ -31,7 +31,7 @@ NEAR_MS: Final = 1000
 
 
 @contextlib.contextmanager
-def recorded(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[None]:
+def recording_power(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[None]:
     """Record the power of all nodes inside the `with`, to `power/` in the folder of the run. A collective call.
 
     Raises ValueError on all ranks if a node gets no reading; later faults are printed, and change nothing.
@@ -49,7 +49,7 @@ def recorded(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[None]:
                     recorder.wait_for_reading()
         except (ValueError, OSError) as error:
             fault = f"node {ranks.node_rank}: {error}" if ranks.nodes > 1 else str(error)
-        if faults := [one for one in ranks.gather_objects(fault) if one]:
+        if faults := list(filter(None, ranks.gather_objects(fault))):
             raise ValueError(f"power.source is {config.source!r}: {faults[0]}")
         yield
     finally:
@@ -76,12 +76,12 @@ class NodeRecorder:
         options = [f"--{option}={value}" for option, value in settings.items()] + ["--dc"] * config.dc
         command = (sys.executable, "-m", "common.measure", "power", f"--source={config.source}", "--append", *options)
         self._begin_ms = time.time() * 1000
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (read until the process has ended)
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  (read until the process has ended)
         self._process = subprocess.Popen(
             (*command, "-o", str(self.path)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._said,
+            stderr=self._messages,
             start_new_session=True,
         )
 
@@ -90,9 +90,9 @@ class NodeRecorder:
         end_s = time.monotonic() + FIRST_READING_S
         while not self._has_reading():
             if self._process.poll() is not None:
-                raise ValueError(self._last_words().removeprefix("error: ").removesuffix(HELP_HINT))
+                raise ValueError(self._last_message().removeprefix("error: ").removesuffix(HELP_HINT))
             if time.monotonic() > end_s:
-                raise ValueError(self._last_words() or f"no reading within {FIRST_READING_S:g} s")
+                raise ValueError(self._last_message() or f"no reading within {FIRST_READING_S:g} s")
             time.sleep(POLL_S)
 
     def end(self, quiet: bool, brief: bool) -> None:
@@ -104,7 +104,7 @@ class NodeRecorder:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        status, last = self._process.returncode, self._last_words()
+        status, last = self._process.returncode, self._last_message()
         if quiet:
             return
         if status or (died and not STOP.number):  # a scheduler may signal all processes of a job
@@ -129,6 +129,6 @@ class NodeRecorder:
         except (OSError, ValueError):  # not written yet, or a damaged file: the process says so
             return False
 
-    def _last_words(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace").strip().rpartition("\n")[2]
+    def _last_message(self) -> str:
+        self._messages.seek(0)
+        return self._messages.read().decode(errors="replace").strip().rpartition("\n")[2]

@@ -6,7 +6,7 @@ Only rank 0 shows it. The live line appears on a terminal only.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -35,45 +35,40 @@ class Progress:
         self.target, self.epochs, self.quiet, self.label = target, epochs, quiet, label
         self._bar: Any = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close_bar()
-
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line above the live line."""
         if not self.quiet:
             tqdm.write(self.label + text, file=sys.stdout)
             sys.stdout.flush()
 
-    def epoch_begins(self, epoch: int, steps: int, done: int) -> None:
+    def begin_epoch(self, epoch: int, steps: int, done: int) -> None:
         """Start the live line of an epoch (counted from 1); `done` of its steps were done before."""
-        self._close_bar()
+        self.close()
         hidden = True if self.quiet or self.label else None  # None: shown on a terminal only
         self._bar = tqdm(total=steps, initial=done, desc=f"epoch {epoch}", unit="step", leave=False, disable=hidden)
 
-    def step_done(self, loss: float | None) -> None:
+    def show_step(self, loss: float | None) -> None:
         """Advance the live line by a step; loss: the latest, None if it is not new."""
         if loss is not None:
             self._bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
         self._bar.update()
 
-    def evaluation_begins(self) -> None:
+    def show_evaluation(self) -> None:
         """Show on the live line that the network is being evaluated."""
         self._bar.set_description("validation")
 
-    def epoch_done(self, last: Epoch) -> None:
+    def show_epoch(self, last: Epoch) -> None:
         """Print the line of an epoch; the next one may have started."""
         left = (self.epochs - last.epoch) * (last.train_s + last.eval_s)
         goal = f"target {self.target.range_text}"
-        self.say(
+        self.print_line(
             f"epoch {last.epoch:3}/{self.epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
             f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
             f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
             f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"
         )
 
-    def _close_bar(self) -> None:
+    def close(self) -> None:
+        """Remove the live line."""
         if self._bar is not None:
             self._bar.close()

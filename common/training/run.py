@@ -23,14 +23,14 @@ from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.manifest import read_variant_and_digest
 from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
-from common.ending import TARGET_NOT_MET, Ending
+from common.ending import TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
-from common.measure.power.energy import UNKNOWN
+from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
-from common.reference import FULL, Reference, Target
+from common.reference import FULL
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
@@ -39,19 +39,18 @@ from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.combinations import check_length, keys_of
-from common.training.division import check_samples
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
-from common.training.loop import Fit, Outcome, fit
-from common.training.memory import memory_told
-from common.training.merit import figure_of
-from common.training.power import recorded
+from common.training.loop import Fit, fit
+from common.training.memory import explain_out_of_memory
+from common.training.merit import compute_figure
+from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
-from common.training.tracking.choice import callbacks_of
+from common.training.resolve import check_length, check_samples, keys_of
+from common.training.tracking.trackers import make_callbacks
 from common.training.warm_up import warm_up, warms_up
-from common.training.weights import Weights
+from common.training.weights import Weights, check_fit
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
@@ -65,7 +64,7 @@ class Start:
 
     resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
     auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
-    no other owner. callbacks: classes of which an object is told of each step and epoch.
+    no other owner. callbacks: classes of which an object gets the record of each step and epoch.
     overrides: of the configuration, as given.
     """
 
@@ -102,14 +101,9 @@ class Training:
     """A training on one rank. instance: which of several it is."""
 
     def __init__(
-        self,
-        benchmark: Benchmark,
-        config: RunConfig,
-        all_ranks: Dist,
-        given: Start,
-        instance: Instance | None = None,
+        self, benchmark: Benchmark, config: RunConfig, all_ranks: Dist, start: Start, instance: Instance | None = None
     ) -> None:
-        self.benchmark, self.config, self.all_ranks, self.given = benchmark, config, all_ranks, given
+        self.benchmark, self.config, self.all_ranks, self.start = benchmark, config, all_ranks, start
         self.instance, self.shared = instance, instance.shared if instance else None
         self.folder = instance_folder(config.output_dir, instance.number) if instance else config.output_dir
         self.label = f"instance {instance.number}: " if self.shared and instance else ""
@@ -133,53 +127,48 @@ class Training:
 
     def run(self) -> int:
         """Train, or evaluate for the ranks that train; return the exit status."""
-        return self._serve() if self.evaluates else self.train().exit_status
+        return self._serve_evaluations() if self.evaluates else self.train().exit_status
 
-    def _serve(self) -> int:
+    def _serve_evaluations(self) -> int:
         assert self.link is not None
-        ended = self.owned.own(self.given.wait)
+        ended = self.owned.take_over(self.start.wait)
         if ended and self._is_over(ended):
             return 0
         self.all_ranks.barrier()  # rank 0 has made the data
-        with memory_told(self.config, self.dist):
+        with explain_out_of_memory(self.config, self.dist):
             problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
             precision = Precision(self.config.precision, self.dist.device)
             with contextlib.closing(problem):
                 if warms_up(self.config.train, problem, self.dist.device):
                     warm_up(problem, precision, self.dist)
-                with recorded(self.config.power, self.folder, self.all_ranks), contextlib.closing(problem.stage()):
+                recording = recording_power(self.config.power, self.folder, self.all_ranks)
+                with recording, contextlib.closing(problem.stage()):
                     serve(problem, precision, self.dist, self.link)
         return 0
 
     def train(self) -> Ending:
         """Train as the owner of the folder; record and return how the run ended."""
-        try:
-            with self.all_ranks.first_failure():
-                ended = self.owned.own(self.given.wait)
-                if self.dist.is_main:
-                    check_kind(self.config.output_dir, self.instance is not None)
-                if ended and self._is_over(ended):
-                    self._say(f"{self.folder}: this run has ended: {ended.text}")
-                    self.owned.record(ended)  # it may have died before it could
-                    return ended
-                if self.given.auto_resume and not (ended and ended.final):
-                    self.owned.go_on()
-                ending = self._ended()
-                self.owned.record(ending)
-                return ending
-        except BaseException as error:
-            self.owned.record_failure(error)
-            raise
-        finally:
-            self.owned.lease.release()
+        with self.owned.failure_recorded():
+            ended = self.owned.take_over(self.start.wait)
+            if self.dist.is_main:
+                check_kind(self.config.output_dir, self.instance is not None)
+            if ended and self._is_over(ended):
+                self._say(f"{self.folder}: this run has ended: {ended.text}")
+                self.owned.record_ending(ended)  # it may have died before it could
+                return ended
+            if self.start.auto_resume and not (ended and ended.final):
+                self.owned.forget_ending()
+            ending = self._train_with_log()
+            self.owned.record_ending(ending)
+            return ending
 
     def _is_over(self, ended: Ending) -> bool:
-        return self.given.auto_resume and has_result(ended, self.config)
+        return self.start.auto_resume and has_result(ended, self.config)
 
-    def _ended(self) -> Ending:
+    def _train_with_log(self) -> Ending:
         """Train; return how the run ended."""
         with STOP.interrupting():
-            saved = self._saved()
+            saved = self._load_saved()
             initial = self._initial_weights() if saved is None else None
             if self.shared is None:
                 self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
@@ -193,13 +182,13 @@ class Training:
                 mllog.set_aside(self.folder / fom.NAME)
                 if saved is None:
                     mllog.set_aside(self.folder / POWER)
-            with recorded(self.config.power, self.folder, self.all_ranks):
-                outcome, run = self._train(log, saved, initial)
+            with recording_power(self.config.power, self.folder, self.all_ranks):
+                ending, run = self._train_logged(log, saved, initial)
         finally:
             log.close()
-        if self.dist.is_main and not outcome.stopped_by:
+        if self.dist.is_main and ending.final:
             self._write_figure(run)
-        return outcome.ending
+        return ending
 
     def _write_figure(self, run: Fit) -> None:
         """Write the figure of merit, and print its line unless there are other instances.
@@ -208,7 +197,7 @@ class Training:
         """
         path = self.folder / fom.NAME
         try:
-            figure = figure_of(self.benchmark.name, run, self.all_ranks, self.folder)
+            figure = compute_figure(self.benchmark.name, run, self.all_ranks, self.folder)
             if figure is not None:
                 if self.config.power.source and figure.energy_j is None:
                     self._say(f"{self.folder / POWER}: {UNKNOWN}")
@@ -218,68 +207,69 @@ class Training:
         except (OSError, ValueError) as error:  # such as a full disk
             print(f"{path}: {error}; going on without it", file=sys.stderr, flush=True)
 
-    def _saved(self) -> Saved | None:
+    def _load_saved(self) -> Saved | None:
         """Return the checkpoint from which the run goes on; None if it begins."""
-        given = self.given
-        if given.resume is None and not given.auto_resume:
-            return None
-        if given.auto_resume:
+        resume = self.start.resume
+        if self.start.auto_resume:
             saved = self.checkpoints.load_if_any()
+        elif resume is not None:
+            saved = self.checkpoints.load(Path(resume) if resume else None)
         else:
-            saved = self.checkpoints.load(Path(given.resume) if given.resume else None)
+            return None
         if saved is None:
-            if self.dist.is_main:
-                self._set_aside()
+            # Log and checkpoints, damaged ones among them, stay apart from the new ones.
+            paths = (self.folder / LOG_NAME, self.checkpoints.folder) if self.dist.is_main else ()
+            if names := " and ".join(path.name for path in paths if mllog.set_aside(path)):
+                start_over = f"starting over, with {names} of the first start set aside"
+                self._say(f"{self.folder}: no usable checkpoint; {start_over}")
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         check_seed(self.config, saved.state["seed"])
         return saved
 
-    def _set_aside(self) -> None:
-        """Keep log and checkpoints of a run that starts over, damaged ones among them, apart from the new ones."""
-        found = [path for path in (self.folder / LOG_NAME, self.checkpoints.folder) if mllog.set_aside(path)]
-        if found:
-            names = " and ".join(path.name for path in found)
-            self._say(f"{self.folder}: no usable checkpoint; starting over, with {names} of the first start set aside")
-
     def _initial_weights(self) -> Weights | None:
         """Return the weights from which a new run starts, only on rank 0; None: random ones."""
-        place = self.config.train.init_from
-        if place is None or not self.dist.is_main:
+        path = self.config.train.init_from
+        if path is None or not self.dist.is_main:
             return None
-        found = weights.read(place, self.benchmark.name)
+        initial = weights.read(path, self.benchmark.name)
         with torch.device("meta"):
-            found.check_fit(self.benchmark.predictor.network(self.config))
-        return found
+            check_fit(self.benchmark.predictor.network(self.config), initial.tensors, initial.path)
+        return initial
 
-    def _train(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Outcome, Fit]:
+    def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Ending, Fit]:
         with contextlib.ExitStack() as after_the_run:
-            with STOP.interrupting(), memory_told(self.config, self.dist):
-                run = self._prepared(log, saved, initial, after_the_run)
-            self.owned.go_on()
+            with STOP.interrupting(), explain_out_of_memory(self.config, self.dist):
+                run = self._prepare_run(log, saved, initial, after_the_run)
+            self.owned.forget_ending()
             problem = run.problem
             if self.shared:
                 problem.read_from(self.shared.staged)
             staging_timed = self.config.submission.staging_timed
             if not staging_timed and self.shared is None:
-                self._stage(log, problem, after_the_run)
+                self._stage_data(log, problem, after_the_run)
             record = log.run()
-            with self._told(run, record), record, self.all_ranks.first_failure(), memory_told(self.config, self.dist):
+            with (
+                self._callbacks_notified(run, record),
+                record,
+                self.all_ranks.first_failure(),
+                explain_out_of_memory(self.config, self.dist),
+            ):
                 begin = time.perf_counter()
                 if staging_timed and self.shared is None:
-                    self._stage(log, problem, after_the_run)
-                outcome = fit(run)
-                record.end(outcome.ending)
-            self.owned.result = outcome.ending if outcome.ending.final else None
-        if not outcome.stopped_by:
-            self._conclude(outcome, run.target, problem.reference, time.perf_counter() - begin)
-        return outcome, run
+                    self._stage_data(log, problem, after_the_run)
+                ending = fit(run)
+                record.end(ending)
+            self.owned.result = ending if ending.final else None
+        if ending.final:
+            self._print_result(run, ending, time.perf_counter() - begin)
+        return ending, run
 
     @contextlib.contextmanager
-    def _told(self, run: Fit, record: RunRecord) -> Iterator[None]:
-        """Tell the callbacks that the run begins, and when the `with` ends how it ended: both while no clock runs."""
+    def _callbacks_notified(self, run: Fit, record: RunRecord) -> Iterator[None]:
+        """Report to the callbacks that the run begins, and how it ended: both while no clock runs."""
         position = run.position
-        start = RunStart(
+        run_start = RunStart(
             benchmark=self.benchmark.name,
             folder=self.folder,
             config=self.resolved,
@@ -290,49 +280,43 @@ class Training:
             history=tuple(run.evaluated),
         )
         with STOP.interrupting():
-            run.callbacks.begin(start)
+            run.callbacks.notify(lambda callback: callback.begin(run_start))
         try:
             yield
         finally:
-            run.callbacks.end(record.ending)
+            run.callbacks.notify(lambda callback: callback.end(record.ending))
 
-    def _callbacks(self) -> Callbacks:
-        """Return all that are told of the training; none on ranks other than 0."""
-        track, guard = self.config.track, self.owned.lease.check
-        others = (made() for made in self.given.callbacks)
-        return Callbacks(callbacks_of(track, guard, others) if self.dist.is_main else (), track.every_steps)
-
-    def _prepared(
+    def _prepare_run(
         self, log: ResultLog, saved: Saved | None, initial: Weights | None, after_the_run: contextlib.ExitStack
     ) -> Fit:
         """Return the run, with the start of its log written. initial: see `_initial_weights`."""
         if saved is None:
-            self._begin(log)
-        seed = self._seed(saved)
+            self._begin_log(log)
+        seed = saved.state["seed"] if saved else seed_of(self.config)
+        if seed is None:  # drawn from the system's randomness
+            seed = mllog.draw_seed() + self.config.instances.number
+        seed = int(self.dist.broadcast_object(seed))
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         after_the_run.callback(problem.close)
         check_samples(self.config, problem.train_samples, problem.eval_samples)
-        check_length(self.config, problem.steps(0), keys_of(self.given.overrides))
+        check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
         if self.shared is None:
             self._say(problem.describe())
-        run = self._fit(log, problem, seed)
+        run = self._build_fit(log, problem, seed)
         after_the_run.callback(run.step.close)
         if saved:
             run.load(saved)
             self._warm_up(run)
         else:
-            initial_facts = self._start_from(initial, problem)
+            initial_facts = self._load_weights(initial, problem)
             warmed = self._warm_up(run)
             sizes = {"sample_means": dict(problem.sample_means)} if problem.sample_means else {}
-            stated = {
-                **problem.settings,
-                **sizes,
-                **initial_facts,
-                **self._sharing(),
-                "precision": run.precision.name,
-            }
-            mllog.describe(log, self._facts(problem, seed), stated)
+            # Ranks that share samples explain units beyond the batch.
+            shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": list(self.config.dist.extents)}
+            precision = {"precision": run.precision.name}
+            stated = {**problem.settings, **sizes, **initial_facts, **shared, **precision}
+            mllog.describe(log, self._collect_facts(problem, seed), stated)
             log.end("init_stop", **warmed)
             torch.manual_seed(seed + 1 + self.dist.data_rank)  # other dropout masks for other samples
         return run
@@ -347,7 +331,7 @@ class Training:
             self._say(f"warm-up: {duration(seconds)} for the usual shapes of batches, before the run (train.warm_up)")
         return {"warm_up_s": round(seconds, 3)}
 
-    def _start_from(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
+    def _load_weights(self, initial: Weights | None, problem: Problem) -> dict[str, Any]:
         """Give all ranks the initial weights, if there are any; return what the log states of them."""
         if self.config.train.init_from is None:
             return {}
@@ -363,38 +347,25 @@ class Training:
         self._say(f"starting from the weights in {initial.path}{epochs}, which is not an MLPerf result")
         return {INIT_WEIGHTS: initial.digest}
 
-    def _sharing(self) -> dict[str, Any]:
-        """Return what the log states of ranks that share samples, which explains units beyond the batch."""
-        extents = list(self.config.dist.extents)
-        return {} if self.dist.sharing.world_size == 1 else {"spatial_extents": extents}
-
-    def _begin(self, log: ResultLog) -> None:
+    def _begin_log(self, log: ResultLog) -> None:
         """Write the start of the log: what the job did before, and what is known before the data are read."""
         cleared = self.config.drop_page_cache
         if self.shared is None:
             cleared = mllog.clear_cache(cleared and self.dist.local_rank == 0)
         elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
-        which = {"instance": self.instance.number} if self.instance else {}
-        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, self._provenance(), **which)
-
-    def _provenance(self) -> dict[str, Any]:
-        """Return the provenance of sources, data and configuration, and which keys are hyperparameters, for the log."""
-        return {
+        number = {"instance": self.instance.number} if self.instance else {}
+        sources = {
             **provenance(("common", self.benchmark.name)),
             "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
+        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, sources, **number)
 
-    def _seed(self, saved: Saved | None) -> int:
-        """Return the seed of the run, the same on all ranks; drawn from the system's randomness if none is given."""
-        seed = saved.state["seed"] if saved else seed_of(self.config)
-        drawn = mllog.draw_seed() + self.config.instances.number if seed is None else seed
-        return int(self.dist.broadcast_object(drawn))
-
-    def _facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
+    def _collect_facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
         accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
+        trained = (parameter for parameter in problem.model.parameters() if parameter.requires_grad)
         return mllog.RunFacts(
             seed=seed,
             number_of_ranks=self.all_ranks.world_size,
@@ -402,11 +373,11 @@ class Training:
             accelerators_per_node=accelerators,
             train_samples=problem.train_samples,
             eval_samples=problem.eval_samples,
-            number_of_parameters=sum(whole_size(one) for one in problem.model.parameters() if one.requires_grad),
+            number_of_parameters=sum(map(whole_size, trained)),
             dataset_variant=problem.reference.variant,
         )
 
-    def _stage(self, log: ResultLog, problem: Problem, after_the_run: contextlib.ExitStack) -> None:
+    def _stage_data(self, log: ResultLog, problem: Problem, after_the_run: contextlib.ExitStack) -> None:
         """Stage the data; they are removed after the run."""
         log.start("staging_start")
         with STOP.interrupting():
@@ -414,16 +385,21 @@ class Training:
             after_the_run.callback(staged.close)
         log.end("staging_stop", **staged.log_facts())
 
-    def _fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
+    def _build_fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
         config, dist = self.config, self.dist
         target = problem.reference.target
         if config.train.target is not None:
             target = replace(target, value=config.train.target)
-        batch_size = config.train.global_batch_size
         precision = Precision(config.precision, dist.device)
         evaluator = Evaluator(problem, precision)
         if config.train.eval_ranks:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
+        constants = {"seed": seed, "config": self.resolved}
+        callbacks: list[Callback] = []
+        if dist.is_main:  # which alone writes checkpoints and calls callbacks
+            constants["interface"] = self.benchmark.predictor.describe(config)
+            callbacks += make_callbacks(config.track, self.owned.lease.check)
+            callbacks += [make_callback() for make_callback in self.start.callbacks]
         progress = Progress(target, config.train.epochs, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
@@ -432,26 +408,21 @@ class Training:
             optimizer=optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr),
             precision=precision,
             evaluator=evaluator,
-            rate=partial(config.schedule.rate, batch_size),
+            rate=partial(config.schedule.rate, config.train.global_batch_size),
             dist=dist,
             log=log,
             checkpoints=self.checkpoints,
             progress=progress,
-            callbacks=self._callbacks(),
-            profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.say),
-            constants={"seed": seed, "config": self.resolved, **self._interface()},
+            callbacks=Callbacks(callbacks, config.track.every_steps),
+            profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
+            constants=constants,
         )
 
-    def _interface(self) -> dict[str, Any]:
-        """Return what checkpoints say of the network's input and output; rank 0 writes them."""
-        return {"interface": self.benchmark.predictor.describe(self.config)} if self.dist.is_main else {}
-
-    def _conclude(self, outcome: Outcome, target: Target, reference: Reference, seconds: float) -> None:
+    def _print_result(self, run: Fit, ending: Ending, seconds: float) -> None:
         """Print how the run ended and what to do next."""
-        log = self.folder / LOG_NAME
-        how = "reached" if outcome.target_met else "NOT reached"
-        epochs = len(outcome.history)
-        self._say(f"target {target.range_text} {how} after {counted(epochs, 'epoch')}, {duration(seconds)}; log: {log}")
+        log, reference = self.folder / LOG_NAME, run.problem.reference
+        result = f"target {run.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
+        self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
         for line in self._next_steps(reference.variant != FULL) if self.shared is None else ():
@@ -467,22 +438,18 @@ class Training:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"
                 yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
-        system = shlex.quote(f"{'_'.join(self.config.submission.platform.split())}.json")
-        fields = shlex.join(self._system_fields())
-        yield f"pack it:     python -m submission.system -o {system} --set {fields}   (then fill in the other fields)"
-        yield f"             python -m submission.assemble {run} -o submission --system {system}"
-
-    def _system_fields(self) -> list[str]:
-        """Return the fields of the system description that the log states, as FIELD=VALUE."""
         stated = self.config.submission
-        fields = {
+        system = shlex.quote(f"{'_'.join(stated.platform.split())}.json")
+        fields = {  # of the system description that the log states
             "submitter": stated.org,
             "division": stated.division,
             "status": stated.status,
             "system_name": stated.platform,
             "number_of_nodes": self.all_ranks.nodes,
         }
-        return [f"{name}={value}" for name, value in fields.items()]
+        options = shlex.join(f"{name}={value}" for name, value in fields.items())
+        yield f"pack it:     python -m submission.system -o {system} --set {options}   (then fill in the other fields)"
+        yield f"             python -m submission.assemble {run} -o submission --system {system}"
 
     def _say(self, text: str) -> None:
         if self.dist.is_main:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,59 @@ from torch.optim import Optimizer
 
 from common.distributed.dist import Dist
 from common.precision import Precision
-from common.spatial.shards import gradient_norm, share_weights
+from common.spatial.shards import gradient_norm, shard_of, share_weights
 from common.training.benchmark import Problem
-from common.training.gradients import FlatGradients
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
+
+ALIGNMENT: Final = 64
+"""A gradient begins at a multiple of this many numbers in its buffer, for kernels that access 16 bytes at a time."""
+
+
+class FlatGradients:
+    """Makes the gradients of parameters views of buffers: one for each type, and for each group of ranks.
+
+    The parameters that have a gradient in the first step have one in each; the others are left alone.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], dist: Dist) -> None:
+        self.parameters, self.dist = list(parameters), dist
+        self._views: list[tuple[nn.Parameter, Tensor]] = []
+        self._buffers: list[tuple[Dist, Tensor]] = []
+
+    def clear(self) -> None:
+        """Set all gradients to 0, where they are; before the first step there are none."""
+        for _, buffer in self._buffers:
+            buffer.zero_()
+        for parameter, view in self._views:
+            parameter.grad = view
+
+    def average(self) -> None:
+        """Set the gradients of all ranks to their mean, those of shards over their peers. A collective call."""
+        if not self._buffers:
+            self._move_gradients()
+        for ranks, buffer in self._buffers:
+            if ranks.world_size > 1:
+                ranks.traffic = self.dist.traffic
+                ranks.average(buffer)
+
+    def _move_gradients(self) -> None:
+        """Move the gradients of the first step into buffers, in the memory order of their parameters."""
+        groups: dict[Any, tuple[Dist, list[nn.Parameter]]] = {}
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                shard = shard_of(parameter)
+                ranks = shard.peers if shard else self.dist
+                groups.setdefault((ranks, parameter.grad.dtype), (ranks, []))[1].append(parameter)
+        for (_, dtype), (ranks, parameters) in groups.items():
+            sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
+            buffer = torch.zeros(sum(sizes), dtype=dtype, device=parameters[0].device)
+            self._buffers.append((ranks, buffer))
+            for parameter, part in zip(parameters, buffer.split(sizes), strict=True):
+                view = part.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
+                view.copy_(parameter.grad)
+                parameter.grad = view
+                self._views.append((parameter, view))
 
 
 class Step:
@@ -56,16 +104,16 @@ class Step:
             say_why_not(dist, "not all batches have equal parts (dist.record_reduction)", "the reduction of gradients")
             self._in_recording = False
         together = dist if self._in_recording or problem.communicates else None
-        self._part = Replay(self._work, recorder, dist, together)
-        self._update = Replay(lambda _no_batch: self._apply(), recorder, dist)
+        self._part = Replay(self._add_gradients, recorder, dist, together)
+        self._update = Replay(lambda _no_batch: self._update_weights(), recorder, dist)
 
     def __call__(self, batches: Iterator[Any], parts: int, weight: float, rate: float) -> float:
         """Make a step on the next batches, one per part; return the seconds that this rank waited for them.
 
         weight: the divisor that turns the sum of losses over all ranks into the mean.
         """
-        if self._wraps and not self._rehearses:
-            self._wrap()
+        if self._wraps and not self._rehearses:  # once, as the wrapper has communication buffers
+            self._module, self._wraps = self.dist.wrap(self.problem.model), False
         waited = 0.0
         set_rate(self.optimizer, rate)
         # Gradients are averaged over the ranks, and each rank has only its share of the sum.
@@ -94,21 +142,17 @@ class Step:
             self._update.seal()
             self.found.zero_()
             if self._wraps:
-                self._clear(apart=True)
-
-    def _wrap(self) -> None:
-        """Have the ranks reduce the gradients from now on; once, as the wrapper has communication buffers."""
-        self._module, self._wraps = self.dist.wrap(self.problem.model), False
+                self._clear_gradients(apart=True)
 
     def close(self) -> None:
         """Drop the recordings; no step is made any more."""
         self._part.close()
         self._update.close()
 
-    def _work(self, batch: Any, first: bool, last: bool) -> None:
+    def _add_gradients(self, batch: Any, first: bool, last: bool) -> None:
         """Add the gradients of a batch; after a step's last, make the optimizer's step unless ranks reduce first."""
         if first:
-            self._clear(apart=last or self._part.recorder is None)
+            self._clear_gradients(apart=last or self._part.recorder is None)
         flat = self._gradients is not None
         with contextlib.nullcontext() if last or flat or self._rehearses else self.dist.no_sync(self._module):
             with self.precision.autocast():
@@ -121,9 +165,9 @@ class Step:
             assert self._gradients is not None
             self._gradients.average()
         if last and (self._in_recording or not flat):
-            self._apply()
+            self._update_weights()
 
-    def _clear(self, apart: bool) -> None:
+    def _clear_gradients(self, apart: bool) -> None:
         """Drop the gradients, or set them to 0 where they are: apart, each recording has gradients of its own.
 
         Not by the optimizer's zero_grad: those of NVIDIA's apex take no arguments.
@@ -139,7 +183,7 @@ class Step:
         for parameter in parameters:
             parameter.grad = None
 
-    def _apply(self) -> None:
+    def _update_weights(self) -> None:
         """Make the optimizer's step with the gradients, which are those of all ranks now."""
         if self.norms:
             self.found[1].copy_(self.precision.unscaled(gradient_norm(self.problem.model.parameters())))

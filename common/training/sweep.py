@@ -27,9 +27,8 @@ from common.record import read_run_times
 from common.settings.run import RunConfig
 from common.stop import STOP
 from common.training.benchmark import Benchmark
-from common.training.job import SHOWN, free_memory, job_ending
+from common.training.job import SHOWN, configure_training, free_memory, job_ending, train
 from common.training.run import TRAINING_ERRORS, Start
-from common.training.start import configured, train
 from common.training.tracking.files import read_history
 
 TABLE: Final = "sweep.csv"
@@ -61,24 +60,26 @@ class Sweep:
     def __init__(
         self, benchmark: Benchmark, config: str, overrides: Sequence[Override], values: Mapping[str, Sequence[Any]]
     ) -> None:
-        _check_place()
+        launch = find_place(os.environ)
+        if launch.world_size != 1:  # an error of one training would end all
+            raise UsageError(
+                f"a sweep trains in one process, but {launch.launcher} started several: start it alone, or train each "
+                "combination by a command of its own"
+            )
         self.benchmark, self.overrides = benchmark, tuple(overrides)
         self.lower_is_better = benchmark.reference.target.lower_is_better
-        names = _short(list(values))
+        lasts = [key.rpartition(".")[2] for key in values]
+        names = {key: last if lasts.count(last) == 1 else key for key, last in zip(values, lasts, strict=True)}
         self.points: list[Point] = []
         self.failed: dict[Path, Ending] = {}
-        for chosen in itertools.product(*values.values()):
-            point = dict(zip(values, chosen, strict=True))
-            resolved = configured(benchmark, config, [*overrides, point])
+        for combination in itertools.product(*values.values()):
+            point = dict(zip(values, combination, strict=True))
+            resolved = configure_training(benchmark, config, [*overrides, point])
             if resolved.instances.count > 1 or resolved.instances.first is not None:
                 raise ConfigError("a sweep trains single networks: leave instances.count and instances.first out")
             self.folder = resolved.output_dir
-            folder = self.folder / "_".join(f"{names[key]}-{_name(value)}" for key, value in point.items())
+            folder = self.folder / "_".join(f"{names[key]}-{_name_value(value)}" for key, value in point.items())
             self.points.append(Point(point, replace(resolved, output_dir=folder)))
-        self._check_folders()
-
-    def _check_folders(self) -> None:
-        """Raise ConfigError unless each point has a folder of its own, below one that has no run."""
         if (self.folder / LOG_NAME).exists():
             raise ConfigError(f"{self.folder} has a run; choose an output_dir for the sweep alone")
         folders = [point.folder for point in self.points]
@@ -98,47 +99,46 @@ class Sweep:
                 self.failed[point.folder] = classify_error(error)
                 print(f"error: {point.folder.name}: {error}", file=sys.stderr, flush=True)
             finally:
-                self._write()
+                self._write_table()
                 free_memory(torch.accelerator.current_accelerator() or torch.device("cpu"))
             if STOP.number:
                 print("the same command continues the sweep", flush=True)
                 break
-        print("\n".join(self._table()), flush=True)
-        return job_ending(dict(enumerate(map(self._ending, self.points)))).exit_status
+        print("\n".join(self._format_table()), flush=True)
+        return job_ending(dict(enumerate(map(self._find_ending, self.points)))).exit_status
 
-    def _ending(self, point: Point) -> Ending | None:
+    def _find_ending(self, point: Point) -> Ending | None:
         """Return how a training ended; None if it has not."""
         return self.failed.get(point.folder) or read_ending(point.folder)
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _list_rows(self) -> Iterator[dict[str, Any]]:
         """Yield the record of each training so far."""
         for point in self.points:
-            ending, history = self._ending(point), read_history(point.folder)
+            ending, history = self._find_ending(point), read_history(point.folder)
             clock = read_run_times(point.folder / LOG_NAME)
             qualities = [epoch.quality for epoch in history]
+            how = shorten(ending.text, SHOWN, placeholder=" …") if ending else "killed" if history else "not started"
             yield {
                 "folder": point.folder.name,
-                **{key: _text(value) for key, value in point.values.items()},
+                **{key: _format_value(value) for key, value in point.values.items()},
                 "epochs": len(history),
                 "best": (min if self.lower_is_better else max)(qualities) if qualities else None,
                 "last": qualities[-1] if qualities else None,
                 "loss": history[-1].loss if history else None,
                 "minutes": (clock[1] - clock[0]) / 60_000 if clock else None,
-                "ended": _how(ending, bool(history)),
+                "ended": how,
             }
 
-    def _write(self) -> None:
-        """Write the table as a file."""
-        rows = list(self._rows())
+    def _write_table(self) -> None:
+        rows = list(self._list_rows())
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_whole_file(self.folder / TABLE, "w", newline="") as file:
             table = csv.DictWriter(file, list(rows[0]))
             table.writeheader()
             table.writerows(rows)
 
-    def _table(self) -> Iterator[str]:
-        """Yield the table for people."""
-        rows = [{name: _cell(value) for name, value in row.items()} for row in self._rows()]
+    def _format_table(self) -> Iterator[str]:
+        rows = [{name: _format_cell(value) for name, value in row.items()} for row in self._list_rows()]
         for row in rows:
             del row["folder"]
         widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
@@ -148,59 +148,38 @@ class Sweep:
         yield f"{self.benchmark.reference.target.key} is best and last; the table: {self.folder / TABLE}"
 
 
-def axes(given: Sequence[str]) -> dict[str, list[Any]]:
+def parse_axes(arguments: Sequence[str]) -> dict[str, list[Any]]:
     """Return the values by key of arguments such as "optim.momentum=0.8,0.9"; UsageError for one without values."""
-    found: dict[str, list[Any]] = {}
-    for text in given:
-        key, _, values = text.partition("=")
+    values_of: dict[str, list[Any]] = {}
+    for text in arguments:
+        key, _, list_text = text.partition("=")
         try:
-            listed = yaml.load(f"[{values}]", Loader=Loader)
+            values = yaml.load(f"[{list_text}]", Loader=Loader)
         except (yaml.YAMLError, ValueError):
-            listed = None
-        if not listed or not key:
+            values = None
+        if not values or not key:
             raise UsageError(
                 f"--sweep {text}: expected section.key=VALUE,VALUE with values in YAML, such as train.seed=1,2 or "
                 "'optim.betas=[0.9, 0.99],[0.9, 0.999]'"
             )
-        if key in found or key == "output_dir":
-            raise UsageError(f"--sweep {text}: {key} {'is named twice' if key in found else 'is made by the sweep'}")
-        found[key] = listed
-    return found
+        if key in values_of or key == "output_dir":
+            reason = "is named twice" if key in values_of else "is made by the sweep"
+            raise UsageError(f"--sweep {text}: {key} {reason}")
+        values_of[key] = values
+    return values_of
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _name(value: Any) -> str:
+def _name_value(value: Any) -> str:
     """Return a value as it is in the name of a folder."""
-    text = _text(value)
+    text = _format_value(value)
     return FORBIDDEN.sub("-", text).strip("-") if FORBIDDEN.search(text) else text
 
 
-def _short(keys: Sequence[str]) -> dict[str, str]:
-    """Return the last part of each key, or the whole key where that is not unique."""
-    lasts = [key.rpartition(".")[2] for key in keys]
-    return {key: last if lasts.count(last) == 1 else key for key, last in zip(keys, lasts, strict=True)}
-
-
-def _check_place() -> None:
-    """Raise UsageError under a launcher with several ranks, where an error of one training would end all."""
-    place = find_place(os.environ)
-    if place.world_size != 1:
-        raise UsageError(
-            f"a sweep trains in one process, but {place.launcher} started several: start it alone, or train each "
-            "combination by a command of its own"
-        )
-
-
-def _how(ending: Ending | None, began: bool) -> str:
-    if ending is None:
-        return "killed" if began else "not started"
-    return shorten(ending.text, SHOWN, placeholder=" …")
-
-
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -35,10 +35,10 @@ from common.reference import Target
 from common.settings.run import RunConfig
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
-from common.training.benchmark import Benchmark, Problem, SampleProblem
+from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Epoch
+from common.training.job import configure_training, train
 from common.training.run import TRAINING_ERRORS, Start
-from common.training.start import configured, train
 from common.training.sweep import Sweep
 from common.training.tracking.files import HISTORY, read_history
 
@@ -94,41 +94,37 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """The target of the quality; it is that of the data, which are looked up."""
-        target, value = self._problem().reference.target, self.config.train.target
+        target, value = self._build_problem().reference.target, self.config.train.target
         return target if value is None else replace(target, value=value)
 
     def network(self, place: Path | None = None) -> nn.Module:
         """Return the network of the newest checkpoint, or of the one in `place`, in evaluation mode."""
-        return self._trained(place).model
+        return self._load_problem(place).model
 
     def predictions(
         self, samples: int = 64, split: str = "validation", place: Path | None = None
     ) -> list[tuple[Any, Tensor]]:
         """Return batches of the first samples of a split, each with what the network predicts for it.
 
-        Batches and predictions are those of the benchmark: `Problem.prepared` and `Problem.predictions`. ConfigError if
-        it has no independent samples.
+        Batches and predictions are those of the benchmark: `SampleProblem.prepared` and `SampleProblem.predictions`.
         """
-        problem = self._trained(place)
-        if not isinstance(problem, SampleProblem):
-            raise ConfigError(f"{self.benchmark.name} has no independent samples (SampleProblem): use its network")
-        chosen = problem.sets[split]
-        parts = problem.eval_parts(np.arange(min(samples, len(chosen))))
+        problem = self._load_problem(place)
+        data = problem.sets[split]
+        parts = problem.eval_parts(np.arange(min(samples, len(data))))
         autocast = Precision(self.config.precision, problem.dist.device).autocast()
-        with torch.inference_mode(), problem.evaluating(), autocast, closing(problem.read(chosen, parts)) as batches:
+        with torch.inference_mode(), problem.evaluating(), autocast, closing(problem.read(data, parts)) as batches:
             return [(batch, problem.predictions(problem.model, batch)) for batch in map(problem.prepared, batches)]
 
-    def _trained(self, place: Path | None) -> Problem:
+    def _load_problem(self, place: Path | None) -> Problem:
         """Return the problem with the network of a checkpoint."""
         loaded = checkpoint.load(place or self.folder, self.benchmark.name)
         loaded.warn()
-        problem = self._problem()
+        problem = self._build_problem()
         problem.model.load_state_dict(loaded.content["state"]["model"])
         problem.model.eval()
         return problem
 
-    def _problem(self) -> Problem:
-        """Return the problem with a new network."""
+    def _build_problem(self) -> Problem:
         config = replace(self.config, dist=replace(self.config.dist, spatial=1))
         with connect(config.dist, TRAINING_ERRORS) as dist:
             return self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
@@ -164,17 +160,17 @@ class Trainer:
         button of a notebook, saves the run and is then passed on: it ends as KeyboardInterrupt, and `resume=True`
         continues it. Only the main thread gets signals.
         """
-        resolved = configured(self.benchmark, str(config), [*overrides, keys])
+        resolved = configure_training(self.benchmark, str(config), [*overrides, keys])
         if resolved.instances.count > 1:
             raise ConfigError(
                 f"instances.count is {resolved.instances.count}, but `run` trains one network: leave it out, and train "
                 f"several by `sweep`, or by the command `python -m {self.benchmark.name}.train`"
             )
-        resumed = None if isinstance(resume, bool) else str(resume)
-        start = Start(resumed, resume is True, callbacks=tuple(callbacks), overrides=(*overrides, keys))
-        with _alone(), _passing_on(), _hushed(quiet):
+        path = None if isinstance(resume, bool) else str(resume)
+        start = Start(path, resume is True, callbacks=tuple(callbacks), overrides=(*overrides, keys))
+        with _exclusive_training(), _signals_passed_on(), _output_hidden(quiet):
             train(self.benchmark, resolved, start)
-        return self._run(resolved)
+        return self._describe_run(resolved)
 
     def sweep(
         self,
@@ -191,9 +187,9 @@ class Trainer:
         The other arguments, the errors and signals are those of `run`.
         """
         sweep = Sweep(self.benchmark, str(config), [*overrides, keys], values)
-        with _alone(), _passing_on(), _hushed(quiet):
+        with _exclusive_training(), _signals_passed_on(), _output_hidden(quiet):
             sweep.run(Start(auto_resume=True))
-        return [self._run(point.config) for point in sweep.points]
+        return [self._describe_run(point.config) for point in sweep.points]
 
     def load(self, place: str | Path, *overrides: Override) -> Run:
         """Return a run that was trained before. place: its folder, or one of its checkpoints.
@@ -206,7 +202,7 @@ class Trainer:
         folder = Path(place) if Path(place).is_dir() else Path(place).parent.parent
         return Run(self.benchmark, config, folder)
 
-    def _run(self, config: RunConfig) -> Run:
+    def _describe_run(self, config: RunConfig) -> Run:
         number = config.instances.first
         folder = config.output_dir if number is None else instance_folder(config.output_dir, number)
         return Run(self.benchmark, config, folder)
@@ -231,7 +227,7 @@ class _Stream(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def _hushed(quiet: bool) -> Iterator[None]:
+def _output_hidden(quiet: bool) -> Iterator[None]:
     """Print nothing on standard output and show no progress bars, if it is to be quiet; other threads may."""
     if not quiet:
         yield
@@ -242,7 +238,7 @@ def _hushed(quiet: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _exclusive_training() -> Iterator[None]:
     """Be the only training of this process; BusyError if there is one."""
     if not _ACTIVE.acquire(blocking=False):
         raise BusyError("another training is active in this process: wait for it, or train in a process of its own")
@@ -255,7 +251,7 @@ def _alone() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _passing_on() -> Iterator[None]:
+def _signals_passed_on() -> Iterator[None]:
     """Stop the training at a signal, and then do what the process does at that signal, such as KeyboardInterrupt."""
     with STOP.listening():
         with contextlib.suppress(StopAsked):

@@ -66,7 +66,10 @@ def _unchanged(
     tensors = [*model.parameters(), *model.buffers()]
     before = [tensor.detach().clone() for tensor in tensors]
     training, scale = model.training, precision.state_dict()
-    numbers = {(id(entries), name): _copy(entries[name]) for entries, name in _entries(optimizer)}
+    numbers = {
+        (id(entries), name): entries[name].clone() if isinstance(entries[name], Tensor) else entries[name]
+        for entries, name in _list_entries(optimizer)
+    }
     with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
         yield
     model.train(training)
@@ -74,7 +77,7 @@ def _unchanged(
     with torch.no_grad():
         for tensor, former in zip(tensors, before, strict=True):
             tensor.copy_(former)
-        for entries, name in _entries(optimizer):
+        for entries, name in _list_entries(optimizer):
             value, former = entries[name], numbers.get((id(entries), name))
             if not isinstance(value, Tensor):
                 entries[name] = type(value)() if former is None and isinstance(value, int) else former
@@ -84,12 +87,8 @@ def _unchanged(
                 value.copy_(former)
 
 
-def _entries(optimizer: Optimizer | None) -> Iterator[tuple[dict[Any, Any], Any]]:
+def _list_entries(optimizer: Optimizer | None) -> Iterator[tuple[dict[Any, Any], Any]]:
     """Yield what an optimizer has of its groups and of each parameter: the dictionary, and the key in it."""
     if optimizer is not None:
         for entries in (*optimizer.param_groups, *optimizer.state.values()):
             yield from ((entries, name) for name in entries if name != "params")
-
-
-def _copy(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value

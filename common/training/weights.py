@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -59,14 +59,6 @@ class Weights:
             digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
-    def check_fit(self, network: nn.Module) -> None:
-        """Raise CheckpointError, with all tensors at fault, unless they are those of the network."""
-        check_fit(network, self.tensors, self.path)
-
-    def load_into(self, network: nn.Module) -> None:
-        """Give the network these weights; CheckpointError unless they fit."""
-        load_fitting(network, self.tensors, self.path)
-
 
 def load_fitting(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     """Give the network the weights of a file; CheckpointError unless they fit."""
@@ -79,17 +71,21 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
     check_plain(tensors, path)
     wanted = network.state_dict()
     problems = [
-        *_some("missing", (name for name in wanted if name not in tensors)),
-        *_some("not in the network", (name for name in tensors if name not in wanted)),
-        *_some("of another shape", _misshapen(tensors, wanted)),
+        *_list_names("missing", [name for name in wanted if name not in tensors]),
+        *_list_names("not in the network", [name for name in tensors if name not in wanted]),
+        *_list_names(
+            "of another shape",
+            [
+                f"{name} {_format_shape(tensor)}, expected {_format_shape(wanted[name])}"
+                for name, tensor in tensors.items()
+                if name in wanted and tensor.shape != wanted[name].shape
+            ],
+        ),
     ]
     if problems:
-        lines = [
-            f"{path}: these weights do not fit the network of the configuration:",
-            *problems,
-            "set the keys of `model` (and of the samples' size) to those with which the weights were trained",
-        ]
-        raise CheckpointError("\n".join(lines))
+        first = f"{path}: these weights do not fit the network of the configuration:"
+        last = "set the keys of `model` (and of the samples' size) to those with which the weights were trained"
+        raise CheckpointError("\n".join([first, *problems, last]))
 
 
 def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -100,51 +96,44 @@ def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
             raise CheckpointError(f"{path}: {name} is not a dense tensor of real numbers, which all weights are")
 
 
-def _misshapen(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> Iterator[str]:
-    for name, tensor in tensors.items():
-        if name in wanted and tensor.shape != wanted[name].shape:
-            yield f"{name} {_shape(tensor)}, expected {_shape(wanted[name])}"
-
-
-def _shape(tensor: Tensor) -> str:
+def _format_shape(tensor: Tensor) -> str:
     return " x ".join(map(str, tensor.shape)) or "a number"
 
 
-def _some(what: str, found: Iterator[str]) -> Iterator[str]:
+def _list_names(problem: str, names: Sequence[str]) -> Iterator[str]:
     """Yield the first names, and how many more there are; nothing if there are none."""
-    names = list(found)
     if names:
         more = f"; and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-        yield f"  {len(names):,} {what}: {'; '.join(names[:LISTED])}{more}"
+        yield f"  {len(names):,} {problem}: {'; '.join(names[:LISTED])}{more}"
 
 
-def read(place: Path, benchmark: str | None = None) -> Weights:
+def read(path: Path, benchmark: str | None = None) -> Weights:
     """Return the weights of an export, of a checkpoint, or of the newest readable checkpoint in a run's folder.
 
     benchmark: the benchmark that they must belong to; None: any. Runs no code in the file.
     Raises CheckpointError for any other file, a damaged one, and one of another benchmark.
     """
-    if place.suffix == ENDING and not place.is_dir():
-        return _of_export(place, benchmark)
-    loaded = load(place, benchmark)
+    if path.suffix == ENDING and not path.is_dir():
+        return _read_export(path, benchmark)
+    loaded = load(path, benchmark)
     loaded.warn()
     content, state = loaded.content, loaded.state
     epochs = content["position"][0]
     return Weights(loaded.path, content["benchmark"], state["model"], state["config"], epochs, state.get("interface"))
 
 
-def _of_export(path: Path, benchmark: str | None) -> Weights:
+def _read_export(path: Path, benchmark: str | None) -> Weights:
     try:
         check_regular(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dict)
-        config = json.loads(metadata["config"], object_hook=_with_numbers)
+        config = json.loads(metadata["config"], object_hook=_convert_keys)
         if not isinstance(config, dict):
             raise ValueError(f"config is {metadata['config'][:20]}")
         interface = json.loads(metadata.get("interface", "null"))
         epochs = int(metadata["epochs_done"]) if metadata.get("epochs_done") else None
-        found = Weights(path, metadata["benchmark"], tensors, config, epochs, interface)
+        weights = Weights(path, metadata["benchmark"], tensors, config, epochs, interface)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
     except (KeyError, ValueError, RecursionError) as error:
@@ -155,16 +144,16 @@ def _of_export(path: Path, benchmark: str | None) -> Weights:
     except (SafetensorError, RuntimeError, TypeError) as error:  # torch's, of impossible shapes
         reason = str(error).partition("\n")[0]
         raise CheckpointError(f"{path}: not a safetensors file, or damaged ({reason}); copy it again") from error
-    if benchmark not in (None, found.benchmark):
-        raise CheckpointError(f"{path}: the weights of {found.benchmark!r}, expected those of {benchmark!r}")
-    if metadata.get(DIGEST, found.digest) != found.digest:
+    if benchmark not in (None, weights.benchmark):
+        raise CheckpointError(f"{path}: the weights of {weights.benchmark!r}, expected those of {benchmark!r}")
+    if metadata.get(DIGEST, weights.digest) != weights.digest:
         raise CheckpointError(
             f"{path}: damaged: its weights are not those of `{DIGEST}` in its metadata; copy it again"
         )
-    return found
+    return weights
 
 
-def _with_numbers(section: dict[str, Any]) -> dict[Any, Any]:
+def _convert_keys(section: dict[str, Any]) -> dict[Any, Any]:
     """Return a mapping with the numbers among its keys, such as epochs, which are text in JSON."""
     return {int(name) if name.isdecimal() else name: value for name, value in section.items()}
 

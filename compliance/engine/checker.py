@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
 from compliance.benchmarks import reference_of
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
+from compliance.engine.log_checker import LogTask, apply_each
 from compliance.engine.options import Options
 from compliance.engine.parallel import examine_all
-from compliance.engine.rule_runner import apply_each
 from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
@@ -111,8 +112,7 @@ def _find_copies(report: Report, sets: list[ResultSet], inputs: Inputs, options:
     """Return what the runs have in common, inside a result, between results and with those of other trees."""
     if options.profile != STRICT or (len(report.runs) < 2 and not options.against):
         return []
-    from compliance.engine.other_submissions import alone_in_its_result, read_others  # only several logs pay for it
-    from compliance.model.copies import find_copies  # as above
+    from compliance.model.copies import find_copies  # only several logs pay for it
 
     others = []
     for tree in options.against:
@@ -176,44 +176,46 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     reference = results.reference
     if reference is None or results.judged_as != "closed" or not results.runs:
         return results
-    from compliance.rcp import judge  # only results pay for it, not single logs
+    from compliance.rcp.judge import NOT_CONVERGED, judge  # only results pay for it, not single logs
+    from compliance.rcp.points import load_points
 
-    points = judge.load_points(reference.name, results.round, reference.runs, reference.variant)
+    points = load_points(reference.name, results.round, reference.runs, reference.variant)
     if not points:
         return results
     size = results.batch_size if is_integer(results.batch_size) else None
-    infinite = judge.NOT_CONVERGED
-    ours = [run.convergence if run.converged and run.convergence is not None else infinite for run in results.runs]
-    theirs = [infinite if run.official_convergence is None else run.official_convergence for run in results.runs]
+    runs = results.runs
+    ours = [run.convergence if run.converged and run.convergence is not None else NOT_CONVERGED for run in runs]
+    theirs = [NOT_CONVERGED if run.official_convergence is None else run.official_convergence for run in runs]
     if results.strict:
-        official = judge.judge(points, size, theirs, reference.runs, "official")
+        official = judge(points, size, theirs, reference.runs, "official")
     else:
         official = _official_convergence(results, theirs)
     waiver = results.waiver
     if RCP_BYPASS in results.officially_bypassed and official.may_be_bypassed:
         waiver = waiver or f"package_checker_params says {RCP_BYPASS}"
-    convergence = judge.judge(points, size, ours, reference.runs, "envelope")
+    convergence = judge(points, size, ours, reference.runs, "envelope")
     return replace(results, convergence=convergence, official_convergence=official, waiver=waiver)
 
 
 def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
     """Return what the official RCP checker says: it goes by what the logs say, not by their folder."""
-    from compliance.rcp import judge
+    from compliance.rcp.judge import judge, no_verdict
+    from compliance.rcp.points import load_points
 
     readings = [(run.path, run.official) for run in results.runs if run.official is not None]
     _, first = readings[0]
     if os.path.isdir(os.path.join(results.folder, SCALING_FILE)):
-        return judge.no_verdict(f"{SCALING_FILE} is a folder")
+        return no_verdict(f"{SCALING_FILE} is a folder")
     for path, reading in readings:
         if reading.rcp_crash:
-            return judge.no_verdict(f"{os.path.basename(path)}, {reading.rcp_crash}")
+            return no_verdict(f"{os.path.basename(path)}, {reading.rcp_crash}")
         if reading.batch_size != first.batch_size or reading.benchmark != first.benchmark:
-            return judge.no_verdict(f"batch size or benchmark of {os.path.basename(path)} differ from the first log")
+            return no_verdict(f"batch size or benchmark of {os.path.basename(path)} differ from the first log")
     reference = reference_of(first.benchmark, FULL) if isinstance(first.benchmark, str) else None
     if reference is None or results.round not in reference.rounds:
-        return judge.no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")
-    points = judge.load_points(reference.name, results.round, reference.runs)
-    return judge.judge(points, first.batch_size, epochs, reference.runs, "official")
+        return no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")
+    points = load_points(reference.name, results.round, reference.runs)
+    return judge(points, first.batch_size, epochs, reference.runs, "official")
 
 
 def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
@@ -227,3 +229,36 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
     else:
         score = time_to_train(results.runs, factor, results.committee_factor)
     return score.without_result() if results.missing_runs else score
+
+
+def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list[ResultSet]:
+    """Return the results below a tree, without the logs that are checked.
+
+    Raises UsageError if there is no log below it.
+    """
+    if not os.path.lexists(tree):
+        raise UsageError(f"--against {tree}: no such file or folder")
+    inputs = open_paths([tree], replace(options, round=None, division=None, benchmark=None, waivers={}))
+    if not inputs.tasks:
+        raise UsageError(f"--against {tree}: no logs below it; expected a submission, a repository or a folder of logs")
+    mine = {os.path.realpath(task.path) for task in checked}
+    runs = examine_all([replace(task, judged=False) for task in inputs.tasks], options, "comparing with")
+    opened = [*(result for _, sets in inputs.packages for result in sets), *inputs.folders]
+    results = [
+        replace(
+            result,
+            runs=_without_checked([next(runs) for _ in counted], mine),
+            pruned=_without_checked([next(runs) for _ in pruned], mine),
+        )
+        for result, counted, pruned in opened
+    ]
+    return [*results, *map(alone_in_its_result, _without_checked(list(runs), mine))]
+
+
+def _without_checked(runs: list[JudgedRun], mine: set[str]) -> list[JudgedRun]:
+    return [run for run in runs if os.path.realpath(run.path) not in mine]
+
+
+def alone_in_its_result(run: JudgedRun) -> ResultSet:
+    """Return a result for a log that is judged individually."""
+    return ResultSet(run.path, run.case, runs=[run], loose=True)

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from itertools import chain
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from common.reference import ROUNDS
+from common.tree import RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.engine.log_checker import LogTask
 from compliance.engine.options import Options
 from compliance.model.case import Case
-from compliance.model.layout import FLAT, NAMED, PackagePlace, SetPlace, discover, result_name, round_of_path
-from compliance.model.official_package import crashes, unreadable
+from compliance.model.layout import (
+    FLAT,
+    NAMED,
+    PARAMETERS_FILE,
+    RESULTS,
+    STRONG,
+    SYSTEMS,
+    WEAK,
+    PackagePlace,
+    SetPlace,
+    discover,
+    result_name,
+    round_of_path,
+    subfolders,
+)
 from compliance.model.package import Package
-from compliance.model.package_files import contents_of
-from compliance.model.parameters import ParameterFile, read_parameters
+from compliance.model.package_files import SuiteCode, contents_of
+from compliance.model.parameters import ParameterFile, read_parameters, read_scaling
 from compliance.model.result_set import ResultSet
-from compliance.model.scaling import read_scaling
-from compliance.model.suite_code import SuiteCode
 from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, checked, waiver_name
 
@@ -175,3 +189,56 @@ def _with_logs(results: ResultSet, layout: SetPlace, options: Options, waivers: 
         [replace(task, path=path, power=power.get(result_name(path))) for path in layout.logs],
         [replace(task, path=path) for path in layout.pruned],
     )
+
+
+MOST_BYTES: Final = 1 << 16
+
+
+def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
+    """Yield (path, reason) for each file or folder on which the official tool ends with a traceback."""
+    yield from unreadable(root, tree)
+    for _, scaling, benchmark in _benchmark_folders(root, tree):
+        if os.path.basename(scaling) not in (STRONG, WEAK):
+            yield benchmark, f"is a folder in {os.path.basename(scaling)!r}, which is neither strong nor weak"
+        elif os.path.basename(benchmark) in benchmarks_of(round_):
+            for path in _matching_files(benchmark, "result_*.txt"):
+                if os.path.isdir(path):
+                    yield path, "is a folder with the name of a log"
+                elif not os.path.exists(path):
+                    yield path, "is a link to nothing with the name of a log"
+
+
+def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
+    """Yield (path, reason) for each file beside the logs that the official tool cannot read."""
+    for path in _matching_files(os.path.join(root, SYSTEMS), "*.json"):
+        if os.path.isdir(path):
+            yield path, "is a folder with the name of a system description"
+    folders = [folder for system, _, benchmark in _benchmark_folders(root, tree) for folder in (system, benchmark)]
+    for folder in dict.fromkeys(folders):
+        yield from _find_unreadable(os.path.join(folder, PARAMETERS_FILE), tree)
+
+
+def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
+    """Yield the folders of a system, a scaling and a benchmark that the official tool looks into."""
+    for system in subfolders(os.path.join(root, RESULTS), tree):
+        for scaling in subfolders(system, tree):
+            for benchmark in subfolders(scaling, tree):
+                yield system, scaling, benchmark
+
+
+def _find_unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
+    if not os.path.exists(path):
+        return
+    try:
+        tree.read(path, MOST_BYTES).decode("utf-8")
+    except RefusedFileError as error:
+        yield path, error.reason
+    except OSError as error:
+        yield path, error.strerror or str(error)
+    except ValueError:
+        yield path, "is not text in UTF-8"
+
+
+def _matching_files(folder: str, pattern: str) -> list[str]:
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in sorted(names) if name[0] != "." and fnmatchcase(name, pattern)]

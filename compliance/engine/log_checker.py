@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -12,7 +15,6 @@ from common.reference import FULL
 from common.tree import NAMED, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.engine.options import Options
-from compliance.engine.rule_runner import apply_each
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
 from compliance.logs.power import read_power
@@ -22,7 +24,7 @@ from compliance.model.finding import ERROR, SKIPPED, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import PowerPlace
 from compliance.rules.catalog import import_log_rules
-from compliance.rules.rule import LogRule, rules_of
+from compliance.rules.rule import LogRule, Rule, rules_of
 
 HEADER = ("init_start", "submission_benchmark")
 """Records at the start of a log: after a run_start they start another run."""
@@ -161,3 +163,40 @@ def _find_benchmark(log: Log, task: LogTask) -> str | None:
         return stated if isinstance(stated, str) and stated in benchmarks else None
     stated = benchmark_of(log)
     return stated if stated in benchmarks else task.case.benchmark if task.case.benchmark in benchmarks else None
+
+
+def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Finding]]:
+    """Return what each rule finds; path: where to report that a rule itself failed.
+
+    What a rule prints goes to standard error: a report may be on standard output.
+    """
+    with redirect_stdout(sys.stderr):
+        return [_apply_rule(rule, path, subject) for rule in rules]
+
+
+def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
+    try:
+        findings = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
+        unexpected = (
+            next((finding for finding in findings if not isinstance(finding, Finding)), None) if findings else None
+        )
+        if unexpected is None:
+            return findings
+        reason = f"check yields {unexpected!r}; expected self.finding(…) or self.skipped(…)"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the rule raises, SystemExit too
+        reason = f"{_failing_line(rule, error)}{error!r}"
+    advice = "; please report it" if rule.is_suite_rule() else ""
+    return [rule.finding(path, 0, f"the rule itself failed: {reason}{advice}")]
+
+
+def _failing_line(rule: Rule, error: BaseException) -> str:
+    """Return `line 7: `, the last line of the rule's file that the error passed through; "" if it is unknown."""
+    file = getattr(getattr(type(rule).check, "__code__", None), "co_filename", "")  # type: ignore[attr-defined]
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f"line {line}: " if line else ""

@@ -17,8 +17,7 @@ from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
 from compliance.model.finding import ERROR, SKIPPED, Finding
 from compliance.rules.catalog import all_rules
-from compliance.rules.families import prefix
-from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule
+from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule, prefix
 
 if TYPE_CHECKING:
     from compliance.model.judged_run import JudgedRun

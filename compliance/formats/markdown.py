@@ -19,11 +19,11 @@ from compliance.formats.findings import (
     inputs_by_round,
     many_rounds,
     result_sets,
+    score_tables,
     shown_verdict,
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.tables import score_tables
 from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.rules.rule import RULES

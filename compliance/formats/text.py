@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from common.command import clean, counted
 from compliance.formats.findings import (
     Group,
+    ScoreTable,
     Shown,
     all_shown,
     alone,
@@ -18,11 +19,11 @@ from compliance.formats.findings import (
     many_rounds,
     places,
     result_sets,
+    score_tables,
     shown_verdict,
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.tables import ScoreTable, score_tables
 from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
 from compliance.rules.rule import RULES

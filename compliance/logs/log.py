@@ -414,7 +414,7 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
         if packed:
             reader.log.inflated_bytes = total
         elif total > MAX_LOG_BYTES:
-            reader.log.problem("too large", reader.log.line_count, f"{MAX_LOG_BYTES >> 30} GiB")
+            reader.log.problem("too large", 0, f"{MAX_LOG_BYTES >> 30} GiB")
             return
 
 

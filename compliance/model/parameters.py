@@ -1,4 +1,7 @@
-"""Parameter files of the official package checker: which lines ask to leave a check out. They are read, never run.
+"""Files that change how a result is judged: parameter files of the official package checker, and scaling.json.
+
+Parameter files have lines that ask to leave a check out; they are read, never run. scaling.json has the committee's
+factor on a score; it is read and shown, never written.
 
 The official tool obeys `rcp-bypass` and `seed-checker-bypass` in the folders of a system and of a result, if it is the
 last line and has no line ending. Published files hold `rcp_bypass` at the top of the organisation's folder, where a
@@ -8,12 +11,14 @@ script of the round passes each line to the tool as an option.
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import re
 import unicodedata
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from common.tree import ANYWHERE, Tree
+from common.tree import ANYWHERE, RefusedFileError, Tree
+from common.values import is_number
 from compliance.model.layout import PARAMETERS_FILE
 from compliance.model.package_files import FILE, LINK, PackageEntry
 
@@ -84,3 +89,51 @@ def _read_text(path: str, tree: Tree) -> str:
 def _ascii_letters(text: str) -> str:
     """Return the ASCII letters of a text, in lower case: equal for rcp_bypass, --RCP-BYPASS and 'rcp bypass'."""
     return _NO_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+# -- scaling.json ------------------------------------------------------------------------------------------
+
+
+class Scaling(NamedTuple):
+    """What a scaling.json says. problem: why the factor is not used, "" if it is; line: where the problem is."""
+
+    path: str
+    factor: float | None = None
+    problem: str = ""
+    line: int = 0
+
+
+def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | None:
+    """Return what the file says, None if there is none; never raises.
+
+    tree: the package that the file belongs to. strict: a factor below 1, which would improve the score, is a problem;
+    the official tool multiplies by any number.
+    """
+    if not path:
+        return None
+    try:
+        document = json.loads(tree.read(path, MAX_BYTES).decode("utf-8-sig", "replace"))
+    except json.JSONDecodeError as error:
+        return Scaling(path, None, f"is not valid JSON: {error.msg}", error.lineno)
+    except RefusedFileError as error:
+        return Scaling(path, None, error.reason)
+    except OSError as error:
+        return Scaling(path, None, f"cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        return Scaling(path, None, "is nested too deeply" if isinstance(error, RecursionError) else str(error))
+    return _judge_document(path, document, strict)
+
+
+def _judge_document(path: str, document: Any, strict: bool) -> Scaling:
+    if not isinstance(document, dict):
+        return Scaling(path, None, f"contains a JSON {type(document).__name__}, not an object")
+    if "scaling_factor" not in document:
+        return Scaling(path, None, "has no member scaling_factor")
+    factor = document["scaling_factor"]
+    if not is_number(factor):
+        simple = factor is None or isinstance(factor, str | bool | float)
+        stated = json.dumps(factor)[:60] if simple else f"of JSON type {type(factor).__name__}"
+        return Scaling(path, None, f"says scaling_factor {stated}, not a finite number")
+    if strict and factor < 1:
+        return Scaling(path, None, f"says scaling_factor {factor:g}, which would improve the score; it is not used")
+    return Scaling(path, float(factor))

@@ -14,8 +14,7 @@ from compliance.model.case import Case
 from compliance.model.finding import Finding, listed, worst
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, PowerPlace
-from compliance.model.parameters import Bypass
-from compliance.model.scaling import Scaling
+from compliance.model.parameters import Bypass, Scaling
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 from compliance.model.system import SystemDescription
 

@@ -8,34 +8,10 @@ from typing import Final
 
 from compliance.rules.rule import RULES, Rule
 
-LOG_MODULES: Final = (
-    "bagging",
-    "closed",
-    "epochs",
-    "evaluations",
-    "form",
-    "order",
-    "pace",
-    "plausibility",
-    "pretraining",
-    "privacy",
-    "quality",
-    "settings",
-    "variant",
-)
+LOG_MODULES: Final = "closed epochs evaluations form order pace privacy quality settings variant".split()
 """Rules about one log."""
 RESULT_MODULES: Final = (
-    "convergence",
-    "copies",
-    "implementations",
-    "metering",
-    "package",
-    "power",
-    "repository",
-    "runs",
-    "same_settings",
-    "seeds",
-    "system",
+    "convergence copies implementations metering package power repository runs same_settings seeds system".split()
 )
 """Rules about results, packages and everything that is checked together; a single log does not need them."""
 

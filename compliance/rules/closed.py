@@ -1,22 +1,25 @@
-"""Rules about what logs of this suite state of themselves: configuration, provenance, size of the network."""
+"""Rules about what logs of this suite state of themselves: configuration, provenance, size of the network.
+
+And about trainings that give no MLPerf result: from trained weights, or on samples drawn for an ensemble.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from common.closed import Comparison, compare, find_log_values, find_rows, find_rows_of, value_of
-from common.reference import FREE, FULL
+from common.reference import FREE, FULL, MINI
 from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import PROVENANCE, names_suite, variant_of
-from compliance.model.case import STRICT, Case
-from compliance.model.finding import ERROR, WARNING, Finding, listed
+from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, names_suite, variant_of
+from compliance.model.case import Case
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
 from compliance.rules.rule import LogRule, show
 
@@ -34,19 +37,16 @@ COMPLETE_SINCE = "0.2.0"
 """The first version that logs number_of_parameters, and for which it is known which keys a configuration has."""
 
 
-class Configuration(LogRule):
+class Configuration(LogRule, strict_only=True):
     """The configuration in a log of this suite is that of its division and round, and agrees with the log."""
 
     id = "SET11"
     cite = DIVISIONS
-    profiles = (STRICT,)
     differs = UNKNOWN
     why = "The closed division fixes network, data processing and optimizer; the configuration shows what was trained."
     fix = "Submit the run to the open division, or train it with the closed division's configuration."
     once = True
     good = (
-        lambda log: log(),
-        lambda log: log().by_suite(),
         lambda log: log(benchmark="deepcam").by_suite({"model.init": "nvidia", "train.epochs": 7}),
         lambda log: log(division="open").by_suite({"model.conv_size": 4}),
     )
@@ -109,17 +109,15 @@ class Configuration(LogRule):
             yield self.finding(log.path, wrong.line, message, "what the run was configured with", key)
 
 
-class Provenance(LogRule):
+class Provenance(LogRule, strict_only=True):
     """A closed log of this suite has a provenance with versions, sources and configuration, and its network's size."""
 
     id = "SET12"
     cite = OURS
-    profiles = (STRICT,)
     divisions = ("closed",)
     differs = UNKNOWN
     why = "What the suite records of itself is what shows that a run is closed; it does not get lost by itself."
     fix = "Submit the log as the trainer wrote it."
-    good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(benchmark="oc20").by_suite())
     bad = (
         lambda log: log().by_suite().drop(PROVENANCE),
         lambda log: log().by_suite().move(PROVENANCE, after="run_stop"),
@@ -176,17 +174,15 @@ class Provenance(LogRule):
             yield self.finding(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
 
 
-class NetworkSize(LogRule):
+class NetworkSize(LogRule, strict_only=True):
     """The network has as many parameters as that of the closed division."""
 
     id = "SET13"
     cite = "training_rules.adoc#graph-definition"
-    profiles = (STRICT,)
     divisions = ("closed",)
     differs = UNKNOWN
     why = "A smaller network trains faster."
     fix = "Train the network of the reference, or submit to the open division."
-    good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(round_="0.7").by_suite())
     bad = (
         lambda log: log().add(PARAMETERS, 207_472),
         lambda log: log(benchmark="deepcam").by_suite().set(PARAMETERS, 2_051_224),
@@ -261,3 +257,70 @@ def _values_agree(logged: Any, stated: Any) -> bool:
 def _list_keys(keys: Iterable[str]) -> str:
     """Return the first keys, long ones cut, and how many more there are."""
     return listed([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)
+
+
+class UsualTraining(LogRule, strict_only=True):
+    """Base of the rules about a training that a record of this suite, or its configuration, says is another one.
+
+    key: of the record. configured_by: key of the configuration. usual: values of both that say nothing of it.
+    message: with the value in it. expected: what would have been right.
+    """
+
+    differs = "the official tool does not know the records of this suite"
+    key: ClassVar[str]
+    configured_by: ClassVar[str]
+    usual: ClassVar[tuple[Any, ...]] = ()
+    message: ClassVar[str]
+    expected: ClassVar[str]
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for record, value in self._stated_values(log):
+            message = f"{self.message.format(show(value))}, so this is not an MLPerf result"
+            severity = NOTE if case.allow_mini and variant_of(log) != FULL else ERROR
+            yield self.finding(log.path, record.line, message, self.expected, self.key, severity)
+            return
+
+    def _stated_values(self, log: Log) -> Iterator[tuple[Record, Any]]:
+        yield from ((record, record.value) for record in log[self.key] if record.value not in self.usual)
+        for record in log[PROVENANCE]:
+            config = configuration(record.value)
+            value = None if config is None else configured(take(self.configured_by), config)
+            if value is not None and value not in self.usual:
+                yield record, value
+
+
+class NoBagging(UsualTraining):
+    """The run trains on the training set, not on samples drawn from it for a member of an ensemble."""
+
+    id = "SET15"
+    cite = "training_rules.adoc#training-and-test-sets; hpc_training_rules.adoc#benchmarks"
+    why = "A member of a bagged ensemble sees 63 % of the samples; its result is compared with no other."
+    fix = "Train with instances.bagging=none. With --allow-mini it is a note in a mini run."
+    good = (lambda log: log(division="open").by_suite({"instances.bagging": "none"}),)
+    bad = (
+        lambda log: log().by_suite({"instances.bagging": "bootstrap"}),
+        lambda log: log(division="open").by_suite({"instances.bagging": "poisson"}),
+        lambda log: log(division="open").add(BAGGING, "bootstrap"),
+        lambda log: log(division="open", variant=MINI).add(BAGGING, "bootstrap"),
+    )
+    key, configured_by, usual = BAGGING, "instances.bagging", (None, "none")
+    message = "the training samples are drawn at random (bagging {})"
+    expected = "a run on the whole training set"
+
+
+class NoPretraining(UsualTraining):
+    """The run starts from random weights, not from those of an earlier training."""
+
+    id = "SET16"
+    cite = "training_rules.adoc#pre-training-is-not-allowed"
+    why = "Weights that are trained already reach the target in less time, which says nothing about the system."
+    fix = "Train with train.init_from=null. With --allow-mini it is a note in a mini run."
+    good = (lambda log: log(division="open").by_suite({"train.init_from": None}),)
+    bad = (
+        lambda log: log().by_suite({"train.init_from": "cosmoflow.safetensors"}),
+        lambda log: log(benchmark="oc20", division="open").by_suite({"train.init_from": "runs/before"}),
+        lambda log: log(division="open").add(INIT_WEIGHTS, "5" * 64),
+        lambda log: log(benchmark="deepcam", division="open", variant=MINI).add(INIT_WEIGHTS, "5" * 64),
+    )
+    key, configured_by = INIT_WEIGHTS, "train.init_from"
+    message, expected = "the run starts from given weights ({})", "random initial weights"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from common.reference import since
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
@@ -35,7 +34,6 @@ class Convergence(SetRule):
         "evaluation meets the target; the official tool prunes with a loop that keeps some points above the "
         "envelope and trusts the status"
     )
-    good = (lambda package: package(), lambda package: package(benchmark="deepcam"))
     bad = (
         lambda package: package(epochs=18),
         lambda package: package(settings={"global_batch_size": 768}),
@@ -63,19 +61,17 @@ class Convergence(SetRule):
         yield self.finding(results.folder, 0, message, "convergence not faster than the reference", severity=severity)
 
 
-class PruningAgrees(SetRule):
+class PruningAgrees(SetRule, strict_only=True):
     """Both ways of pruning the reference table give the same verdict."""
 
     id = "RCP02"
     severity = NOTE
     cite = "mlcommons/logging#368"
-    profiles = (STRICT,)
     rounds = since("1.0")
     divisions = ("closed",)
     differs = "the official tool has one way of pruning"
     why = "The official loop is meant to compute the lower convex envelope, but does not."
     fix = "Nothing to fix; expect another verdict from the official tool."
-    good = (lambda package: package(),)
     bad = (lambda package: package(settings={"global_batch_size": 256}, epochs=[14] * 7 + [15] * 3),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -100,7 +96,6 @@ class NormalizedScore(SetRule):
     divisions = ("closed",)
     why = "A result between the fastest acceptable mean and the reference mean is scaled to the reference mean."
     fix = "Nothing to fix; raw and normalised scores stand side by side in the report."
-    good = (lambda package: package(),)
     bad = (lambda package: package(scaling="weak", settings={"global_batch_size": 1024}, epochs=39),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -110,19 +105,17 @@ class NormalizedScore(SetRule):
             yield self.finding(results.folder, 0, message)
 
 
-class ReferenceSettings(SetRule):
+class ReferenceSettings(SetRule, strict_only=True):
     """The hyperparameters are those of the reference runs at this batch size."""
 
     id = "RCP04"
     severity = NOTE
     cite = RCP
-    profiles = (STRICT,)
     rounds = since("1.0")
     divisions = ("closed",)
     differs = "the official tool never compares them"
     why = "Other allowed values are legal, but reviewers will ask; a result may then converge differently."
     fix = "Nothing to fix if the difference is intended."
-    good = (lambda package: package(),)
     bad = (lambda package: package(settings={"opt_base_learning_rate": 0.0061}),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -130,24 +123,22 @@ class ReferenceSettings(SetRule):
         if verdict is None or verdict.point is None or verdict.case != "exact" or not results.runs:
             return
         run = results.runs[0]
-        from compliance.rcp.judge import compare_hyperparameters  # only results pay for it, not single logs
+        from compliance.rcp.points import compare_hyperparameters  # only results pay for it, not single logs
 
         for key, reference, logged in compare_hyperparameters(verdict.point, run.settings):
             message = f"{key} is {show(logged)}, the reference runs {verdict.point.name} had {show(reference)}"
             yield self.finding(run.path, run.lines.get(key, 0), message, show(reference), key)
 
 
-class CommitteeScaling(SetRule):
+class CommitteeScaling(SetRule, strict_only=True):
     """A scaling.json, if present, agrees with the convergence test."""
 
     id = "RCP05"
     severity = NOTE
     cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
-    profiles = (STRICT,)
     differs = "the official tools delete and write this file during the check, so two checks may differ"
     why = "The file belongs to the review committee; this checker reads it, shows it and never writes it."
     fix = "Remove a scaling.json that does not come from the committee."
-    good = (lambda package: package(),)
     bad = (lambda package: package().file("scaling.json", '{"scaling_factor": 1.05}'),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -168,10 +159,7 @@ class WaiversUsed(SubmissionsRule):
     differs = "the official tool has no waivers, only a bypass for all results at once"
     why = "A waiver with a misspelled name waives nothing; one that is not needed hides a later change."
     fix = "Correct the name, round/organisation/system/scaling/benchmark, or remove the line from the waiver file."
-    good = (
-        lambda package: package(),
-        lambda package: package(epochs=18).waive("3.0/Example/example_n64/strong/cosmoflow"),
-    )
+    good = (lambda package: package(epochs=18).waive("3.0/Example/example_n64/strong/cosmoflow"),)
     bad = (
         lambda package: package(epochs=18).waive("3.0/Exampel/example_n64/strong/cosmoflow"),
         lambda package: package().waive("3.0/Example/example_n64/strong/cosmoflow"),
@@ -182,17 +170,16 @@ class WaiversUsed(SubmissionsRule):
             yield self.finding(waiver.path, waiver.line, message, "the exact name of a result that fails RCP01")
 
 
-class ScalingFile(SetRule):
+class ScalingFile(SetRule, strict_only=True):
     """A scaling.json, if present, can be read and has a factor of at least 1."""
 
     id = "RCP07"
     severity = WARNING
     cite = "training_rules.adoc#rcps; mlcommons/logging#278, #429"
-    profiles = (STRICT,)
     differs = "the official summary crashes on a broken file, and multiplies the score by any number, also by 0.5"
     why = "A factor of the committee that is not applied, or one that improves the score, makes the score wrong."
     fix = 'Ask the committee for its file, {"scaling_factor": 1.05}; remove one that does not come from it.'
-    good = (lambda package: package(), lambda package: package().file("scaling.json", '{"scaling_factor": 1}'))
+    good = (lambda package: package().file("scaling.json", '{"scaling_factor": 1}'),)
     bad = (
         lambda package: package().file("scaling.json", "1.05 (agreed)"),
         lambda package: package().file("scaling.json", "[1.05]"),

@@ -9,7 +9,6 @@ from operator import eq
 
 from common.tree import ANYWHERE
 from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, same_times
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Submissions
@@ -25,16 +24,14 @@ SHOWN = 3
 Pair = tuple[JudgedRun, JudgedRun]
 
 
-class NoCopies(SetRule):
+class NoCopies(SetRule, strict_only=True):
     """No two logs of a result are copies of one run."""
 
     id = "RUN05"
     cite = RESULTS
-    profiles = (STRICT,)
     differs = UNSEEN
     why = "A copied log stands for a run that never happened; no two published runs agree in their intervals."
     fix = "Submit each run once."
-    good = (lambda package: package(),)
     bad = (
         lambda package: package().copy(1, 2),
         lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711)),
@@ -52,19 +49,17 @@ class NoCopies(SetRule):
             yield self.finding(pairs[SHOWN][1].path, 0, message, "a run for each log")
 
 
-class UsedOnce(SubmissionsRule):
+class UsedOnce(SubmissionsRule, strict_only=True):
     """A run counts for only one result, in one round."""
 
     id = "RUN12"
     cite = RESULTS
-    profiles = (STRICT,)
     differs = ONE_FOLDER
     why = (
         "A run used in two results was measured once but counts twice. Where one organisation uses it for time to "
         "train and for throughput, or submits a result again in another round, the rules do not forbid it: a warning."
     )
     fix = "Make new runs for each result; do not submit a result of an earlier round as new."
-    good = (lambda package: package(),)
     bad = (lambda package: package().copy_to("other_system"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
@@ -76,16 +71,14 @@ class UsedOnce(SubmissionsRule):
                 yield self.finding(same[0][1].path, 0, message, "runs for each result", severity=severity)
 
 
-class NoEditedCopies(SubmissionsRule):
+class NoEditedCopies(SubmissionsRule, strict_only=True):
     """No run is the run of another result with edited times."""
 
     id = "RUN14"
     cite = RESULTS
-    profiles = (STRICT,)
     differs = ONE_FOLDER
     why = "Intervals never repeat: of the published runs, no two agree even within ten times their resolution."
     fix = "Make new runs for each result."
-    good = (lambda package: package(),)
     bad = (
         lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_a_day_later)),
         lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_three_percent_shorter)),
@@ -101,19 +94,17 @@ class NoEditedCopies(SubmissionsRule):
                 yield self.finding(second.path, 0, message, "runs for each result")
 
 
-class OwnResults(SetRule):
+class OwnResults(SetRule, strict_only=True):
     """The runs of a result reach different qualities on their way."""
 
     id = "RUN15"
     severity = WARNING
     cite = SEEDS
-    profiles = (STRICT,)
     differs = UNSEEN
     why = (
         "Runs with different seeds never evaluate alike to five digits: one seed was used for all, or logs are edited."
     )
     fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
-    good = (lambda package: package(),)
     bad = (
         lambda package: package().copy(1, 2).edit(2, lambda log: log.set("seed", 4711).times(_own_times)),
         lambda package: package(division="open").copy(1, 2).edit(2, lambda log: log.times(_own_times)),
@@ -131,17 +122,15 @@ class OwnResults(SetRule):
             yield self.finding(second.path, 0, message, "results of its own for each run")
 
 
-class ResultsOfOneResult(SubmissionsRule):
+class ResultsOfOneResult(SubmissionsRule, strict_only=True):
     """Runs of two results reach different qualities on their way."""
 
     id = "RUN16"
     severity = WARNING
     cite = SEEDS
-    profiles = (STRICT,)
     differs = ONE_FOLDER
     why = "Two runs evaluate alike to five digits only with one seed on one system, or if one is an edited copy."
     fix = "Make new runs for each result, with seeds of their own."
-    good = (lambda package: package(),)
     bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:

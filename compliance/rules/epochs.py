@@ -13,7 +13,7 @@ from compliance.benchmarks import REFERENCES
 from compliance.logs.course import Block, Course, Numbered, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import WARNING, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field
 from compliance.rules.rule import LogRule, show
@@ -69,7 +69,7 @@ class Epochs(LogRule):
     why = "Convergence is counted in epochs; an event without epoch_num cannot be placed."
     fix = 'Give epoch_start, epoch_stop, eval_start and eval_stop the metadata "epoch_num".'
     differs = "strict requires epoch_num to be a number"
-    good = (lambda log: log(), lambda log: log().blocks())
+    good = (lambda log: log().blocks(),)
     bad = (
         lambda log: log().drop("epoch_start"),
         lambda log: log().drop("epoch_stop"),
@@ -103,16 +103,15 @@ class Epochs(LogRule):
             yield self.finding(log.path, wrong[0].line, message, "a number", key)
 
 
-class EpochOrder(LogRule):
+class EpochOrder(LogRule, strict_only=True):
     """Epochs are logged in order, without gaps or repetitions."""
 
     id = "ORD11"
     cite = LOGGING
-    profiles = (STRICT,)
     differs = "the official tool does not compare epoch numbers"
     why = "A missing, repeated or swapped epoch means that records were lost, edited or mixed."
     fix = "Log every epoch once, in the order of training."
-    good = (lambda log: log(), lambda log: log().renumber(first=0))
+    good = (lambda log: log().renumber(first=0),)
     bad = (
         lambda log: log().drop_epoch(3),
         lambda log: log().swap_epochs(3, 4),
@@ -166,17 +165,15 @@ class EpochOrder(LogRule):
                 return
 
 
-class EpochPairs(LogRule):
+class EpochPairs(LogRule, strict_only=True):
     """Every epoch and evaluation that starts also stops, except those cut short by run_stop."""
 
     id = "ORD12"
     cite = LOGGING
-    profiles = (STRICT,)
     differs = "the official tool requires one epoch_stop and one eval_stop per file"
     why = "An interval without an end means lost records; the log then gives no times per epoch."
     fix = "Log epoch_stop and eval_stop for every epoch; only what run_stop cuts short may stay open."
     good = (
-        lambda log: log(),
         lambda log: log().drop("epoch_stop", -1),
         lambda log: log().move("epoch_stop", after="eval_error"),  # evaluation may overlap the next epoch
     )
@@ -216,16 +213,14 @@ class EpochPairs(LogRule):
             yield self.finding(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
 
 
-class TrainingTimed(LogRule):
+class TrainingTimed(LogRule, strict_only=True):
     """Training and evaluation start after run_start."""
 
     id = "ORD13"
     cite = TIMING
-    profiles = (STRICT,)
     differs = "the official tool asks it of blocks only"
     why = "Epochs before run_start are training that nobody times: the score would be too short."
     fix = "Log run_start before the first training data are touched; never move it."
-    good = (lambda log: log(), lambda log: log(benchmark="openfold"))
     bad = (
         lambda log: log().move("run_start", after="epoch_start"),
         lambda log: log().move("init_stop", after="eval_error").move("run_start", after="init_stop"),
@@ -245,16 +240,15 @@ class TrainingTimed(LogRule):
             yield self.finding(log.path, first.line, message, "after run_start", first.key)
 
 
-class FirstEpoch(LogRule):
+class FirstEpoch(LogRule, strict_only=True):
     """The first epoch has the number 0 or 1."""
 
     id = "ORD14"
     cite = LOGGING
-    profiles = (STRICT,)
     differs = "the official tool believes any epoch_num"
     why = "Convergence is read from epoch_num: counted from a higher number, a run that is too fast looks slow enough."
     fix = "Number the epochs of a run from 0 or 1; put all epochs of a run that was resumed into one log."
-    good = (lambda log: log(), lambda log: log().renumber(first=0), lambda log: log().blocks())
+    good = (lambda log: log().renumber(first=0), lambda log: log().blocks())
     bad = (
         lambda log: log().renumber(first=14),
         lambda log: log().renumber(first=-5),
@@ -273,17 +267,15 @@ class FirstEpoch(LogRule):
             yield self.finding(log.path, record.line if record else 0, message, "numbers from 0 or 1", key)
 
 
-class Samples(LogRule):
+class Samples(LogRule, strict_only=True):
     """Where epoch_num counts samples, it grows by val_every_iters times global_batch_size."""
 
     id = "ORD15"
     cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer (val_every_iters)"
-    profiles = (STRICT,)
     rounds = since("3.0")
     differs = "the official tool believes any epoch_num"
     why = "Convergence is read from epoch_num: with larger numbers, a run that is too fast looks slow enough."
     fix = "Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations."
-    good = (lambda log: log(benchmark="openfold"),)
     bad = (
         lambda log: log(benchmark="openfold").numbers(lambda number: 2 * number),
         lambda log: log(benchmark="openfold").numbers(lambda number: number + 40 * 256),
@@ -304,18 +296,16 @@ class Samples(LogRule):
                 yield self.finding(log.path, record.line, message, expected, record.key)
 
 
-class StopNumber(LogRule):
+class StopNumber(LogRule, strict_only=True):
     """The epoch that run_stop names is the last that was trained or evaluated."""
 
     id = "ORD17"
     severity = WARNING
     cite = LOGGING
-    profiles = (STRICT,)
     differs = "the official tool does not read it"
     why = "A run that stops at another epoch than its records show has lost or gained some of them."
     fix = "Log the number of the last epoch with run_stop, or none."
     good = (
-        lambda log: log(),
         lambda log: log(epochs=23).meta("run_stop", "epoch_num", 23),
         lambda log: log(epochs=23).meta("run_stop", "epoch", 22),
     )

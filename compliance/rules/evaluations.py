@@ -12,7 +12,7 @@ from common.values import is_number
 from compliance.logs.course import Course, Numbered, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
 from compliance.rules.order import LOGGING
@@ -28,17 +28,15 @@ Numbers = dict[float, float]
 """A number by the number of the epoch."""
 
 
-class EvaluatedEpoch(LogRule):
+class EvaluatedEpoch(LogRule, strict_only=True):
     """An evaluation starts after the training of its epoch has started."""
 
     id = "ORD16"
     cite = LOGGING
-    profiles = (STRICT,)
     differs = "the official tool does not compare the numbers of epochs and evaluations"
     why = "An epoch that was not trained has no network to evaluate: a number was changed, or a result made up."
     fix = "Log eval_start with the epoch_num of the epoch that was trained last."
     good = (
-        lambda log: log(),
         lambda log: log().blocks(),
         lambda log: log().add("eval_start", None, before="epoch_start", epoch_num=0),  # of the initial network
         lambda log: log().renumber(first=0).add("eval_start", None, before="epoch_start", epoch_num=-1),
@@ -67,18 +65,16 @@ class EvaluatedEpoch(LogRule):
         yield self.finding(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
 
 
-class EvaluationsReport(LogRule):
+class EvaluationsReport(LogRule, strict_only=True):
     """Every evaluation that starts reports its result."""
 
     id = "QUA06"
     severity = WARNING
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool requires one result per file"
     why = "An evaluation without a result means that a record was lost or removed."
     fix = "Log the metric of every evaluation."
     good = (
-        lambda log: log(),
         lambda log: log().move("epoch_stop", before="eval_stop"),
         lambda log: log().meta("eval_error", "epoch_num", 99, -1),  # the result is there: QUA08
     )
@@ -123,17 +119,15 @@ class EvaluationsReport(LogRule):
         return silent
 
 
-class Uncounted(LogRule):
+class Uncounted(LogRule, strict_only=True):
     """Evaluations lie between the first epoch_start and run_stop."""
 
     id = "QUA07"
     severity = NOTE
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool counts every evaluation in the file"
     why = "Evaluations before the first epoch or after run_stop do not belong to the timed run and do not count."
     fix = "Nothing to fix if the run reached its target without them."
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().add_evaluation(0.2, after="run_stop"),
         lambda log: log().add_evaluation(0.2, after="run_start"),
@@ -151,17 +145,15 @@ class Uncounted(LogRule):
             yield self.finding(log.path, first.line, message, "evaluations inside the run", target.key)
 
 
-class ResultPlace(LogRule):
+class ResultPlace(LogRule, strict_only=True):
     """A result belongs to an evaluation: eval_start of the same epoch comes before it."""
 
     id = "QUA08"
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool believes any result in the file"
     why = "Convergence is read from the epoch_num of a result: without an evaluation it is made up or misnumbered."
     fix = "Log the metric with the epoch_num of its eval_start, after it; never edit numbers."
     good = (
-        lambda log: log(),
         lambda log: log().move("epoch_stop", before="eval_stop"),
         lambda log: log().blocks().drop("eval_start").drop("eval_stop"),
         lambda log: log().drop("eval_start"),  # ORD07 says so
@@ -191,17 +183,15 @@ class ResultPlace(LogRule):
             )
 
 
-class OneResult(LogRule):
+class OneResult(LogRule, strict_only=True):
     """An evaluation has one result, and so has one amount of training."""
 
     id = "QUA09"
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool takes the last result, and any that meets the target"
     why = "Of several results for one network somebody could choose."
     fix = "Evaluate a network once and log one result; if an epoch has several evaluations, log step_num with them."
     good = (
-        lambda log: log(),
         lambda log: log().double("eval_error", 3),  # logged by two ranks
         lambda log: log().evaluate_again(5, 0.13, 60_000).meta("eval_error", "step_num", 80, 4),
         lambda log: log(round_="0.7").evaluate_again(5, 0.13, 60_000),
@@ -233,12 +223,11 @@ class OneResult(LogRule):
             yield self.finding(log.path, first.record.line, message, expected, first.record.key)
 
 
-class Steps(LogRule):
+class Steps(LogRule, strict_only=True):
     """step_num goes on from epoch to epoch, by as many steps, and that of a result lies within its epoch."""
 
     id = "QUA10"
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool does not read step_num"
     why = "step_num tells how much a network was trained: it must agree with the epochs that the log shows."
     fix = "Log the number of training steps so far; never remove or renumber epochs."

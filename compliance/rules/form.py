@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import ClassVar, Final
 
 from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import Finding
 from compliance.rules.rule import LogRule
 
@@ -17,34 +18,58 @@ SHOWN = 10
 EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
 
+MESSAGES: Final = {
+    "unreadable": "cannot be read: {}",
+    "too large": "contains more than {}",
+    "too many records": "too many records: only the first {} that rules need are judged",
+    "encoding": "the encoding is {}",
+    "json": "parse error: {}",
+    "no object": "parse error: the record is a JSON {}, not an object",
+    "missing field": "parse error: the record lacks the field {!r}",
+    "deep": "parse error: the record is nested too deeply",
+    "time type": "parse error: time_ms is {}, not a number",
+    "field type": "parse error: {}",
+    "two records": "two or more records on one line",
+    "repeated field": "duplicate JSON field {!r}",
+    "long line": f"the line is longer than {MAX_LINE_BYTES >> 20} MiB: not decoded",
+    "long record": "parse error: the record is very long and not of the usual form: not decoded",
+    "compressed": "the file {}",
+}
+"""What is said of each kind of problem, with its detail."""
+
+
 def problems(log: Log, *kinds: str) -> list[FormProblem]:
     """Return the problems of these kinds, by line."""
     return [problem for problem in log.problems if problem.kind in kinds]
 
 
-class Readable(LogRule):
+class FormRule(LogRule):
+    """Base of the rules that report some kinds of problems. EXPECTED: what would have been right, by kind."""
+
+    EXPECTED: ClassVar[dict[str, str]]
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for kind, expected in self.EXPECTED.items():
+            for problem in problems(log, kind)[:SHOWN]:
+                yield self.finding(log.path, problem.line, MESSAGES[kind].format(problem.detail), expected)
+
+
+class Readable(FormRule):
     """The log file can be read to its end."""
 
     id = "FRM01"
     cite = "submission_rules.adoc#log-files"
     why = "A result that cannot be read cannot be checked."
     fix = "Check the path, the permissions and that the file was copied completely (gzip -t for .gz)."
-    good = (lambda log: log(),)
     bad = (lambda log: log().gzip()[:-20],)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "unreadable"):
-            yield self.finding(log.path, 0, f"cannot be read: {problem.detail}", "a readable text or gzip file")
-        for problem in problems(log, "too large"):
-            yield self.finding(
-                log.path, 0, f"contains more than {problem.detail}", f"at most {MAX_LOG_BYTES >> 30} GiB"
-            )
-        for problem in problems(log, "too many records"):
-            message = f"too many records: only the first {problem.detail} that rules need are judged"
-            yield self.finding(log.path, problem.line, message, "a few thousand at most")
+    EXPECTED = {
+        "unreadable": "a readable text or gzip file",
+        "too large": f"at most {MAX_LOG_BYTES >> 30} GiB",
+        "too many records": "a few thousand at most",
+    }
 
 
-class Encoded(LogRule):
+class Encoded(FormRule):
     """The log is text in ASCII, UTF-8 or Latin-1 encoding."""
 
     id = "FRM02"
@@ -53,10 +78,7 @@ class Encoded(LogRule):
     fix = "Convert it: iconv -f UTF-16 -t UTF-8 result.txt."
     good = (lambda log: log().set("submission_org", "Université"),)
     bad = (lambda log: log().text().encode("utf-16"), lambda log: log().text().encode("utf-16-le"))
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "encoding"):
-            yield self.finding(log.path, 1, f"the encoding is {problem.detail}", "ASCII, UTF-8 or Latin-1 text")
+    EXPECTED = {"encoding": "ASCII, UTF-8 or Latin-1 text"}
 
 
 class HoldsRecords(LogRule):
@@ -66,7 +88,6 @@ class HoldsRecords(LogRule):
     cite = FORMAT
     why = "Everything that is checked comes from the records."
     fix = "Write the run's mllog output to this file; console output without `:::MLLOG ` is not read."
-    good = (lambda log: log(),)
     bad = (lambda log: b"", lambda log: b"epoch 1 loss 0.3\n")
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -82,7 +103,6 @@ class Parses(LogRule):
     why = "A record that cannot be parsed may be the decisive one; the official checker fails or crashes on it."
     fix = "Do not edit or cut logs; write each record with one write call, so that lines of several ranks do not mix."
     differs = "strict also requires key to be a string and metadata an object"
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().raw("run_stop", lambda line: line.replace(b"{", b"#{", 1)),
         lambda log: log().raw("run_stop", lambda line: line[:60] + b"\n" + line[60:]),
@@ -92,49 +112,37 @@ class Parses(LogRule):
         lambda log: log().field("seed", "time_ms", None),
         lambda log: log().field("seed", "metadata", None),
     )
-    TEXTS = {
-        "json": "parse error: {}",
-        "no object": "parse error: the record is a JSON {}, not an object",
-        "missing field": "parse error: the record lacks the field {!r}",
-        "deep": "parse error: the record is nested too deeply{}",
-        "time type": "parse error: time_ms is {}, not a number",
-        "field type": "parse error: {}",
-    }
+    KINDS = ("json", "no object", "missing field", "deep", "time type", "field type")
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        kinds = [kind for kind in self.TEXTS if case.strict or kind != "field type"]
+        kinds = [kind for kind in self.KINDS if case.strict or kind != "field type"]
         reported = problems(log, *kinds)
         for problem in reported[:SHOWN]:
-            message = self.TEXTS[problem.kind].format(problem.detail)
+            message = MESSAGES[problem.kind].format(problem.detail)
             yield self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`")
         if len(reported) > SHOWN:
             more = f"and {len(reported) - SHOWN} or more such lines"
             yield self.finding(log.path, reported[SHOWN].line, more, "`:::MLLOG {json object}`")
 
 
-class OneRecordPerLine(LogRule):
+class OneRecordPerLine(FormRule, strict_only=True):
     """A line contains one record."""
 
     id = "FRM05"
     cite = FORMAT
-    profiles = (STRICT,)
     differs = "the official parser silently drops all but the last record of a line"
     why = "The official parser reads only the last record of a line: the others are lost."
     fix = "Let only rank 0 log, or give each rank its own file."
     good = (lambda log: log().prefix(b"0: "),)
     bad = (lambda log: log().glue("epoch_start"),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "two records")[:SHOWN]:
-            yield self.finding(log.path, problem.line, "two or more records on one line", "one record per line")
+    EXPECTED = {"two records": "one record per line"}
 
 
-class NoRepeatedMember(LogRule):
+class NoRepeatedMember(FormRule, strict_only=True):
     """No record repeats a field."""
 
     id = "FRM06"
     cite = "RFC 8259 section 4 (names within an object should be unique)"
-    profiles = (STRICT,)
     differs = "the official parser silently takes the last of repeated fields"
     why = "mllog never repeats a field; readers differ in which one they take."
     fix = "Submit the log as the run wrote it."
@@ -144,14 +152,10 @@ class NoRepeatedMember(LogRule):
         lambda log: log().raw("run_stop", lambda line: line.replace(b'"value": ', b'"key": "notice", "value": ')),
         lambda log: log().raw("seed", lambda line: line + b"\n" + line.replace(b'"seed"', b'"a", "key": "b"')),
     )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "repeated field")[:SHOWN]:
-            message = f"duplicate JSON field {problem.detail!r}"
-            yield self.finding(log.path, problem.line, message, "each field once")
+    EXPECTED = {"repeated field": "each field once"}
 
 
-class LineLength(LogRule):
+class LineLength(FormRule):
     """No line is longer than 16 MiB, and long records are of the usual form."""
 
     id = "FRM07"
@@ -167,29 +171,20 @@ class LineLength(LogRule):
         lambda log: log().raw("seed", lambda line: b"x" * (17 << 20) + line),
         lambda log: log().field("seed", "time_ms", "1" * (1 << 20)),
     )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "long line")[:SHOWN]:
-            limit = f"{MAX_LINE_BYTES >> 20} MiB"
-            message = f"the line is longer than {limit}: not decoded"
-            yield self.finding(log.path, problem.line, message, f"at most {limit}")
-        for problem in problems(log, "long record")[:SHOWN]:
-            message = "parse error: the record is very long and not of the usual form: not decoded"
-            yield self.finding(
-                log.path, problem.line, message, f"at most {LONG_RECORD_BYTES >> 10} KiB, or the usual fields"
-            )
+    EXPECTED = {
+        "long line": f"at most {MAX_LINE_BYTES >> 20} MiB",
+        "long record": f"at most {LONG_RECORD_BYTES >> 10} KiB, or the usual fields",
+    }
 
 
-class Times(LogRule):
+class Times(LogRule, strict_only=True):
     """Every time_ms is a finite number of milliseconds since 1970."""
 
     id = "FRM08"
     cite = FORMAT
-    profiles = (STRICT,)
     differs = "the official tool accepts any number, even NaN and numeric text"
     why = "The score is a difference of two times: NaN, negative times or seconds make it meaningless."
     fix = "Do not edit times; mllog writes int(time.time() * 1000)."
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().field("run_stop", "time_ms", float("nan")),
         lambda log: log().field("run_stop", "time_ms", -1),
@@ -224,7 +219,7 @@ class Times(LogRule):
         return "negative" if time_ms < 0 else "no plausible time between 2014 and 2099"
 
 
-class Inflates(LogRule):
+class Inflates(FormRule):
     """A compressed log inflates to a reasonable size."""
 
     id = "FRM09"
@@ -237,11 +232,7 @@ class Inflates(LogRule):
         lambda log: log().raw("seed", lambda line: b"\n" * ANY_RATIO_BYTES + line).gzip(),
         lambda log: log().gzip() + EMPTY_MEMBER * MAX_MEMBERS,
     )
-    LIMITS = (
-        f"at most {MAX_FILE_BYTES >> 20} MiB of text, {MAX_RATIO} times its size from {ANY_RATIO_BYTES >> 20} MiB on, "
-        f"{MAX_MEMBERS:,} members"
-    )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        for problem in problems(log, "compressed"):
-            yield self.finding(log.path, 0, f"the file {problem.detail}", self.LIMITS)
+    EXPECTED = {
+        "compressed": f"at most {MAX_FILE_BYTES >> 20} MiB of text, {MAX_RATIO} times its size from "
+        f"{ANY_RATIO_BYTES >> 20} MiB on, {MAX_MEMBERS:,} members"
+    }

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from common.tree import Tree
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, README_FILE, SCRIPTS
 from compliance.model.package import Package
@@ -99,17 +98,15 @@ def _list_names(folder: str) -> list[str]:
         return []
 
 
-class Implementations(PackageRule):
+class Implementations(PackageRule, strict_only=True):
     """The code of each benchmark with results is in benchmarks/."""
 
     id = "PKG08"
     cite = CONTENT
     severity = NOTE
-    profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "A result must be reproducible from the submitted code."
     fix = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
-    good = (lambda package: package().code(),)
     bad = (
         lambda package: package(),
         lambda package: package().replace("benchmarks/oc20/implementations/torch/README.md", b"x"),
@@ -127,17 +124,15 @@ class Implementations(PackageRule):
                 yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/", severity=WARNING)
 
 
-class Reproducible(PackageRule):
+class Reproducible(PackageRule, strict_only=True):
     """Files in benchmarks/ say how the code of each result is set up and run on its system."""
 
     id = "PKG25"
     severity = WARNING
     cite = CONTENT
-    profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Others can repeat a run only if they know the commands, from an empty machine to the log."
     fix = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one in the implementation."
-    good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().remove("benchmarks/cosmoflow/example_n64"),
         lambda package: package().code().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
@@ -169,18 +164,16 @@ class Reproducible(PackageRule):
         return self.finding(folder, 0, f"no instructions for running {benchmark} on {system}", expected)
 
 
-class LinkedImplementation(PackageRule):
+class LinkedImplementation(PackageRule, strict_only=True):
     """A file <system>_<implementation>.json links each result to exactly one implementation."""
 
     id = "PKG26"
     cite = CONTENT
-    profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "With several implementations it is unknown which one made the logs, and which files their metadata name."
     fix = (
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
-    good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().remove("benchmarks/cosmoflow/example_n64/example_n64_torch.json"),
         lambda package: package().code().remove("benchmarks/cosmoflow/implementations/torch"),
@@ -231,17 +224,15 @@ class LinkedImplementation(PackageRule):
             yield self.finding(link.path, 0, message, expected, "implementation", severity)
 
 
-class NoUnusedCode(PackageRule):
+class NoUnusedCode(PackageRule, strict_only=True):
     """Everything in benchmarks/ belongs to a result."""
 
     id = "PKG27"
     severity = WARNING
     cite = CONTENT
-    profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Reviewers read all code. Code without a result wastes their time, or the result was forgotten."
     fix = "Remove code that made no result, or add the result."
-    good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/implementations/jax/train.py", b"x"),
         lambda package: package().code().replace("benchmarks/cosmoflow/other_n1/setup.sh", b"#!/bin/sh\n"),
@@ -272,17 +263,15 @@ class NoUnusedCode(PackageRule):
                 yield self.finding(path, 0, f"no result was made by the implementation {name!r}", "linked code")
 
 
-class RunnableScripts(PackageRule):
+class RunnableScripts(PackageRule, strict_only=True):
     """The scripts in benchmarks/ are text that a shell can run."""
 
     id = "PKG28"
     severity = WARNING
     cite = CONTENT
-    profiles = (STRICT,)
     differs = NEVER_LOOKS
     why = "Reviewers read and run the scripts."
     fix = "Start each with a line such as `#!/usr/bin/env bash`, with Unix line endings (dos2unix)."
-    good = (lambda package: package(), lambda package: package().code())
     bad = (
         lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"\x7fELF\0\0\0"),
         lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"echo done\n"),

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
 from compliance.logs.power import TIME_BACK_MS, PowerLog
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet
-from compliance.rules.form import Parses
+from compliance.rules.form import MESSAGES
 from compliance.rules.power import RULES_OF_POWER, UNREAD
 from compliance.rules.rule import SetRule
 
@@ -25,10 +24,9 @@ PLAUSIBLE_WATTS = (10, 100_000)
 LEAST_EFFICIENCY = 0.8  # of the weakest supply with an 80 PLUS rating
 
 
-class FileRule(SetRule):
+class FileRule(SetRule, strict_only=True):
     """Base of the rules about single power files; shows the first faulty file of each run."""
 
-    profiles = (STRICT,)
     differs = UNREAD
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -55,30 +53,22 @@ class PowerReadable(FileRule):
     cite = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
     why = "A lost reading changes the energy by an unknown amount."
     fix = "Write each power file with mllog, from one process; do not edit or cut it."
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power().file("power/result_1/node_1.txt", ""),
         lambda package: package("deepcam").power().file("power/result_1/sw_0.txt", ":::MLLOG {"),
         lambda package: package("deepcam").power(node=lambda file: file.shift(float("nan"), 9, 10)),
         lambda package: package("deepcam").power().link("power/result_1/sw_1.txt", "nowhere"),
     )
-    TEXTS = {
-        **Parses.TEXTS,
-        "unreadable": "cannot be read: {}",
-        "too large": "contains more than {}",
-        "compressed": "the file {}",
-        "encoding": "the encoding is {}",
+    MESSAGES = MESSAGES | {
         "time": "time_ms is {}: not the time of a measurement",
         "time text": "time_ms is {}, not a JSON number",
-        "two records": "two or more records on one line{}",
-        "repeated field": "duplicate JSON field {!r}",
-        "long line": "the line is longer than 16 MiB{}",
-        "long record": "the record is very long{}",
+        "long line": "the line is longer than 16 MiB",
+        "long record": "the record is very long",
     }
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         for problem in log.problems:
-            message = self.TEXTS.get(problem.kind, problem.kind).format(problem.detail)
+            message = self.MESSAGES[problem.kind].format(problem.detail)
             yield self.finding(log.path, problem.line, message, "records of mllog")
         if not log.records and not log.problems:
             yield self.finding(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
@@ -91,7 +81,6 @@ class MeasurementBounded(FileRule):
     cite = "power_measurement.py and result_summarizer of mlcommons/logging"
     why = "Readings count between the two; without a start the official summary crashes."
     fix = f"Log {START} before the first reading and {STOP} after the last one."
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_stop")),
@@ -122,7 +111,7 @@ class MeasurementCovers(FileRule):
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
     why = "Energy counts the timed part only, but the official summary averages over everything measured."
     fix = "Start the meter just before run_start and stop it just after run_stop; synchronise its clock with the nodes."
-    good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(margin_ms=0))
+    good = (lambda package: package("deepcam").power(margin_ms=0),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 80).drop(STOP)),
         lambda package: package("deepcam").power(node=lambda file: file.shift(9000)),
@@ -163,7 +152,6 @@ class MeasuredEverySecond(FileRule):
     cite = f"{RULES_OF_POWER}#report-1-measurement-per-second"
     why = "The power of a training step changes within a second: fewer readings miss its peaks."
     fix = "Read the meter at 1 Hz or faster, in a separate process that the training cannot delay."
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at % 2 == 0)),
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: not 20 < at < 24)),
@@ -192,7 +180,6 @@ class EnoughReadings(FileRule):
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
     why = "A meter is allowed an error that only averages out over many readings."
     fix = "If a run ends sooner, let it train on with the same code until there are 60 readings."
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_reading")),
@@ -211,7 +198,6 @@ class PowerTimesAscend(FileRule):
     cite = f"{RULES_OF_POWER}#scoring (duration between the previous reading and the current reading)"
     why = "Each reading counts for the time since the previous one, which is wrong if they are out of order."
     fix = "Write readings as they come, one meter per file; do not set the clock during a measurement."
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.shift(-30_000, 50)),
         lambda package: package("deepcam").power(node=lambda file: file.shift(-1900, 50, 51)),
@@ -234,7 +220,6 @@ class PowerValues(FileRule):
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "Text, NaN and negative numbers are not power; kilowatts or milliwatts make the energy wrong."
     fix = "Log watts as JSON numbers; leave out what the meter could not read, and fix the meter."
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", -1.0, 30)),
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", float("nan"), 30)),
@@ -264,7 +249,6 @@ class ConversionEfficiency(FileRule):
         f"Log {EFFICIENCY} once: the efficiency of the power supplies at their load (80 PLUS states it) where "
         "alternating current was measured, else 1."
     )
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94")),
@@ -304,10 +288,7 @@ class WholeNode(FileRule):
         "Measure the node with `python -m common.measure power --source ipmi`, or another meter of the whole node; "
         "otherwise submit without power/."
     )
-    good = (
-        lambda package: package("deepcam").power(),
-        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),
-    )
+    good = (lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope=PARTS)),
         lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),

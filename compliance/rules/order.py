@@ -8,7 +8,7 @@ from operator import le
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.rules.rule import LogRule
 
@@ -156,7 +156,6 @@ class RunStart(LogRule):
     why = "The clock starts here; the official summary takes the last of several run_start records."
     fix = "Start each run in a fresh log file; log run_start once, right before the first data is touched."
     differs = "a repeated run_start is an error in strict, a warning of the official tool"
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().drop("run_start"),
         lambda log: log().move("run_start", before="init_stop"),
@@ -179,7 +178,6 @@ class RunStop(LogRule):
     why = "The clock stops here, and the status says whether the run counts."
     fix = "Always log run_stop: status success if the target is met, else aborted."
     differs = "a repeated run_stop is an error in strict, a warning of the official tool"
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().drop("run_stop"),
         lambda log: log().move("run_stop", before="run_start"),
@@ -197,16 +195,14 @@ class RunStop(LogRule):
                 yield self.finding(log.path, stop.line, message, '"status": "success"', "run_stop")
 
 
-class OneRun(LogRule):
+class OneRun(LogRule, strict_only=True):
     """The file contains one run."""
 
     id = "ORD08"
     cite = TIMING
-    profiles = (STRICT,)
     differs = "the official tool warns at most, and scores from the last run_start before the first run_stop"
     why = "If a restarted job appends to its log, two runs mix: counts double, and the time is too short."
     fix = "Write each run to a new file; split this one at the line given."
-    good = (lambda log: log(),)
     bad = (lambda log: log().twice(),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -219,12 +215,11 @@ class OneRun(LogRule):
         yield self.finding(log.path, second.line, message, "one run per file", "run_start")
 
 
-class Forward(LogRule):
+class Forward(LogRule, strict_only=True):
     """Time does not run backwards from event to event."""
 
     id = "ORD09"
     cite = TIMING
-    profiles = (STRICT,)
     differs = "the official tool compares no times except the length of the initialisation"
     why = "The score is a difference of times: setting the clock back improves it."
     fix = "Log from one rank with one clock (monotonic); never edit times."
@@ -262,16 +257,14 @@ class Forward(LogRule):
         return 60_000 if record.key == "init_start" else CLOCK_TOLERANCE_MS
 
 
-class PositiveTime(LogRule):
+class PositiveTime(LogRule, strict_only=True):
     """The run stops later than it starts."""
 
     id = "ORD10"
     cite = TIMING
-    profiles = (STRICT,)
     differs = "the official tool accepts it and prints a negative score"
     why = "The time to train would be zero or negative."
     fix = "Submit the log as the run wrote it."
-    good = (lambda log: log(),)
     bad = (lambda log: log().shift("run_stop", -100 * 3_600_000),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:

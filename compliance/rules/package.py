@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 
 from compliance.benchmarks import benchmarks_of, names_in_words
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
@@ -50,7 +49,6 @@ class Layout(PackageRule):
         "the official tool accepts a flat layout in any round without checking it; it crashes on folders with the name"
         " of a log, a system description or a parameter file (strict: a warning)"
     )
-    good = (lambda package: package(), lambda package: package(round_="0.7"))
     bad = (
         lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/medium/cosmoflow"),
         lambda package: package().move("results/example_n64/strong/cosmoflow", "results/example_n64/cosmoflow"),
@@ -91,16 +89,14 @@ class Layout(PackageRule):
             yield finding._replace(incomplete=not files)
 
 
-class BenchmarkFolders(PackageRule):
+class BenchmarkFolders(PackageRule, strict_only=True):
     """Each result folder has the name of a benchmark of the round."""
 
     id = "PKG02"
     cite = STRUCTURE
-    profiles = (STRICT,)
     differs = "the official tool skips an unknown folder with a warning"
     why = "The contents of an unknown folder would not be checked at all."
     fix = f"Name the folder {names_in_words()}, in lower case."
-    good = (lambda package: package(),)
     bad = (lambda package: package().rename_folder("resnet"), lambda package: package().rename_folder("CosmoFlow"))
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -119,7 +115,6 @@ class FileNames(PackageRule):
     cite = STRUCTURE
     why = "Only files of this name are read: a run with another name is not counted."
     fix = "Rename logs to result_<i>.txt; move everything else out of the results folder."
-    good = (lambda package: package(),)
     bad = (lambda package: package().rename_runs("run_{}.txt"), lambda package: package().file("notes.md", "hello"))
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -143,7 +138,6 @@ class Described(PackageRule):
         "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
         " bytes that are not UTF-8 (strict: a warning)"
     )
-    good = (lambda package: package(),)
     bad = (
         lambda package: package().remove("systems/example_n64.json"),
         lambda package: package().replace("systems/example_n64.json", b'{"division" "closed"}'),
@@ -173,16 +167,14 @@ class Described(PackageRule):
                 yield self.finding(description.path, 0, message, "results of this system", severity=WARNING)
 
 
-class OneMeaning(PackageRule):
+class OneMeaning(PackageRule, strict_only=True):
     """No object in a system description names a member twice."""
 
     id = "PKG35"
     cite = "RFC 8259 section 4 (names within an object should be unique)"
-    profiles = (STRICT,)
     differs = "the official tool silently takes the last of repeated members"
     why = "Readers differ in which one they take, so that a system would be of both divisions, or of two sizes."
     fix = "Keep the one that is right."
-    good = (lambda package: package(),)
     bad = (
         lambda package: package().system(**{"division": "open"}).again("division", "closed"),
         lambda package: package().again("cooling", "some"),
@@ -205,7 +197,6 @@ class DescriptionFields(PackageRule):
     why = "The published tables and comparisons are made from them."
     fix = "Add the missing fields; use empty text where nothing applies (no accelerator, for example)."
     differs = UNCHECKED
-    good = (lambda package: package(), lambda package: package(round_="0.7"))
     bad = (
         lambda package: package().system(cooling=None),
         lambda package: package().system(framework=None),
@@ -231,7 +222,6 @@ class DescriptionTypes(PackageRule):
         "strict warns about numbers without quotes; the official tool crashes on some, and never reads counts; "
         + UNCHECKED
     )
-    good = (lambda package: package(), lambda package: package(round_="0.7"))
     bad = (
         lambda package: package().system(accelerators_per_node=4),
         lambda package: package().system(number_of_nodes="many"),
@@ -268,16 +258,14 @@ class DescriptionTypes(PackageRule):
                 yield self.finding(description.path, 0, f"{name} is {show(value)}", f"a whole number >= {least}", name)
 
 
-class DescriptionValues(PackageRule):
+class DescriptionValues(PackageRule, strict_only=True):
     """A system description names an existing division and status, and leaves no required field empty."""
 
     id = "PKG07"
     cite = DESCRIPTION
-    profiles = (STRICT,)
     differs = "the official tool takes any division except exactly `closed` as open, and then skips seed and RCP checks"
     why = "A mistyped division would switch off the checks of the closed division."
     fix = 'Write "division": "closed" or "open", in lower case, and a status such as onprem.'
-    good = (lambda package: package(), lambda package: package(division="open"))
     bad = (
         lambda package: package().system(division="Closed"),
         lambda package: package().system(division="opne"),
@@ -307,12 +295,11 @@ class DescriptionValues(PackageRule):
                 yield self.finding(path, 0, message, "a value where one applies", severity=NOTE)
 
 
-class ThroughputNeedsTimeToTrain(PackageRule):
+class ThroughputNeedsTimeToTrain(PackageRule, strict_only=True):
     """A throughput result comes with a time-to-train result of the same benchmark."""
 
     id = "PKG09"
     cite = "hpc_training_rules.adoc#results (throughput needs a time-to-train result)"
-    profiles = (STRICT,)
     differs = "the official tool does not require one"
     why = "Throughput alone does not tell how fast one model trains."
     fix = "Add results/<system>/strong/<benchmark>/."
@@ -327,17 +314,16 @@ class ThroughputNeedsTimeToTrain(PackageRule):
                 yield self.finding(results.folder, 0, message, "a strong result of the same benchmark")
 
 
-class NoBypass(PackageRule):
+class NoBypass(PackageRule, strict_only=True):
     """No parameter file switches checks off."""
 
     id = "PKG11"
     severity = WARNING
     cite = "package_checker of mlcommons/logging (package_checker_params); verify_for_v3.0_hpc.sh"
-    profiles = (STRICT,)
     differs = "the official tool obeys such a line if it is the last one and has no line ending"
     why = "Reviewers must see that a check was switched off."
     fix = "Remove the file and pass --waivers with a reason that the committee has agreed to."
-    good = (lambda package: package(), lambda package: package().file("package_checker_params", "# no bypass\n"))
+
     bad = (
         lambda package: package().file("package_checker_params", "rcp-bypass\n"),
         lambda package: package().replace("package_checker_params", b"rcp_bypass\n"),

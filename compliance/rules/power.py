@@ -9,7 +9,6 @@ from typing import Any
 
 from common.values import is_integer
 from compliance.logs.power import equal_readings
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
@@ -31,7 +30,6 @@ class EveryRunMeasured(SetRule):
     why = "The energy of a result is a mean over the same runs as its time: none may be left out."
     fix = "Add power/<result>/ with the files node_<i>.txt and sw_<i>.txt of each run, or remove the folder power/."
     differs = "the official tool accepts one run without power files; strict also warns about folders without a run"
-    good = (lambda package: package(), lambda package: package("deepcam").power())
     bad = (
         lambda package: package("deepcam").power().remove("results/example_n64/strong/deepcam/power/result_2"),
         lambda package: package().file("power/node_0.txt", ""),
@@ -75,7 +73,6 @@ class PowerNumbers(SetRule):
     why = "A missing or repeated number is a node or switch that was not measured, or was counted twice."
     fix = "Name the files of each run node_0.txt … node_<n-1>.txt and sw_0.txt … sw_<m-1>.txt."
     differs = "the official tool accepts one run with such a fault, and node_0 beside node_00; it crashes on node_a"
-    good = (lambda package: package("deepcam").power(),)
     bad = (
         lambda package: _move_file(package("deepcam").power(), "node_1.txt", "node_2.txt"),
         lambda package: package("deepcam").power().file("power/result_1/node_00.txt", ""),
@@ -112,16 +109,15 @@ class PowerNumbers(SetRule):
                 yield self.finding(in_folder.folder, 0, message, "the same number in all runs", severity=severity)
 
 
-class AllNodesMeasured(SetRule):
+class AllNodesMeasured(SetRule, strict_only=True):
     """Each node of a run has its own power file."""
 
     id = "POW03"
     cite = f"{RULES_OF_POWER}#measure-all-nodes"
-    profiles = (STRICT,)
     differs = "the official tool compares the numbers of files between runs, not with number_of_nodes"
     why = "Energy of nodes that are not measured is missing; a copied file is not a measurement."
     fix = "Measure every node of the run, as many as number_of_nodes says, each with its own meter or PSU reading."
-    good = (lambda package: package("deepcam").power(), lambda package: package("deepcam", scaling="weak").power())
+    good = (lambda package: package("deepcam", scaling="weak").power(),)
     bad = (
         lambda package: package("deepcam").power().edit(1, lambda log: log.set("number_of_nodes", 16)),
         lambda package: package("deepcam", scaling="weak").power().edit(2, lambda log: log.set("number_of_nodes", 16)),
@@ -153,16 +149,14 @@ class AllNodesMeasured(SetRule):
                 yield self.finding(second.path, 0, message, "its own measurement", severity=severity)
 
 
-class ReadingsOfOneRun(SubmissionsRule):
+class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
     """Power readings belong to one run."""
 
     id = "POW13"
     cite = f"{RULES_OF_POWER}#measure-all-nodes"
-    profiles = (STRICT,)
     differs = UNREAD
     why = "The energy of a result is that of its own runs; readings of other runs are not a measurement of these."
     fix = "Measure each run; a result of an earlier round is submitted again with its own logs."
-    good = (lambda package: package("deepcam").power(),)
     bad = (lambda package: _other_runs(package("deepcam").power().copy_to("other_system")),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
@@ -185,19 +179,18 @@ def _run_and_file(path: str) -> str:
     return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
 
 
-class InterconnectCounted(SetRule):
+class InterconnectCounted(SetRule, strict_only=True):
     """A run on several nodes includes the power of its interconnect."""
 
     id = "POW04"
     cite = f"{RULES_OF_POWER}#measure-or-estimate-interconnects"
-    profiles = (STRICT,)
     differs = UNREAD
     why = "Switches use power too; without a file they count as zero."
     fix = (
         "Add a file sw_<i>.txt for each switch, with one record interconnect_power_est: its highest specified power in "
         "watts times the share that the run uses, or what was measured."
     )
-    good = (lambda package: package("deepcam").power(), lambda package: package("deepcam").power(nodes=1))
+    good = (lambda package: package("deepcam").power(nodes=1),)
     bad = (
         lambda package: _move_file(package("deepcam").power(), "sw_0.txt", "switch.txt"),
         lambda package: package("deepcam").power(switch=lambda file: file.drop("interconnect_power_est")),

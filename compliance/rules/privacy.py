@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from compliance.logs.log import Log
 from compliance.logs.personal_data import KINDS, Mention, Watch
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
 from compliance.model.layout import RESULTS, is_log
 from compliance.model.package import Package
@@ -38,19 +38,17 @@ CREDIT = re.compile(
 """Lines that credit or license something: whoever passes the code on must leave the names in them."""
 
 
-class NoPersonalDataInLogs(LogRule):
+class NoPersonalDataInLogs(LogRule, strict_only=True):
     """A log contains neither a mail address nor a home directory."""
 
     id = "PRV01"
     severity = WARNING
     cite = PRIVACY
-    profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
     once = True
     fix = "Remove them from the submitted copy: `python -m submission.assemble … --redact`."
     good = (
-        lambda log: log(),
         lambda log: log().prefix(b"0: "),
         lambda log: log().raw("seed", lambda line: b"pip: suite @ git+https://git@example.org/suite\n" + line),
         lambda log: log().meta("seed", "file", "/opt/suite/train.py"),
@@ -71,13 +69,12 @@ class NoPersonalDataInLogs(LogRule):
                 yield self.finding(log.path, mention.line, _mention_text(mention), "no personal data")
 
 
-class NoPersonalDataInFiles(PackageRule):
+class NoPersonalDataInFiles(PackageRule, strict_only=True):
     """System descriptions, code and other files contain neither a mail address nor a home directory."""
 
     id = "PRV02"
     severity = WARNING
     cite = PRIVACY
-    profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "The folder is published for good, and paths of one account do not work for others."
     fix = "Name a role, not a person; take paths from variables; credits in licence and author lines may stay."
@@ -108,12 +105,11 @@ class NoPersonalDataInFiles(PackageRule):
                 yield self.finding(path, mention.line, _mention_text(mention), "no personal data")
 
 
-class NoSecretsInFiles(PackageRule):
+class NoSecretsInFiles(PackageRule, strict_only=True):
     """System descriptions, code and other files contain neither a private key nor a token of a service."""
 
     id = "PRV03"
     cite = PRIVACY
-    profiles = (STRICT,)
     differs = "no official tool looks for secrets"
     why = "The folder is published for good, and whoever reads a key or token can use it."
     fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."

@@ -9,7 +9,7 @@ from common.reference import Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import NOTE, Finding
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
@@ -30,7 +30,7 @@ class TargetReached(LogRule):
         "strict counts only evaluations after the first epoch_start and before run_stop; "
         "the official tool counts any in the file"
     )
-    good = (lambda log: log(), lambda log: log().last_evaluation(0.124), lambda log: log(benchmark="deepcam"))
+    good = (lambda log: log().last_evaluation(0.124),)
     bad = (
         lambda log: log().last_evaluation(0.125),
         lambda log: log().last_evaluation(-0.1),
@@ -90,7 +90,6 @@ class EvaluationValues(LogRule):
     why = "Convergence is counted by the epoch_num of evaluations; the official tool crashes on other value types."
     fix = 'Log the metric as a JSON number with the metadata "epoch_num".'
     differs = "strict refuses any value that is not a finite number; the official tool crashes on text and null"
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().last_evaluation(None),
         lambda log: log().last_evaluation("0.1"),
@@ -118,16 +117,14 @@ class EvaluationValues(LogRule):
             yield self.finding(log.path, values[0].line, message, "a number", key)
 
 
-class StatusSuccess(LogRule):
+class StatusSuccess(LogRule, strict_only=True):
     """The run stops with status success."""
 
     id = "QUA03"
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool accepts any status"
     why = "A run that was aborted did not train to the target."
     fix = "Submit a run that ended with success; let the trainer write the true status."
-    good = (lambda log: log(), lambda log: log(round_="0.7"))
     bad = (
         lambda log: log().meta("run_stop", "status", "aborted"),
         lambda log: log().meta("run_stop", "status", True),
@@ -142,16 +139,14 @@ class StatusSuccess(LogRule):
                 yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
 
 
-class LastMeetsTarget(LogRule):
+class LastMeetsTarget(LogRule, strict_only=True):
     """The last evaluation before run_stop meets the target."""
 
     id = "QUA04"
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool accepts any evaluation that meets the target"
     why = "The run counts up to its last evaluation: a model that lost the quality again is not trained."
     fix = "Stop at the first evaluation that meets the target."
-    good = (lambda log: log(),)
     bad = (lambda log: log().evaluation(3, 0.12).last_evaluation(0.13),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -171,17 +166,15 @@ class LastMeetsTarget(LogRule):
             yield self.finding(log.path, last.line, message, target.range_text, target.key)
 
 
-class StopsAtTarget(LogRule):
+class StopsAtTarget(LogRule, strict_only=True):
     """The run stops at the first evaluation that meets the target."""
 
     id = "QUA05"
     severity = NOTE
     cite = CONVERGENCE
-    profiles = (STRICT,)
     differs = "the official tool does not check it"
     why = "Time to train ends at run_stop, so the run wastes time; convergence counts up to the last evaluation."
     fix = "Stop at the target, unless the run was meant to go on."
-    good = (lambda log: log(),)
     bad = (lambda log: log().evaluation(2, 0.12),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:

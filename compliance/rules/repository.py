@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
@@ -32,16 +31,15 @@ KINDS = {
 }
 
 
-class RepositoryNames(PackageRule):
+class RepositoryNames(PackageRule, strict_only=True):
     """Files have plain names and reasonable sizes, and links have a target."""
 
     id = "PKG10"
     cite = REPOSITORY
-    profiles = (STRICT,)
     differs = "the official repository checker is a separate tool; it reports valid relative links as broken"
     why = "The results repository refuses such files."
     fix = "Use names without spaces or a leading dot; keep data and checkpoints out; fix links."
-    good = (lambda package: package(), lambda package: package().link("../latest", "cosmoflow"))
+    good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
         lambda package: package().file("../my notes.txt", "x"),
         lambda package: package().link("../latest", "nowhere"),
@@ -72,20 +70,16 @@ class RepositoryNames(PackageRule):
                 yield self.finding(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
 
 
-class PortableNames(PackageRule):
+class PortableNames(PackageRule, strict_only=True):
     """Every file system can store the names, side by side."""
 
     id = "PKG30"
     severity = WARNING
     cite = REPOSITORY
-    profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "Elsewhere the checkout may fail, or one of two files silently replace the other."
     fix = "Use letters a-z, digits, dot, dash, underscore and plus; do not let names differ only in case."
-    good = (
-        lambda package: package(),
-        lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),
-    )
+    good = (lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),)
     bad = (
         lambda package: package().replace("docs/a.md", b"x").replace("docs/A.md", b"x"),
         lambda package: package().replace("docs/run:1.md", b"x"),
@@ -117,12 +111,11 @@ class PortableNames(PackageRule):
                 yield self.finding(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
 
 
-class LinksInside(PackageRule):
+class LinksInside(PackageRule, strict_only=True):
     """Links stay inside the package, which contains only files, folders and links."""
 
     id = "PKG31"
     cite = REPOSITORY
-    profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "Elsewhere, absolute links and links to other packages break, or lead to something else."
     fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
@@ -160,7 +153,7 @@ class JudgedFiles(PackageRule):
     differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
     why = "It is neither opened nor followed, so that nothing behind it is judged; elsewhere it is something else."
     fix = "Put a copy of the file into the package."
-    good = (lambda package: package(), lambda package: package().code().link("../latest", "cosmoflow"))
+    good = (lambda package: package().code().link("../latest", "cosmoflow"),)
     bad = (
         lambda package: package().link("result_11.txt", "/var/log/result_1.txt"),
         lambda package: package().link("../oc20", "../../../../Elsewhere/results/oc20"),
@@ -198,20 +191,16 @@ def _leads_out(entry: PackageEntry, package: Package) -> bool:
     return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
 
 
-class NothingLeftOver(PackageRule):
+class NothingLeftOver(PackageRule, strict_only=True):
     """The package contains no caches, compiled code, core dumps, editor copies or empty logs."""
 
     id = "PKG32"
     severity = WARNING
     cite = REPOSITORY
-    profiles = (STRICT,)
     differs = NO_OFFICIAL_CHECK
     why = "They hide what matters, and a core dump may contain passwords."
     fix = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
-    good = (
-        lambda package: package(),
-        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),
-    )
+    good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),)
     bad = (
         lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/__pycache__/a.pyc", b"x"),
         lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/a.o", b"x"),

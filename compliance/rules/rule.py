@@ -1,4 +1,4 @@
-"""What a rule is, and the registry of all rules.
+"""What a rule is, the families of rules, and the registry of all rules.
 
 A rule is a small class: the docstring's first line is its title, `check` yields findings. Defining the class
 registers it. Ids are never reused; docs/guide/new-rule.md is the recipe.
@@ -13,14 +13,36 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
-from compliance.model.case import PROFILES, Case
+from compliance.model.case import PROFILES, STRICT, Case
 from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
-from compliance.rules.families import FAMILIES, RETIRED, prefix
 
 if TYPE_CHECKING:
     from compliance.logs.log import Log
     from compliance.model.package import Package, Submissions
     from compliance.model.result_set import ResultSet
+
+FAMILIES: Final = {
+    "FRM": "The form of a log file: bytes, lines, records, times",
+    "ORD": "The course of a run: its events, epochs and evaluations, their order and their times",
+    "PKG": "A submission folder: layout, names, system descriptions, implementations, and its place in a repository",
+    "POW": "Power files: measuring is optional, but covers all runs of a result and all nodes of a run",
+    "PRV": "Personal data and secrets: mail addresses, home directories, private keys, tokens",
+    "QUA": "The quality that a run reached",
+    "RCP": "Convergence: the comparison with the reference convergence points (RCP), and the resulting factors",
+    "RUN": "The runs of one result: their number, what they share, where they differ, how they fit the system",
+    "SET": "What a log states: who submits what, with which settings, on which data and variant of the problem",
+}
+"""What the rules with a prefix are about. A rule of your own takes a prefix that is not in this table."""
+
+RETIRED: Final = frozenset(
+    "PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG22 PKG23 PKG24 PKG29 PKG34".split(),
+)
+"""Ids that are retired or were never assigned: a report of another year may name them, so that none is used again."""
+
+
+def prefix(id_: str) -> str:
+    """Return the capital letters that a rule's id begins with: `RUN` of `RUN03`."""
+    return id_.rstrip("0123456789")
 
 
 class RuleError(UsageError):
@@ -32,9 +54,10 @@ class Rule:
 
     cite: where the rules say so. why: why it matters. fix: how to fix it.
     once: of a log rule; warnings and notes that several logs of a result share are reported once, for the first log.
-    profiles: in which profiles the rule runs; differs: how its findings differ between them.
-    good, bad: examples, made by `compliance.samples`; a test checks that the rule reports the bad ones and not the
-    good ones.
+    profiles: in which profiles the rule runs, both unless the class is defined with `strict_only=True`; differs: how
+    its findings differ between them.
+    bad, good: examples, made by `compliance.samples`, that the rule reports, and that it does not, besides the valid
+    logs and packages on which a test runs every rule.
     """
 
     id: ClassVar[str] = ""
@@ -50,7 +73,9 @@ class Rule:
     good: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
     bad: ClassVar[tuple[Callable[[Any], Any], ...]] = ()
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, strict_only: bool = False) -> None:
+        if strict_only:
+            cls.profiles = (STRICT,)
         if "id" in cls.__dict__:
             if problem := _find_problem(cls):
                 raise RuleError(f"{cls.__name__}: {problem}")

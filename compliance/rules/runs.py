@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.values import is_stated, plain, same
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, result_name
@@ -26,7 +25,7 @@ class NumberOfRuns(SetRule):
     why = "The score is a mean over a fixed number of runs; any other number would allow choosing the best."
     fix = "Make the missing runs. Submit all runs of one series, named result_<i>.txt; do not add or remove any."
     differs = "the official tool does not count in round 0.7, and has no verdict INCOMPLETE"
-    good = (lambda package: package(), lambda package: package(scaling="weak", runs=12))
+    good = (lambda package: package(scaling="weak", runs=12),)
     bad = (
         lambda package: package(runs=9),
         lambda package: package(runs=11),
@@ -111,12 +110,11 @@ class FailingRuns(SetRule):
                 yield self.finding(run.path, 0, message, "a log that it can read")
 
 
-class SameInstanceSize(SetRule):
+class SameInstanceSize(SetRule, strict_only=True):
     """All instances of a throughput result use the same number of accelerators."""
 
     id = "RUN19"
     cite = "hpc_training_rules.adoc#results (throughput: the score is the tuple T, S, M', TTTa)"
-    profiles = (STRICT,)
     differs = "the official tool takes S from one of the logs"
     why = "S, the accelerators of an instance, is one number of the score; a mixture of sizes has none."
     fix = "Run all instances on the same number of accelerators; submit those of another size as another result."
@@ -144,12 +142,11 @@ class SameInstanceSize(SetRule):
             yield self.finding(odd.path, odd.lines.get("number_of_nodes", 0), message, expected, "number_of_nodes")
 
 
-class PrunedComply(SetRule):
+class PrunedComply(SetRule, strict_only=True):
     """Pruned logs also comply with the rules, and are of instances like those that count."""
 
     id = "RUN11"
     cite = "hpc_training_rules.adoc#results; training_policies#493, #499"
-    profiles = (STRICT,)
     differs = "the official tools never read pruned_results"
     why = (
         "Pruning takes slow instances and those with a repeated seed out of the time; it is not for runs that break the"

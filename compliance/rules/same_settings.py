@@ -9,7 +9,6 @@ from typing import Any, Final
 from common.values import identity, is_stated, plain
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import ResultSet, names_of
@@ -29,7 +28,7 @@ class SameBatchSize(SetRule):
     why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
     fix = "Repeat the runs that differ."
     differs = "the official package checker crashes on it in the closed division, also where a run states none"
-    good = (lambda package: package(), lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 512.0)))
+    good = (lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 512.0)),)
     bad = (lambda package: package().edit(3, lambda log: log.set(BATCH_SIZE, 1024)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -47,18 +46,16 @@ class SameBatchSize(SetRule):
             yield self.finding(odd.path, line, message, f"one {BATCH_SIZE}", BATCH_SIZE)
 
 
-class SameSettings(SetRule):
+class SameSettings(SetRule, strict_only=True):
     """All runs of a result have the same hyperparameters."""
 
     id = "RUN07"
     cite = RESULTS
-    profiles = (STRICT,)
     divisions = ("closed",)
     differs = "the official tool does not compare the runs"
     why = "The runs of a result differ in nothing but the seed."
     fix = "Repeat the runs that differ."
     good = (
-        lambda package: package(),
         lambda package: package().edit(3, lambda log: log.set("opt_learning_rate_warmup_epochs", 6.0)),
         lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.006000000052154064)),
     )
@@ -81,16 +78,14 @@ class SameSettings(SetRule):
             yield self.finding(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
 
 
-class SettingsStated(SetRule):
+class SettingsStated(SetRule, strict_only=True):
     """Every run of a result states the settings that its other runs state."""
 
     id = "RUN17"
     cite = RESULTS
-    profiles = (STRICT,)
     differs = "the official package checker crashes where only some runs of a closed result state global_batch_size"
     why = "A run that does not state what the others do cannot be compared with them."
     fix = "Repeat the run. One that died before it logged its settings may be the one run that is allowed to fail."
-    good = (lambda package: package(), lambda package: package("oc20", division="open"))
     bad = (
         lambda package: package().edit(3, lambda log: log.drop("dropout")),
         lambda package: package("oc20").edit(3, lambda log: log.cut("global_batch_size")),
@@ -111,21 +106,16 @@ class SettingsStated(SetRule):
                 yield self.finding(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
 
 
-class SameSoftware(SetRule):
+class SameSoftware(SetRule, strict_only=True):
     """All runs of a result were made by one version of the code, with the same software."""
 
     id = "RUN20"
     severity = WARNING
     cite = "training_rules.adoc#system-and-framework-must-be-consistent; training_rules.adoc#definitions"
-    profiles = (STRICT,)
     differs = "the official tool ignores the records of this suite"
     why = "A result is that of one implementation on one system, versions of its software included."
     fix = "Repeat the runs that differ."
-    good = (
-        lambda package: package(),
-        lambda package: package().by_suite(),
-        lambda package: package().by_suite().edit(3, lambda log: log.provenance(git_revision="another")),
-    )
+    good = (lambda package: package().by_suite().edit(3, lambda log: log.provenance(git_revision="another")),)
     bad = (
         lambda package: package().by_suite().edit(3, lambda log: log.provenance(source_sha256="6" * 64)),
         lambda package: package().by_suite().edit(3, lambda log: log.versions(**{DISTRIBUTION: "0.1.0"})),

@@ -32,7 +32,7 @@ class SeedsLogged(SetRule):
         "strict only warns about missing seeds in rounds 1.0 and 2.0, which did not require them; the official tool"
         " applies it backwards, and also asks for source file and line of the record (strict: a warning)"
     )
-    good = (lambda package: package(), lambda package: package().edit(1, lambda log: log.set("seed", "77")))
+    good = (lambda package: package().edit(1, lambda log: log.set("seed", "77")),)
     bad = (
         lambda package: package().edit(1, lambda log: log.drop("seed")),
         lambda package: package().edit(1, lambda log: log.set("seed", "lucky")),
@@ -81,10 +81,7 @@ class SeedsUnique(SetRule):
         " run that logs its seed twice fails (strict: a warning); of more than 10,000 seeds in a log the first are"
         " compared (strict: an error)"
     )
-    good = (
-        lambda package: package(),
-        lambda package: package().edit(2, lambda log: log.double("seed", value=77)),
-    )
+    good = (lambda package: package().edit(2, lambda log: log.double("seed", value=77)),)
     bad = (
         lambda package: package().edit(2, lambda log: log.set("seed", 1001)),
         lambda package: package().edit(2, lambda log: log.set("seed", "1001").meta("seed", "lineno", 7)),

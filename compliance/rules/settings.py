@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.reference import ANY, Check, Setting, one_of
-from common.settings.run import POISSON
 from common.values import is_integer
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.logs.log import Log
+from compliance.logs.record import Record
 from compliance.logs.run import BAGGING
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.model.system import is_blank, is_placeholder
 from compliance.rules.rule import LogRule, show
@@ -46,7 +46,7 @@ class Submission(LogRule):
     why = "These keys determine which rules apply to the run."
     fix = "Let the trainer log the submission_* keys from its configuration."
     differs = "strict also refuses empty names"
-    good = (lambda log: log(), lambda log: log().set("submission_status", "preview"))
+    good = (lambda log: log().set("submission_status", "preview"),)
     bad = (
         lambda log: log().drop("submission_org"),
         lambda log: log().set("submission_org", ""),
@@ -77,7 +77,6 @@ class KnownBenchmark(LogRule):
     cite = "hpc_training_rules.adoc#benchmarks"
     why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
     fix = f"Log submission_benchmark as {names_in_words()}, in lower case."
-    good = (lambda log: log(benchmark="oc20"), lambda log: log(benchmark="openfold"))
     bad = (
         lambda log: log().drop("submission_benchmark"),
         lambda log: log().set("submission_benchmark", "CosmoFlow"),
@@ -104,7 +103,6 @@ class SettingsLogged(LogRule):
     cite = HYPERPARAMETERS
     why = "Reviewers compare hyperparameters from the logs; with two values it is unclear which one was used."
     fix = "Log each setting once, from rank 0, with the value that the run uses."
-    good = (lambda log: log(), lambda log: log(benchmark="deepcam"), lambda log: log(benchmark="openfold"))
     bad = (
         lambda log: log().drop("global_batch_size"),
         lambda log: log().drop("opt_name"),
@@ -179,7 +177,7 @@ class Samples(LogRule):
     why = "A smaller dataset makes epochs shorter and evaluations easier."
     fix = "Use the complete dataset and log its number of samples (the reference's default)."
     differs = "the official tool compares the numbers only for deepcam and openfold from round 1.0 on"
-    good = (lambda log: log(), lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216))
+    good = (lambda log: log(benchmark="deepcam", round_="0.7").set("train_samples", 121_216),)
     bad = (
         lambda log: log().set("train_samples", 1000),
         lambda log: log().set("eval_samples", "65536"),
@@ -192,12 +190,8 @@ class Samples(LogRule):
         for setting in case.settings:
             if setting.key not in ("train_samples", "eval_samples"):
                 continue
-            if (
-                setting.key == "train_samples"
-                and case.strict
-                and any(bagging.value == POISSON for bagging in log[BAGGING])
-            ):
-                continue  # a number drawn at random; SET15 is about it
+            if setting.key == "train_samples" and case.strict and _draws_a_number(log[BAGGING]):
+                continue  # SET15 is about it
             check = check_of(setting, case)
             wrong = [r for r in log[setting.key] if check is not None and not check.allows(r.value)]
             if wrong and check is not None:
@@ -206,18 +200,16 @@ class Samples(LogRule):
                 yield self.finding(log.path, wrong[0].line, message + why, check.text, setting.key)
 
 
-class NoPlaceholder(LogRule):
+class NoPlaceholder(LogRule, strict_only=True):
     """The submission keys contain real names, not placeholders."""
 
     id = "SET06"
     severity = NOTE
     cite = SUBMISSION
-    profiles = (STRICT,)
     differs = "the official tool accepts any non-empty text"
     once = True
     why = "The log should name its submitter; 306 published logs say SUBMISSION_ORG_PLACEHOLDER."
     fix = "Set organisation and platform in the configuration of the run."
-    good = (lambda log: log(),)
     bad = (
         lambda log: log().set("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),
         lambda log: log().set("submission_platform", "18xSUBMISSION_PLATFORM_PLACEHOLDER"),
@@ -232,13 +224,12 @@ class NoPlaceholder(LogRule):
                 yield self.finding(log.path, record.line, message, "the real name", key)
 
 
-class SeedLogged(LogRule):
+class SeedLogged(LogRule, strict_only=True):
     """The log states its seed as a whole number."""
 
     id = "SET08"
     severity = NOTE
     cite = "hpc_training_rules.adoc#seeds; training_rules.adoc#random-numbers"
-    profiles = (STRICT,)
     rounds = ("1.0", "2.0", "3.0")
     differs = (
         "the official log checker requires a seed only in closed deepcam, where several different ones fail (strict: a"
@@ -247,11 +238,7 @@ class SeedLogged(LogRule):
     once = True
     why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
-    good = (
-        lambda log: log(),
-        lambda log: log().set("seed", "1234567890"),
-        lambda log: log().double("seed", value=77),
-    )
+    good = (lambda log: log().set("seed", "1234567890"), lambda log: log().double("seed", value=77))
     bad = (
         lambda log: log().drop("seed"),
         lambda log: log().set("seed", "lucky"),
@@ -277,6 +264,15 @@ class SeedLogged(LogRule):
         if any(setting.key == "seed" and setting.required for setting in case.settings):
             message = f"{1 + len(others)} seed records with different values: the official log checker fails on them"
             yield self.finding(log.path, others[0].line, message, "one seed record, from rank 0", "seed", WARNING)
+
+
+def _draws_a_number(bagging: list[Record]) -> bool:
+    """Tell whether the number of training samples is drawn at random, too."""
+    if not bagging:
+        return False
+    from common.settings.run import POISSON  # only the logs of ensembles pay for it
+
+    return any(record.value == POISSON for record in bagging)
 
 
 def seed_of(value: Any) -> int | None:

@@ -9,7 +9,6 @@ from itertools import groupby
 
 from common.reference import since
 from common.values import is_number, is_stated
-from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK
@@ -25,17 +24,16 @@ NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
-class NoPlaceholderInDescription(PackageRule):
+class NoPlaceholderInDescription(PackageRule, strict_only=True):
     """No field of a system description is a placeholder."""
 
     id = "PKG20"
     severity = WARNING
     cite = DESCRIPTION
-    profiles = (STRICT,)
     differs = "the official tool accepts any text"
     why = "The published tables would show the placeholder."
     fix = "State the facts of the system; use empty text or N/A where nothing applies."
-    good = (lambda package: package(), lambda package: package().system(hw_notes="see <https://example.org>"))
+    good = (lambda package: package().system(hw_notes="see <https://example.org>"),)
     bad = (
         lambda package: package().system(cooling="TO BE FILLED IN: air or liquid"),
         lambda package: package().system(submitter="SUBMISSION_ORG_PLACEHOLDER"),
@@ -53,18 +51,17 @@ class NoPlaceholderInDescription(PackageRule):
                 yield self.finding(description.path, 0, message, "a fact about the system", vague[0])
 
 
-class SystemType(PackageRule):
+class SystemType(PackageRule, strict_only=True):
     """The system type, if stated, is a known one."""
 
     id = "PKG21"
     severity = NOTE
     cite = DESCRIPTION
     rounds = since("1.0")
-    profiles = (STRICT,)
     differs = "the official tool does not check `system_type`, which the written policy defines"
     why = "Results are listed by system type."
     fix = 'Write "system_type": "datacenter".'
-    good = (lambda package: package(), lambda package: package().system(system_type="datacenter"))
+    good = (lambda package: package().system(system_type="datacenter"),)
     bad = (
         lambda package: package().system(system_type="Computing Center"),
         lambda package: package().system(system_type=["datacenter"]),
@@ -79,16 +76,14 @@ class SystemType(PackageRule):
                 yield self.finding(description.path, 0, message, "datacenter or edge", SYSTEM_TYPE)
 
 
-class RightFolder(SetRule):
+class RightFolder(SetRule, strict_only=True):
     """The logs have the benchmark of their folder and the division of the system description."""
 
     id = "RUN08"
     cite = "submission_rules.adoc#submission-structure"
-    profiles = (STRICT,)
     differs = "the official tool never compares logs with the folder or the system description"
     why = "A log in the wrong folder is judged by the wrong target, run count and rules."
     fix = "Move the logs to results/<system>/<scaling>/<benchmark>/ that they name; correct the system description."
-    good = (lambda package: package(),)
     bad = (
         lambda package: package().rename_folder("deepcam"),
         lambda package: package().system(division="open"),
@@ -116,17 +111,15 @@ class RightFolder(SetRule):
             yield self.finding(differing[0].path, line, message, f"{described!r} in both", "submission_division")
 
 
-class DescribedSystem(SetRule):
+class DescribedSystem(SetRule, strict_only=True):
     """The logs name the organisation, status and size that the system description states."""
 
     id = "RUN09"
     cite = "submission_rules.adoc#system-description"
-    profiles = (STRICT,)
     differs = "the official tool never compares logs with the system description"
     why = "The score is published for the described system, which must be the one that ran."
     fix = "Correct the system description, or the configuration of the run."
     good = (
-        lambda package: package(),
         lambda package: package().system(status="Available on-premise"),
         lambda package: package().system(status="available"),
         lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)),  # the folder is named Example
@@ -237,12 +230,11 @@ class DescribedSystem(SetRule):
                 yield self.skipped(results.folder, f"logs not compared with {name} of the system: it is {stated}")
 
 
-class FitsSystem(SetRule):
+class FitsSystem(SetRule, strict_only=True):
     """Concurrent instances fit on the system: M · S <= T."""
 
     id = "RUN10"
     cite = "hpc_training_rules.adoc#results (throughput: S <= T <= M * S)"
-    profiles = (STRICT,)
     differs = "the official tool accepts T and S as stated"
     why = "Throughput on more accelerators than the system has is impossible."
     fix = "Log the nodes of the instance, not of the whole system; correct the system description."

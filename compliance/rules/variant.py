@@ -8,7 +8,7 @@ from common.reference import FULL, MINI, MINI_2, VARIANTS
 from compliance.benchmarks import MINIS
 from compliance.logs.log import Log
 from compliance.logs.run import variant_of
-from compliance.model.case import STRICT, Case
+from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, Finding
 from compliance.model.result_set import ResultSet
 from compliance.rules.rule import LogRule, SetRule, show
@@ -18,16 +18,14 @@ UNKNOWN = "the official tool does not know the mini round"
 KEY = "dataset_variant"
 
 
-class NoMini(LogRule):
+class NoMini(LogRule, strict_only=True):
     """The run is on the full problem, not on the mini one."""
 
     id = "SET07"
     cite = MINI_ROUND
-    profiles = (STRICT,)
     differs = UNKNOWN
     why = "The mini problems are for laptops and tests; their results are not MLPerf results."
     fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
-    good = (lambda log: log(), lambda log: log().by_suite())
     bad = (lambda log: log(division="open", variant=MINI), lambda log: log(division="open", variant=MINI_2))
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -39,16 +37,15 @@ class NoMini(LogRule):
             yield self.finding(log.path, first.line, message, "a run on the full dataset", KEY, severity)
 
 
-class KnownVariant(LogRule):
+class KnownVariant(LogRule, strict_only=True):
     """The dataset_variant, if logged, is logged once and exists for the benchmark."""
 
     id = "SET09"
     cite = MINI_ROUND
-    profiles = (STRICT,)
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
     fix = "Log the name of the mini problem as dataset_variant; for the full one log full, or nothing."
-    good = (lambda log: log(), lambda log: log().by_suite(), lambda log: log(division="open", variant=MINI))
+    good = (lambda log: log(division="open", variant=MINI),)
     bad = (
         lambda log: log().add(KEY, "tiny"),
         lambda log: log().add(KEY, None),
@@ -74,16 +71,15 @@ class KnownVariant(LogRule):
             )
 
 
-class MiniIsOpen(LogRule):
+class MiniIsOpen(LogRule, strict_only=True):
     """A mini run belongs to the open division."""
 
     id = "SET10"
     cite = MINI_ROUND
-    profiles = (STRICT,)
     differs = UNKNOWN
     why = "The closed division is for the full problem; a mini run in it could be mistaken for an MLPerf result."
     fix = "Log submission_division open."
-    good = (lambda log: log(), lambda log: log(division="open", variant=MINI))
+    good = (lambda log: log(division="open", variant=MINI),)
     bad = (lambda log: log(division="closed", variant=MINI),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -95,16 +91,15 @@ class MiniIsOpen(LogRule):
                 yield self.finding(log.path, record.line, message, '"open"', "submission_division")
 
 
-class OneVariant(SetRule):
+class OneVariant(SetRule, strict_only=True):
     """All runs of a result are on the same problem, full or mini."""
 
     id = "RUN13"
     cite = MINI_ROUND
-    profiles = (STRICT,)
     differs = UNKNOWN
     why = "A mini run takes minutes and cannot replace a run on the full dataset, or vice versa."
     fix = "Keep runs of the two problems in separate folders."
-    good = (lambda package: package(), lambda package: package(division="open", variant=MINI))
+    good = (lambda package: package(division="open", variant=MINI),)
     bad = (lambda package: package().edit(3, lambda log: log.add(KEY, MINI)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Augment samples at random, for the open division: AUGMENTATIONS has the choices of `data.augment`.
+"""Augment samples at random, for the open division (`data.augment`).
 
 A universe has no preferred direction or centre; one that drifts has a direction, which turns with it.
 """
@@ -11,8 +11,6 @@ from typing import Final
 import numpy as np
 import torch
 from torch import Tensor
-
-from cosmoflow.settings import DataConfig
 
 SYMMETRIES: Final = tuple(product(permutations((0, 1, 2)), product((False, True), repeat=3)))
 """The 48 symmetries of a cube: the order of its axes, and for each axis whether it is reversed."""
@@ -49,19 +47,6 @@ def turn_labels(y: Tensor, seeds: np.ndarray) -> Tensor:
     order = torch.tensor([order for order, _ in drawn]).reshape(-1, 3).to(y.device)
     sign = torch.tensor([[-1.0 if reverse else 1.0 for reverse in reversals] for _, reversals in drawn])
     return torch.cat((y[:, :1], y[:, 1:].gather(1, order) * sign.reshape(-1, 3).to(y.device)), 1)
-
-
-def augment_by_symmetries(x: Tensor, y: Tensor, seeds: np.ndarray, config: DataConfig) -> tuple[Tensor, Tensor]:
-    """Return samples under symmetries of the cube, with the labels of a universe without direction."""
-    return augment_batch(x, seeds, config.roll_step), y
-
-
-def augment_by_vector_symmetries(x: Tensor, y: Tensor, seeds: np.ndarray, config: DataConfig) -> tuple[Tensor, Tensor]:
-    """Return samples under symmetries of the cube, with labels that are a vector and turn with it."""
-    return augment_batch(x, seeds, config.roll_step), turn_labels(y, seeds)
-
-
-AUGMENTATIONS: Final = {"symmetries": augment_by_symmetries, "vector_symmetries": augment_by_vector_symmetries}
 
 
 def choose_symmetry(seed: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from common.data.dali import Read, dali_batches  # first: its error says what to install
+from common.data.dali import dali_batches  # first: its error says what to install
+from common.data.prefetch import TensorBatch, time_batches
 from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import Dataset, DatasetError
 
@@ -23,18 +24,15 @@ from nvidia.dali import fn, types
 from nvidia.dali import tfrecord as features
 
 
-def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[Read]:
+def load_batches(dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device) -> Generator[TensorBatch]:
     """Yield x, y and indices for each array of indices, as the native pipeline does. `indices` must end.
 
     DatasetError for records that DALI cannot read: gzipped ones and those of another size than the first.
     """
     with tempfile.TemporaryDirectory(prefix="cosmoflow-dali-") as scratch:
-        read = (
-            _build_npy_nodes
-            if dataset.config.format == "npy"
-            else partial(_build_tfrecord_nodes, scratch=Path(scratch))
-        )
-        yield from dali_batches(dataset, indices, device, partial(read, dataset))
+        tfrecords = partial(_build_tfrecord_nodes, scratch=Path(scratch))
+        read = _build_npy_nodes if dataset.config.format == "npy" else tfrecords
+        yield from time_batches(dali_batches(dataset, indices, device, partial(read, dataset)))
 
 
 def _build_npy_nodes(dataset: Dataset, order: np.ndarray) -> tuple[Any, Any]:

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from common.data.split import DatasetError as DatasetError
-from common.data.split import Split
-from common.datasets.listing import list_folder
+from common.data.split import Split, list_folder
 from common.spatial.grid import Block
-from cosmoflow.data import narrow, npy, tfrecord
-from cosmoflow.data.sample_files import ENDINGS
+from cosmoflow.data import tfrecord
+from cosmoflow.data.sample_files import ENDINGS, read_npy
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.settings import DataConfig
 
@@ -38,69 +37,37 @@ class Dataset(Split):
         """The shape of the part of a sample that this rank reads."""
         return self.block.sides if self.block else self.config.sample_shape
 
-    @property
-    def body(self) -> narrow.Body:
-        """The narrow form of the part of a sample that this rank reads."""
-        return narrow.Body(self.config.sample_shape, self.block)
-
     def files_of(self, index: int) -> tuple[str, ...]:
         """Return the names of the files of a sample, below data_dir: two in npy format."""
         return tuple(f"{self.split}/{self.names[index]}{ending}" for ending in ENDINGS[self.config.format])
 
     def buffer(self, count: int, pinned: bool) -> tuple[Tensor, Tensor]:
-        """Allocate memory for the voxels and labels of `count` samples; narrow ones stay narrow for an accelerator."""
-        if self.config.format == "narrow" and pinned:
-            x = torch.empty((count, self.body.nbytes), dtype=torch.uint8, pin_memory=True)
-        else:
-            x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
+        """Allocate memory for the voxels and labels of `count` samples."""
+        x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
-
-    def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
-        """Return a sample, in `into` if given; RecordError for a damaged file, OSError for an unreadable one."""
-        sample = Sample(*into) if into else Sample.empty(self.shape)
-        self.read_into(index, sample)  # not by `load`: what it keeps of a narrow sample may be narrow
-        return sample
 
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
-        if self.config.format == "narrow":
-            self._read_narrow(self.paths(index)[0], *into)
-        elif self.config.format == "npy":
+        if self.config.format == "npy":
             data, label = self.paths(index)
-            npy.read_array(data, into[0], self.block)
-            npy.read_array(label, into[1])
+            read_npy(data, into[0], self.block)
+            read_npy(label, into[1])
         else:
             tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc, self.block)
-
-    def _read_narrow(self, path: Path, x: np.ndarray, y: np.ndarray) -> None:
-        if x.dtype == np.uint8:
-            narrow.read_body(path, x, y, self.body, self.config.verify_crc)
-        else:
-            narrow.read_sample(path, Sample(x, y), self.config.verify_crc, self.block)
 
 
 def _find_samples(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples, which are those of their files without the endings."""
-    listing = list_folder(
-        folder,
-        "data.data_dir must contain train/ and validation/; `python -m cosmoflow.fetch` downloads "
-        "the published data (docs/guide/data.md), `python -m cosmoflow.synthesize` generates some",
-    )
-    files = listing.names
+    listing = list_folder(folder, "cosmoflow")
     names = {
-        kind: [name[: -len(first)] for name in files if name.endswith(first)] for kind, (first, *_) in ENDINGS.items()
+        kind: [name[: -len(first)] for name in listing.names if name.endswith(first)]
+        for kind, (first, *_) in ENDINGS.items()
     }
     there = [f"{len(samples):,} samples as {kind}" for kind, samples in names.items() if samples]
     if len(there) > 1:
         raise DatasetError(f"{folder} has {' and '.join(there)}: keep one format per folder")
-    if not names[format]:
-        content = f"{there[0]}: set data.format" if there else f"none among its {len(files)} files"
-        raise DatasetError(f"{folder}: expected samples as {format} (*{ENDINGS[format][0]}), found {content}")
-    wanted = {name + ending for name in names[format] for ending in ENDINGS[format]}
-    if missing := wanted - files:
-        raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
-    listing.expect_known(wanted)
-    return sorted(names[format])
+    endings = ENDINGS[format]
+    return listing.select_samples(format, names, f"*{endings[0]}", lambda name: (name + ending for ending in endings))
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""The sample files of a universe: sub-volumes, their order and names, in one of three formats."""
+"""The sample files of a universe: sub-volumes, their order and names, in one of two formats.
+
+TFRecord, see tfrecord.py, or two files of numpy: `<stem>_data.npy`, int16 (D, H, W, 4), and `<stem>_label.npy`,
+float32 (4,).
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,25 @@ from typing import Final
 
 import numpy as np
 
-from common.data.arrays import write_npy
+from common.data.arrays import ArrayError, npy_array, write_npy
 from common.errors import UsageError
-from cosmoflow.data import narrow, npy, tfrecord
+from common.spatial.grid import Block
+from cosmoflow.data import tfrecord
+from cosmoflow.data.tfrecord import RecordError
 from cosmoflow.simulation.universe import REDSHIFTS
 
-FORMATS: Final = ("tfrecord", "npy", "narrow")
+FORMATS: Final = ("tfrecord", "npy")
 SPLITS: Final = ("train", "validation")
 CHANNELS: Final = len(REDSHIFTS)
-ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": (npy.DATA, npy.LABEL), "narrow": (narrow.ENDING,)}
+ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": ("_data.npy", "_label.npy")}
 """Of the files of a sample, by format."""
-NARROW_SHARE: Final = (1 + 6 / narrow.COUNTS_PER_ENTRY) / 2
 GZIP_SHARE: Final = 0.3
 """The size of gzipped counts relative to raw ones: 0.22 with one particle per voxel, 0.29 with three."""
 
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """One file per sample as TFRecord or narrow (see narrow.py), or two as npy. gzip: for TFRecord only."""
+    """One file per sample as TFRecord, or two as npy. gzip: for TFRecord only."""
 
     kind: str = "tfrecord"
     gzip: bool = True
@@ -56,8 +61,6 @@ class SampleFormat:
         first, *others = (stem.with_name(name) for name in self.file_names(stem.name))
         if self.kind == "tfrecord":
             tfrecord.write_sample(first, x, y, compress=self.gzip)
-        elif self.kind == "narrow":
-            narrow.write_sample(first, x, y)
         else:
             write_npy(first, x)
             write_npy(others[0], y)
@@ -65,7 +68,7 @@ class SampleFormat:
     def bytes_of(self, grid: int) -> float:
         """Return the approximate size of a universe of grid³ voxels in bytes."""
         raw_bytes = grid**3 * CHANNELS * 2
-        return raw_bytes * (GZIP_SHARE if self.gzip else NARROW_SHARE if self.kind == "narrow" else 1)
+        return raw_bytes * (GZIP_SHARE if self.gzip else 1)
 
     def names_of_universe(self, stem: str, blocks: int) -> tuple[str, ...]:
         """Return the names of all files of a universe that is cut into blocks³ samples."""
@@ -84,3 +87,22 @@ class SampleFormat:
                     x = slab[:, start1 : start1 + n, start2 : start2 + n]
                     self.write_sample(stem.with_name(f"{stem.name}_{i:03d}"), np.ascontiguousarray(x), y)
                     i += 1
+
+
+def read_npy(path: Path, into: np.ndarray, block: Block | None = None) -> None:
+    """Read the array of a file directly into `into`, or only a block of it.
+
+    RecordError for a damaged file or a type or shape that differs from `into`, or from that of the block's array;
+    OSError if it cannot be read.
+    """
+    try:
+        array = npy_array(path)
+        expected = block.shape if block else into.shape
+        if (array.shape, array.dtype) != (expected, into.dtype):
+            raise RecordError(f"{path}: {array.dtype} {array.shape}; expected {into.dtype} {expected}")
+        if block:
+            array.read_block(into, block)
+        else:
+            array.read_values(into)
+    except ArrayError as error:
+        raise RecordError(str(error)) from error

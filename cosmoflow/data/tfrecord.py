@@ -82,11 +82,6 @@ def read_sample(path: Path, into: Sample, verify_crc: bool = False, block: Block
         return _read_record(file, str(path), into, verify_crc, block)
 
 
-def decode_sample(data: bytes, into: Sample, verify_crc: bool = False) -> Sample:
-    """Fill `into` from the bytes of a file and return it; otherwise as `read_sample`."""
-    return _read_record(io.BytesIO(data), "record", into, verify_crc)
-
-
 def _read_record(file: BinaryIO, name: str, into: Sample, verify_crc: bool, block: Block | None = None) -> Sample:
     packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     file.seek(0)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from common.datasets.build import BuildError
 from cosmoflow.simulation.recipe import PRIORS, Recipe
 from cosmoflow.simulation.universe import REDSHIFTS, growth, linear_power
 
@@ -41,29 +39,25 @@ def measured_power(counts: np.ndarray, length_mpc_h: float) -> tuple[np.ndarray,
     return 2 * np.pi / length_mpc_h * wavenumbers / modes, powers / modes
 
 
-def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
-    """Plot the first training universes into a file: universes in columns, redshifts in rows, spectra below.
-
-    BuildError without matplotlib, or if the file cannot be written.
-    """
-    try:
-        from matplotlib.figure import Figure  # an optional package
-    except ImportError as error:
-        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
+def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
+    """Draw the first training universes in a figure: universes in columns, redshifts in rows, spectra below."""
     rows = len(REDSHIFTS)
     width_in, slices_in, spectra_in = 2.6 * UNIVERSES + 0.6, 2.5 * rows + 1.6, 3.4
-    figure = Figure(figsize=(width_in, slices_in + spectra_in), layout="constrained")
+    figure.set_size_inches(width_in, slices_in + spectra_in)
     upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=(slices_in, spectra_in)))
     slices = upper.subplots(rows, UNIVERSES, squeeze=False)
     spectra = lower.subplots(1, UNIVERSES, sharey=True, squeeze=False)[0]
     universes = [recipe.simulate_universe(seed, 0, i) for i in range(UNIVERSES)]
     brightest = max(float(np.log1p(counts[:, :, len(counts) // 2]).max()) for counts, _ in universes)
+    scale: dict[str, Any] = {"origin": "lower", "cmap": "magma", "vmin": 0, "vmax": brightest}
     for column, (counts, labels) in enumerate(universes):
         prior = PRIORS[recipe.prior]
         parameters = prior.parameters(labels)
         length_mpc_h = recipe.box.length(parameters["h_0"])
+        extent = (0, length_mpc_h, 0, length_mpc_h)
         for row, z in enumerate(REDSHIFTS):
-            image = _draw_slice(slices[row, column], counts[..., row], length_mpc_h, brightest)
+            picture = np.log1p(counts[:, :, len(counts) // 2, row]).T
+            image = slices[row, column].imshow(picture, extent=extent, **scale)
             slices[row, column].tick_params(labelleft=column == 0, labelbottom=row == rows - 1)
             if column == 0:
                 slices[row, column].set_ylabel(f"z = {z:g}\ny in Mpc/h")
@@ -77,10 +71,6 @@ def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     spectra[0].set_ylabel("P(k) in (Mpc/h)³")
     spectra[0].legend(fontsize=8, loc="lower left")
     lower.suptitle("Measured spectra (points) and linear theory D² P(k) (lines)")
-    try:
-        figure.savefig(path, dpi=120)
-    except ValueError as error:  # such as an unknown format
-        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _format_title(labels: dict[str, float]) -> str:
@@ -89,12 +79,6 @@ def _format_title(labels: dict[str, float]) -> str:
     drift = [f"{value:.1f}" for name, value in labels.items() if name not in NAMES]
     second = f"drift = ({', '.join(drift)}) Mpc/h" if drift else "   ".join(others[1:])
     return "   ".join((first, *others[:1])) + "\n" + second
-
-
-def _draw_slice(axes: Any, counts: np.ndarray, length_mpc_h: float, brightest: float) -> Any:
-    extent = (0, length_mpc_h, 0, length_mpc_h)
-    picture = np.log1p(counts[:, :, len(counts) // 2]).T
-    return axes.imshow(picture, origin="lower", extent=extent, cmap="magma", vmin=0, vmax=brightest)
 
 
 def _draw_spectra(axes: Any, counts: np.ndarray, parameters: dict[str, float], length_mpc_h: float) -> None:

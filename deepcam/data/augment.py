@@ -1,4 +1,4 @@
-"""Augment snapshots at random, for the open division: AUGMENTATIONS has the choices of `data.augment`.
+"""Augment snapshots at random, for the open division (`data.augment`).
 
 The symmetries are those of the planet: longitude and hemisphere.
 """
@@ -41,6 +41,3 @@ def augment_batch(x_BHWC: Tensor, y_BHW: Tensor, seeds: np.ndarray, channels: Se
         if channel in NORTHWARD:
             moved[..., i] *= sign_B[:, None, None]
     return moved, y_BHW[cells]
-
-
-AUGMENTATIONS: Final = {"symmetries": augment_batch}

@@ -6,11 +6,11 @@ Both keep the data unchanged, and labels as uint8.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -20,8 +20,8 @@ from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
 from common.files import write_whole_file
-from deepcam.data import npy, single_file, snapshot
-from deepcam.data.snapshot import SnapshotError
+from deepcam.data import single_file, snapshot
+from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 
 BLOCK: Final = 16
 """Samples per item of a single file: their bytes start and end at page boundaries, so that no page has two writers."""
@@ -37,46 +37,32 @@ class Stored(NamedTuple):
     labels_HW: StoredArray
 
 
-class Format(Protocol):
-    """How items are made, and where their samples are stored; picklable."""
+@dataclass(frozen=True)
+class NpyFormat:
+    """A pair of npy files per snapshot; an item's source is the path of its snapshot.
 
-    @property
-    def shape_HWC(self) -> tuple[int, int, int]:
-        """The shape of a sample."""
+    shape_HWC: of a sample.
+    """
+
+    shape_HWC: tuple[int, int, int]
 
     def list_items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
         """Yield the items of a split."""
+        for path in paths:
+            name = path.stem.removeprefix(snapshot.NPY_DATA)
+            files = tuple(f"{split}/{kind}{name}{snapshot.NPY}" for kind in (snapshot.NPY_DATA, snapshot.NPY_LABEL))
+            yield Item(f"{split}/{path.name}", files, path)
 
     def create_files(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
         """Create what all items need; BuildError if something else is in its place."""
 
     def make_item(self, item: Item, folder: Path) -> None:
         """Make an item; BadItemError for unusable snapshots."""
-
-    def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
-        """Yield the samples of a finished item; ArrayError, BadItemError or OSError if they cannot be found."""
-
-
-@dataclass(frozen=True)
-class NpyFormat:
-    """A pair of npy files per snapshot; an item's source is the path of its snapshot."""
-
-    shape_HWC: tuple[int, int, int]
-
-    def list_items(self, split: str, paths: Sequence[Path]) -> Iterator[Item]:
-        for path in paths:
-            name = path.stem.removeprefix(npy.DATA)
-            files = tuple(f"{split}/{kind}{name}{npy.ENDING}" for kind in (npy.DATA, npy.LABEL))
-            yield Item(f"{split}/{path.name}", files, path)
-
-    def create_files(self, splits: Mapping[str, Sequence[Path]], folder: Path) -> None:
-        pass
-
-    def make_item(self, item: Item, folder: Path) -> None:
         for name, array in zip(item.files, read_arrays(item.source, self.shape_HWC), strict=True):
             write_npy(folder / name, array)
 
     def read_stored(self, item: Item, folder: Path) -> Iterator[Stored]:
+        """Yield the samples of a finished item; ArrayError, BadItemError or OSError if they cannot be found."""
         yield Stored(item.source, *(npy_array(folder / name) for name in item.files))
 
 
@@ -128,17 +114,15 @@ class SingleFileFormat:
             yield Stored(path, file.data_NHWC.row_at(row), file.labels_NHW.row_at(row))
 
 
-FORMATS: Final[Mapping[str, Callable[[tuple[int, int, int]], Format]]] = {
-    "npy": NpyFormat,
-    "hdf5-single": SingleFileFormat,
-}
+Format = NpyFormat | SingleFileFormat
+FORMATS: Final[Mapping[str, type[Format]]] = {"npy": NpyFormat, "hdf5-single": SingleFileFormat}
 
 
 def read_arrays(path: Path, shape_HWC: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_snapshot`."""
+    """Return data, float32 (H, W, C), and labels, uint8 (H, W), of a snapshot; errors as in `read_into`."""
     data_HWC: np.ndarray = np.empty(shape_HWC, np.float32)
     labels_HW: np.ndarray = np.empty(shape_HWC[:2], np.uint8)
-    snapshot.read_snapshot(path, data_HWC, labels_HW)
+    snapshot.read_into(path, SnapshotBuffer(data_HWC, labels_HW))
     return data_HWC, labels_HW
 
 

@@ -1,40 +1,27 @@
-"""DeepCAM's snapshots: their files, configuration, order, and scaling on the device."""
+"""DeepCAM's snapshots: their files, and scaling on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.data.sampling import shard_assignment, shard_order
 from common.data.split import DatasetError as DatasetError
-from common.data.split import Split
-from common.datasets.listing import list_folder
-from deepcam.data import npy, single_file, snapshot
+from common.data.split import Split, list_folder
+from deepcam.data import single_file, snapshot
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range, Stats
 from deepcam.settings import DataConfig
 
 SINGLE: Final = "hdf5-single"
-ENDINGS: Final = {"hdf5": ".h5", "npy": npy.ENDING}
-
-
-class Sample(NamedTuple):
-    """One sample. x: float32 (H, W, C), as in the file. y: uint8 (H, W), numbers of classes."""
-
-    x: np.ndarray
-    y: np.ndarray
-
-    @classmethod
-    def empty(cls, shape: tuple[int, int, int]) -> Sample:
-        """Allocate a sample of shape (H, W, C)."""
-        return cls(np.empty(shape, np.float32), np.empty(shape[:2], np.uint8))
+ENDINGS: Final = {"hdf5": ".h5", "npy": snapshot.NPY}
 
 
 class Dataset(Split):
@@ -66,12 +53,6 @@ class Dataset(Split):
         x = torch.empty((count, height, width, channels), pin_memory=pinned)
         return x, torch.empty((count, height, width), dtype=torch.uint8, pin_memory=pinned)
 
-    def read(self, index: int, into: tuple[np.ndarray, ...] | None = None) -> Sample:
-        """Return a sample, in `into` if given; SnapshotError for a damaged file, OSError for an unreadable one."""
-        sample = Sample(*into) if into else Sample.empty(self.config.sample_shape)
-        self.load(index, sample)
-        return sample
-
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""
         x, y = into
@@ -86,39 +67,26 @@ class Dataset(Split):
                 replace(self._single.labels_NHW.row_at(index), path=paths[0]), f"{name} `{single_file.LABELS}`"
             )
         elif self.config.format == "npy":
-            npy.read_npy(paths[0], paths[1], buffer)
+            snapshot.read_npy(paths[0], paths[1], buffer)
         else:
             snapshot.read_into(paths[0], buffer)
 
 
 def _find_samples(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the samples of a folder: those of their data files without the ending."""
-    listing = list_folder(
-        folder,
-        "data.data_dir must contain train/ and validation/; `python -m deepcam.fetch` downloads the published data "
-        "(docs/guide/data.md), `python -m deepcam.split` makes the folders, `python -m deepcam.synthesize` "
-        "generates data",
-    )
-    files = listing.names
+    listing = list_folder(folder, "deepcam", "`python -m deepcam.split` makes the folders, ")
+    data_files = [name for name in listing.names if name.startswith("data")]
     names = {
-        kind: sorted(name.removesuffix(ending) for name in files if name.startswith("data") and name.endswith(ending))
+        kind: [name.removesuffix(ending) for name in data_files if name.endswith(ending)]
         for kind, ending in ENDINGS.items()
     }
-    if not names[format]:
-        there = [f"{len(samples):,} samples as {kind}: set data.format" for kind, samples in names.items() if samples]
-        content = there[0] if there else f"none among its {len(files)} files"
-        raise DatasetError(f"{folder}: expected samples as {format} (data*{ENDINGS[format]}), found {content}")
-    wanted = {file for name in names[format] for file in _file_names(name, format)}
-    if missing := wanted - files:
-        raise DatasetError(f"{folder}: {len(missing)} files are missing, such as {min(missing)}")
-    listing.expect_known(wanted)
-    return names[format]
+    return listing.select_samples(format, names, f"data*{ENDINGS[format]}", partial(_file_names, format=format))
 
 
 def _file_names(name: str, format: str) -> tuple[str, ...]:
     """Return the names of the files of a sample."""
-    label = npy.LABEL + name.removeprefix(npy.DATA)
-    return (f"{name}.h5",) if format == "hdf5" else (name + npy.ENDING, label + npy.ENDING)
+    label = snapshot.NPY_LABEL + name.removeprefix(snapshot.NPY_DATA)
+    return (f"{name}.h5",) if format == "hdf5" else (name + snapshot.NPY, label + snapshot.NPY)
 
 
 def _locate_single(folder: Path) -> SingleFile:
@@ -131,47 +99,6 @@ def _locate_single(folder: Path) -> SingleFile:
             f"{path} is missing: data.format={SINGLE} needs one file per split in data.data_dir; "
             f"`python -m deepcam.prepare convert --format {SINGLE}` makes it"
         ) from error
-
-
-def to_stage(datasets: Sequence[Dataset], mode: str) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Return the files below data_dir with the index of their sample, and the number of samples of each folder.
-
-    ValueError if they cannot be staged in this mode.
-    """
-    if mode == "shard" and any(dataset.config.format == SINGLE for dataset in datasets):
-        raise ValueError(
-            f"staging.mode=shard distributes files over the nodes, but data.format={SINGLE} has one file for all "
-            "samples: set staging.mode to replicate, memory or none, or data.format to npy or hdf5"
-        )
-    names = {name: number for dataset in datasets for name, number in dataset.files()}
-    return names, {dataset.split: len(dataset) for dataset in datasets if dataset.config.format != SINGLE}
-
-
-# -- order and batches ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffle:
-    """How the order of the training samples changes from epoch to epoch.
-
-    samples: of the dataset. shards: from `DataConfig.shards`; each gives an equal part of each global batch.
-    """
-
-    samples: int
-    global_batch_size: int
-    shards: int = 1
-
-    def __post_init__(self) -> None:
-        if self.global_batch_size % self.shards:
-            raise ValueError(
-                f"the global batch size is {self.global_batch_size}; expected a multiple of the {self.shards} shards "
-                "of data.shuffle (one per node or rank): change one of them, or set data.shuffle=global"
-            )
-
-    def draw_order(self, seed: int, epoch: int) -> np.ndarray:
-        """Return the order of all samples in an epoch (from 0); with one shard it is `sampling.permutation`."""
-        assignment = shard_assignment(self.samples)
-        return shard_order(assignment, self.shards, self.global_batch_size, seed, epoch)
 
 
 # -- what the network sees -----------------------------------------------------------------------------------

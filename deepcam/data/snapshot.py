@@ -5,6 +5,9 @@
 
 The published files have more (labels_1, *_stats), which the benchmark does not use. `climate/data` and `labels_0` are
 usually contiguous: then they are read without HDF5, whose library serialises all threads.
+
+`prepare` also makes two files of numpy of each: `data-X.npy`, float32 (H, W, C), and `label-X.npy`, (H, W), of any
+type of number.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from common.data.arrays import ArrayError, StoredArray
+from common.data.arrays import ArrayError, StoredArray, npy_array
 from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from common.tree import RefusedFileError
@@ -30,6 +33,8 @@ DATA: Final = "climate/data"
 LABELS: Final = "climate/labels_0"
 NAME: Final = re.compile(r"data-\d{4}-\d{2}-\d{2}-\d{2}-\d+\.h5")
 """Year, month, day, index of the time step in the day, number of the simulation."""
+NPY_DATA, NPY_LABEL, NPY = "data-", "label-", ".npy"
+"""How the names of both files of numpy begin and end."""
 HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 """Errors that h5py raises for damaged files, depending on where the damage is."""
 
@@ -102,26 +107,22 @@ class SnapshotBuffer:
                     )
 
 
-def read_snapshot(
-    path: Path,
-    data_HWC: np.ndarray,
-    labels_HW: np.ndarray,
-    channels: Sequence[int] | None = None,
-    direct: bool = False,
-) -> None:
-    """Read the snapshot of a file into `data_HWC` and `labels_HW`; for all arguments see `SnapshotBuffer`.
+def read_into(path: Path, buffer: SnapshotBuffer) -> None:
+    """Read the snapshot of a file into `buffer`.
 
     SnapshotError for a damaged file, a missing dataset, a wrong type or shape, and invalid labels;
     FileNotFoundError and other OSErrors if the file cannot be read.
     """
-    read_into(path, SnapshotBuffer(data_HWC, labels_HW, channels, direct))
-
-
-def read_into(path: Path, buffer: SnapshotBuffer) -> None:
-    """Read the snapshot of a file into `buffer`; errors as in `read_snapshot`."""
     with open_hdf5(path) as file:
         buffer.take_data(hdf5_array(file, DATA), f"{path}: `{DATA}`")
         buffer.take_labels(hdf5_array(file, LABELS), f"{path}: `{LABELS}`")
+
+
+def read_npy(data: Path, label: Path, buffer: SnapshotBuffer) -> None:
+    """Read a snapshot from two files into `buffer`; SnapshotError if they are invalid, OSError if unreadable."""
+    for path, take in ((data, buffer.take_data), (label, buffer.take_labels)):
+        with name_errors(str(path)):
+            take(npy_array(path), str(path))
 
 
 @contextmanager

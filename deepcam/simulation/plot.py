@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from common.datasets.build import BuildError
 from deepcam.reference import CHANNELS, CLASSES
 from deepcam.simulation.detection import CYCLONE, RIVER
 from deepcam.simulation.planet import Planet
@@ -19,19 +18,13 @@ MAPS: Final = (("TMQ", "YlGnBu_r"), ("WIND", "magma"), ("PSL", "viridis"), ("T50
 NUMBER: Final = {channel.name: number for number, channel in enumerate(CHANNELS)}
 
 
-def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
-    """Plot the first training snapshots into a file: snapshots in columns, channels in rows, labels as outlines.
+def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
+    """Draw the first training snapshots in a figure: snapshots in columns, channels in rows, labels as outlines."""
+    from matplotlib.lines import Line2D
 
-    BuildError without matplotlib, or if the file cannot be written.
-    """
-    try:
-        from matplotlib.figure import Figure  # an optional package
-        from matplotlib.lines import Line2D
-    except ImportError as error:
-        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     planet = Planet(recipe.height, recipe.width, recipe.size)
     snapshots = [recipe.simulate_snapshot(seed, 0, i) for i in range(SNAPSHOTS)]
-    figure = Figure(figsize=(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8), layout="constrained")
+    figure.set_size_inches(4.6 * SNAPSHOTS + 1, 2.35 * len(MAPS) + 0.8)
     axes: Any = figure.subplots(len(MAPS), SNAPSHOTS, squeeze=False, sharex=True, sharey=True)
     for row, (name, colours) in enumerate(MAPS):
         layers, caption = zip(*(_select_layer(name, fields) for fields, _ in snapshots), strict=True)
@@ -45,10 +38,6 @@ def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     lines = [Line2D([], [], color=colour, label=CLASSES[label]) for label, colour in OUTLINES.items()]
     figure.legend(handles=lines, loc="outside upper right", ncols=2, facecolor="#555555", labelcolor="white")
     figure.suptitle(f"Synthetic weather, {recipe.height} x {recipe.width} cells, size {recipe.size:g}, seed {seed}")
-    try:
-        figure.savefig(path, dpi=110)
-    except ValueError as error:  # such as an unknown format
-        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _select_layer(name: str, fields: np.ndarray) -> tuple[np.ndarray, str]:

@@ -16,15 +16,11 @@ from deepcam.simulation.planet import Planet
 from deepcam.simulation.snapshot_generator import DAYS
 
 SPLITS: Final = ("train", "validation", "test")
-
-
 FIRST_YEAR: Final = 1980
-
-
 STEPS: Final = 8  # a day
-
-
 STRIDE_DAYS: Final = 79  # shares no factor with DAYS: a year visits each day once, and 5 snapshots all seasons
+
+build_planet: Final = lru_cache(maxsize=1)(Planet)
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,7 @@ class Recipe:
     def simulate_snapshot(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return channels, float32 (height, width, 16), and labels, uint8 (height, width), of snapshot i of a split."""
         rng = np.random.default_rng([seed, split, i])
-        return snapshot_generator.simulate(_build_planet(self.height, self.width, self.size), day_of(i), rng)
-
-
-@lru_cache(maxsize=1)
-def _build_planet(height: int, width: int, size: float) -> Planet:
-    return Planet(height, width, size)
+        return snapshot_generator.simulate(build_planet(self.height, self.width, self.size), day_of(i), rng)
 
 
 # The mini problem is fixed: any change gives other data and invalidates all reference runs.

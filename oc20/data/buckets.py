@@ -82,19 +82,9 @@ def make_padding(atoms: int, edges: int) -> Frame:
     offsets_E3: np.ndarray = np.zeros((edges, 3), np.int8)
     offsets_E3[:, 0] = 1
     offsets_E3[:, 1] = np.arange(edges) % MOST_NEIGHBOURS  # no edge is there twice, and none leads straight back
-    return Frame(
-        numbers=np.zeros(atoms, np.uint8),
-        pos=np.zeros((atoms, 3), np.float32),
-        cell=np.diag([FAR_ANGSTROM, 0, 0]).astype(np.float32),
-        tags=np.zeros(atoms, np.int8),
-        fixed=np.ones(atoms, np.bool_),
-        force=np.zeros((atoms, 3), np.float32),
-        energy=0.0,
-        edges=np.stack([centres_E, centres_E], 1),
-        offsets=offsets_E3,
-        sid=0,
-        fid=0,
-    )
+    numbers, pos, cell = np.zeros(atoms), np.zeros((atoms, 3)), np.diag([FAR_ANGSTROM, 0, 0])
+    frame = Frame.without_forces(numbers, pos, cell, edges=np.stack([centres_E, centres_E], 1), offsets=offsets_E3)
+    return replace(frame, fixed=np.ones(atoms, np.bool_))
 
 
 def _round_up(number: float, multiple: int) -> int:

@@ -43,12 +43,8 @@ class CompactShard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_regular(path)
-        self._close = weakref.finalize(self, os.close, self._file)
-        try:
-            self._places = self._read_index()
-        except BaseException:
-            self._close()
-            raise
+        weakref.finalize(self, os.close, self._file)
+        self._places = self._read_index()
 
     def __len__(self) -> int:
         return len(self._places) - 1

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
-from typing import Final, Protocol
+from typing import Final
 
 import lmdb
 import numpy as np
@@ -61,25 +61,6 @@ FORMATS: Final[Mapping[str, FrameFormat]] = {
 BROKEN: Final = (LmdbError, FrameError)
 
 
-class FrameSource(Protocol):
-    """A file with frames, or a pair of files; picklable."""
-
-    @property
-    def path(self) -> Path:
-        """The file with the frames."""
-
-    @property
-    def number(self) -> int:
-        """The number in its name, and in that of the file made from it."""
-
-    @property
-    def lmdb_bytes(self) -> float:
-        """The approximate size of the frames with edges in LMDB."""
-
-    def read_frames(self) -> Iterator[Frame]:
-        """Yield the frames with edges; BadItemError for a damaged one."""
-
-
 @dataclass(frozen=True)
 class Published:
     """A published pair of files; edges are added to its frames. edges: one of EDGES."""
@@ -89,17 +70,21 @@ class Published:
 
     @property
     def path(self) -> Path:
+        """The file with the frames."""
         return self.pair.xyz
 
     @property
     def number(self) -> int:
+        """The number in its name, and in that of the file made from it."""
         return self.pair.number
 
     @property
     def lmdb_bytes(self) -> float:
+        """The approximate size of the frames with edges in LMDB."""
         return self.path.stat().st_size * (80.0 if self.path.suffix == ".xz" else 15.0)  # measured
 
     def read_frames(self) -> Iterator[Frame]:
+        """Yield the frames with edges; BadItemError for a damaged one."""
         for count, (frame, pos, cell) in enumerate(extxyz.read_exact(self.pair), 1):
             try:
                 if self.edges == "reference":
@@ -129,6 +114,10 @@ class Converted:
             yield from map(shard.read_frame, range(len(shard)))
         except BROKEN as error:
             raise BadItemError(str(error)) from error
+
+
+FrameSource = Published | Converted
+"""A pair of files, or a file, with frames; picklable."""
 
 
 def find_sources(folder: Path, edges: str = "nearest") -> list[FrameSource]:
@@ -200,30 +189,18 @@ def add_metadata_items(plan: DatasetPlan) -> DatasetPlan:
     items = []
     for split, names in parts.items():
         file = f"{split}/{metadata.NAME}"
-        items.append(Item(file, (file,), _Parts(tuple(sorted(names)))))
-    return replace(plan, make=_Closing(plan.make), closing=tuple(items))
+        items.append(Item(file, (file,), tuple(sorted(names))))
+    return replace(plan, make=partial(_make_or_merge, plan.make), closing=tuple(items))
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Files with sizes, in order."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Closing:
-    """Makes items by `make`, and merges sizes."""
-
-    make: Callable[[Item, Path], None]
-
-    def __call__(self, item: Item, folder: Path) -> None:
-        if not isinstance(item.source, _Parts):
-            self.make(item, folder)
-            return
-        parts = [metadata.read_arrays(folder / name) for name in item.source.names]
-        whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
-        metadata.write_metadata(folder / item.name, Metadata(*whole))
+def _make_or_merge(make: Callable[[Item, Path], None], item: Item, folder: Path) -> None:
+    """Make an item by `make`, or merge sizes, of which the source is the names of the parts in order."""
+    if PurePosixPath(item.name).name != metadata.NAME:
+        make(item, folder)
+        return
+    parts = [metadata.read_arrays(folder / name) for name in item.source]
+    whole = (np.concatenate([part[key] for part in parts]) for key in Metadata._fields)
+    metadata.write_metadata(folder / item.name, Metadata(*whole))
 
 
 def compare_frames(source: FrameSource, shard: FrameSource) -> list[str]:

@@ -5,37 +5,32 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from common.data.prefetch import AHEAD, Job, in_order, on_device, reading_threads, time_batches
+from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
-from common.datasets.listing import list_folder
+from common.data.split import list_folder
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
 from oc20.graphs import Frame, Graph, Joined, link_frames
 from oc20.settings import DataConfig
 
+Shard = records.LmdbShard | compact.CompactShard
+"""The frames of a file, for several threads."""
+SHARDS: Final[Mapping[str, type[Shard]]] = {"lmdb": records.LmdbShard, "compact": compact.CompactShard}
 ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
-
-
-class Shard(Protocol):
-    """The frames of a file, for several threads."""
-
-    def __len__(self) -> int: ...
-
-    def read_frame(self, index: int) -> Frame: ...
 
 
 class Dataset:
@@ -104,36 +99,16 @@ class Dataset:
     def _open_shard(self, number: int) -> Shard:
         with self._opening:
             if number not in self._open:
-                path = self._locate(self._shards[number])
-                is_compact = self.config.format == "compact"
-                self._open[number] = compact.CompactShard(path) if is_compact else records.LmdbShard(path)
+                self._open[number] = SHARDS[self.config.format](self._locate(self._shards[number]))
             return self._open[number]
 
 
 def _find_files(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the files with frames in a folder."""
-    listing = list_folder(
-        folder,
-        "data.data_dir must contain train/ and validation/; `python -m oc20.fetch` downloads "
-        "the published data (docs/guide/data.md), `python -m oc20.synthesize` generates some",
-    )
-    files = sorted(file for file in listing.names if file.startswith("data."))
+    listing = list_folder(folder, "oc20")
+    files = [file for file in listing.names if file.startswith("data.")]
     names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
-    if not names[format]:
-        there = [f"{len(paths):,} files as {kind}: set data.format" for kind, paths in names.items() if paths]
-        raise DatasetError(f"{folder}: expected data.*{ENDINGS[format]}, found {there[0] if there else 'none'}")
-    listing.expect_known(names[format])
-    return names[format]
-
-
-def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
-    """Return the files below data_dir, none belonging to one sample; ValueError if they cannot be staged so."""
-    if mode == "shard":
-        raise ValueError(
-            "staging.mode=shard distributes samples over the nodes, but each file of oc20 has many: set staging.mode "
-            "to replicate, memory or none; data.format=compact takes a seventh of the space"
-        )
-    return {name: number for dataset in datasets for name, number in dataset.files()}
+    return listing.select_samples(format, names, f"data.*{ENDINGS[format]}", lambda file: (file,))
 
 
 # -- batches -------------------------------------------------------------------------------------------------
@@ -143,14 +118,14 @@ def to_stage(datasets: Sequence[Dataset], mode: str) -> dict[str, int | None]:
 class GraphBatch:
     """Frames on the device, in the order of `indices`; there may be none.
 
-    graph: their graph, or the input of `link_frames`. indices: int64 (G,). wait_s: seconds that the consumer
-    waited. names: `<sid>_<fid>` of each.
+    graph: their graph, or the input of `link_frames`. indices: int64 (G,). names: `<sid>_<fid>` of each.
+    wait_s: seconds that the consumer waited.
     """
 
     graph: Graph | Joined
     indices: np.ndarray
-    wait_s: float
-    names: Sequence[str] = ()
+    names: Sequence[str] = field(default_factory=list)
+    wait_s: float = 0.0
 
 
 def load_batches(
@@ -162,34 +137,19 @@ def load_batches(
     when its batch is due: see `Dataset.read`.
     """
 
-    def make_batch(graph: Graph | Joined, frames: tuple[np.ndarray, list[str]], wait_s: float) -> GraphBatch:
-        return GraphBatch(graph, frames[0], wait_s, frames[1])
-
-    return time_batches(_load_graphs(dataset, indices, device, buckets), make_batch)
-
-
-def _load_graphs(
-    dataset: Dataset, indices: Iterable[np.ndarray], device: torch.device, buckets: Sequence[Bucket]
-) -> Generator[tuple[Graph | Joined, tuple[np.ndarray, list[str]]]]:
-    started: deque[tuple[np.ndarray, list[str]]] = deque()
-
-    def load_part(chosen: np.ndarray, names: list[str], into: list[Graph | Joined]) -> None:
+    def load_batch(chosen: np.ndarray, into: list[GraphBatch]) -> None:
         frames = [dataset.read(index) for index in chosen.tolist()]
-        names.extend(f"{frame.sid}_{frame.fid}" for frame in frames)
         joined = pad_frames(frames, buckets)
-        into.append(link_frames(joined) if device.type == "cpu" else joined.pin_memory())
+        graph = link_frames(joined) if device.type == "cpu" else map_tensors(joined, Tensor.pin_memory)
+        into.append(GraphBatch(graph, chosen, [f"{frame.sid}_{frame.fid}" for frame in frames]))
 
-    def make_jobs() -> Iterator[Job[list[Graph | Joined]]]:
+    def list_jobs() -> Iterator[Job[list[GraphBatch]]]:
         for chosen in indices:
-            names: list[str] = []
-            started.append((chosen, names))
-            into: list[Graph | Joined] = []
-            yield into, [partial(load_part, chosen, names, into)]
+            into: list[GraphBatch] = []
+            yield into, [partial(load_batch, chosen, into)]
 
-    threads = reading_threads(dataset.config.workers, device)
-    with closing(in_order(make_jobs(), threads, AHEAD)) as ready:
-        for (graph,) in on_device(ready, device):
-            yield graph, started.popleft()
+    with closing(in_order(list_jobs(), reading_threads(dataset.config.workers, device), AHEAD)) as ready:
+        yield from carry_batches((batch for (batch,) in ready), device)
 
 
 # -- the order of an epoch -------------------------------------------------------------------------------------

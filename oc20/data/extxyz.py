@@ -83,11 +83,6 @@ def write_pair(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pai
     return Pair(number, xyz, txt)
 
 
-def read_pair(pair: Pair) -> Iterator[Frame]:
-    """Yield the frames of a pair, as `read_exact` does."""
-    return (frame for frame, _, _ in read_exact(pair))
-
-
 def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
     """Yield the frames of a pair, with energies relative to the reference, and without edges.
 

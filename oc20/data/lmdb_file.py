@@ -58,16 +58,12 @@ class LmdbFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_regular(path)
-        self._close = weakref.finalize(self, os.close, self._file)
-        try:
-            first = self._read_meta(0)
-            self._meta_now = max(first, self._read_meta(first.page_bytes), key=lambda meta: meta.transaction)
-            size, expected = os.fstat(self._file).st_size, (self._meta_now.last_page + 1) * first.page_bytes
-            if size < expected:  # all pages exist in a file to which only new keys were added, as here
-                raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it again")
-        except BaseException:
-            self._close()
-            raise
+        weakref.finalize(self, os.close, self._file)
+        first = self._read_meta(0)
+        self._meta_now = max(first, self._read_meta(first.page_bytes), key=lambda meta: meta.transaction)
+        size, expected = os.fstat(self._file).st_size, (self._meta_now.last_page + 1) * first.page_bytes
+        if size < expected:  # all pages exist in a file to which only new keys were added, as here
+            raise LmdbError(f"{path} ends after {size:,} of {expected:,} bytes; fetch it again, or make it again")
 
     def read_value(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if it is missing; LmdbError if the file is damaged on the way to it."""

@@ -229,7 +229,10 @@ def write_frames(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -
             while some := list(islice(rest, PER_COMMIT)):
                 with file.begin(write=True) as transaction:
                     for frame in some:
-                        transaction.put(b"%d" % count, _encode_frame_at(frame, layout, f"{path}, key {count}"))
+                        try:
+                            transaction.put(b"%d" % count, encode_frame(frame, layout))
+                        except FrameError as error:
+                            raise FrameError(f"{path}, key {count}: {error}") from error
                         count += 1
             with file.begin(write=True) as transaction:
                 transaction.put(LENGTH, pickle.dumps(count, 4))
@@ -237,13 +240,6 @@ def write_frames(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -
         finally:
             file.close()
     return count
-
-
-def _encode_frame_at(frame: Frame, layout: Layout, key: str) -> bytes:
-    try:
-        return encode_frame(frame, layout)
-    except FrameError as error:
-        raise FrameError(f"{key}: {error}") from error
 
 
 def encode_frame(frame: Frame, layout: Layout = "pyg1") -> bytes:

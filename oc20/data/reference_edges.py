@@ -79,7 +79,8 @@ def _invert_by_elimination(cell: np.ndarray) -> np.ndarray:
         for row in range(1, 3):
             done = min(row, column)
             if done:
-                rows[row, column] -= _sum_terms(rows[row, :done] * rows[:done, column])
+                terms = rows[row, :done] * rows[:done, column]
+                rows[row, column] -= terms[0] if done == 1 else terms[0] + terms[1]
         pivot = column + int(np.argmax(np.abs(rows[column:, column])))
         rows[[column, pivot]], order[[column, pivot]] = rows[[pivot, column]], order[[pivot, column]]
         rows[column + 1 :, column] *= 1 / rows[column, column]
@@ -94,8 +95,3 @@ def _invert_by_elimination(cell: np.ndarray) -> np.ndarray:
     placed = np.empty((3, 3))
     placed[:, order] = inverse
     return placed
-
-
-def _sum_terms(terms: np.ndarray) -> float:
-    """Return the sum of one or two terms."""
-    return float(terms[0]) if len(terms) == 1 else float(terms[0] + terms[1])

@@ -143,14 +143,8 @@ def encode_name(name: str) -> bytes:
 def encode_tensor(array: np.ndarray) -> bytes:
     """Return the opcodes that push an array, of float32 or int64, as a torch tensor: for protocol 3 or higher."""
     kind = {dtype: name for name, dtype in STORAGES.items()}[array.dtype]
-    reference = (
-        encode_plain("storage")
-        + encode_name(kind)
-        + encode_plain("0")
-        + encode_plain("cpu")
-        + encode_plain(array.size)
-        + encode_plain(None)
-    )
+    place = b"".join(map(encode_plain, ("0", "cpu", array.size, None)))
+    reference = encode_plain("storage") + encode_name(kind) + place
     saved = b"".join(
         (
             SAVED,
@@ -163,12 +157,5 @@ def encode_tensor(array: np.ndarray) -> bytes:
     )
     stride = tuple(math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim))
     storage = encode_name(STORAGE) + struct.pack("<cI", b"B", len(saved)) + saved + b"\x85R"
-    rest = (
-        encode_plain(0)
-        + encode_plain(array.shape)
-        + encode_plain(stride)
-        + encode_plain(False)
-        + encode_name(HOOKS)
-        + b")R"
-    )
+    rest = b"".join(map(encode_plain, (0, array.shape, stride, False))) + encode_name(HOOKS) + b")R"
     return encode_name(TENSOR) + b"(" + storage + rest + b"tR"

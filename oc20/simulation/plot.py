@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from ase.data import chemical_symbols, covalent_radii
 from ase.data.colors import jmol_colors
 
-from common.datasets.build import BuildError
 from oc20.simulation.recipe import Recipe
 from oc20.simulation.surface import ADSORBATE
 
@@ -20,18 +18,12 @@ ARROW: Final = 0.6  # angstrom for 1 eV per angstrom
 CORNERS: Final = np.array([(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)])
 
 
-def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
-    """Plot the first frames of the first training trajectories into a file, in two views.
+def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
+    """Draw the first frames of the first training trajectories in a figure of matplotlib, in two views."""
+    from matplotlib.lines import Line2D
 
-    BuildError without matplotlib, or if the file cannot be written.
-    """
-    try:
-        from matplotlib.figure import Figure  # an optional package
-        from matplotlib.lines import Line2D
-    except ImportError as error:
-        raise BuildError("--plot needs matplotlib: pip install matplotlib") from error
     records = [next(recipe.simulate_trajectory(seed, 0, i)) for i in range(SYSTEMS)]
-    figure = Figure(figsize=(3.6 * SYSTEMS, 9), layout="constrained")
+    figure.set_size_inches(3.6 * SYSTEMS, 9)
     axes: Any = figure.subplots(2, SYSTEMS, squeeze=False)
     numbers: set[int] = set()
     for column, record in enumerate(records):
@@ -51,10 +43,6 @@ def plot_samples(recipe: Recipe, seed: int, path: Path) -> None:
     figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
     size = " x ".join(map(str, recipe.size))
     figure.suptitle(f"Slabs of {size} atoms with adsorbates, seed {seed}; hatched atoms are fixed")
-    try:
-        figure.savefig(path, dpi=110)
-    except ValueError as error:  # such as an unknown format
-        raise BuildError(f"{path}: the picture cannot be written: {error}") from error
 
 
 def _draw_view(axes: Any, atoms: Any, directions: tuple[int, int, int]) -> None:

@@ -27,7 +27,7 @@ from compliance.logs.run import PER_RUN, Run, parse_run
 from compliance.logs.secrets import secrets
 from compliance.model.finding import listed
 from compliance.model.layout import MAX_FILE_BYTES, POWER, PRUNED, RESULTS, SYSTEMS, WEAK, power_files, result_name
-from compliance.model.suite_code import letters_and_digits
+from compliance.model.package_files import letters_and_digits
 from compliance.model.system import read_description
 from compliance.rules.rule import show
 from submission.assemble import provenance

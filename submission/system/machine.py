@@ -17,8 +17,9 @@ from typing import Final
 from common.errors import UsageError
 from common.measure.power.keys import OF_PARTS
 from common.measure.power.recorder import TimedReader
-from common.measure.power.sources import Clock, ReadingError, check_name, is_watts, open_source
+from common.measure.power.sources import Clock, ReadingError, is_watts, open_source
 from common.provenance import versions
+from common.settings.machine import check_power_source
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
@@ -214,7 +215,7 @@ NO_READING: Final = Reading()
 
 def check_source(text: str) -> None:
     """Raise UsageError unless a text names a source of the power of whole nodes."""
-    check_name("--power", text)
+    check_power_source("--power", text)
     name = source_name(text)
     if name in OF_PARTS:
         raise UsageError(f"--power: {name} reads parts of a node; expected a meter of the whole node, such as ipmi")

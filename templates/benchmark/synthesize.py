@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.commands.synthesize import Synthesis, given_arguments
+from common.commands.synthesize import Synthesis, describe_generator
 from common.datasets.build import DatasetPlan, Item
-from common.reference import MINI
 from newbenchmark.data import files
 from newbenchmark.simulation import diffusion
-from newbenchmark.simulation.plot import plot_samples
+from newbenchmark.simulation.plot import draw_samples
 from newbenchmark.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
@@ -57,16 +55,13 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     picture = "plates.png"
+    draw = staticmethod(draw_samples)
 
     def add_options(self, content: Any, files: Any) -> None:
         """Add the options of plates."""
         content.add_argument("--side", type=positive, metavar="N", help="cells per side of a plate")
         content.add_argument("--train", type=count, metavar="N", help="plates for training")
         content.add_argument("--validation", type=count, metavar="N", help="plates for validation")
-
-    def changed_fields(self, args: argparse.Namespace) -> dict[str, Any]:
-        """Return the fields of a preset that the arguments replace."""
-        return given_arguments(args, "side", "train", "validation")
 
     def plan_dataset(self, recipe: Recipe, args: argparse.Namespace) -> DatasetPlan:
         """Return what is to be made: an item per plate."""
@@ -77,22 +72,12 @@ class Synthesize(Synthesis):
                 items.append(Item(stem, (stem + files.FIELD, stem + files.LABEL), (code, i, stem)))
         variant = SYNTHESIS.variant_of(recipe)
         facts = {
-            "generator": self.module,
-            "generator_sha256": hashlib.sha256(Path(diffusion.__file__).read_bytes()).hexdigest(),
+            **describe_generator(self.module, diffusion),
             "seed": args.seed,
             **asdict(recipe),
         }
         make, size = Generator(recipe, args.seed), 4 * recipe.side**2
         return DatasetPlan("newbenchmark", variant, facts, tuple(items), make, size, "plates")
-
-    def plot_samples(self, recipe: Recipe, seed: int, path: Path) -> None:
-        """Draw the first plates."""
-        plot_samples(recipe, seed, path)
-
-    def next_step(self, plan: DatasetPlan, folder: Path) -> str:
-        """Return the command that trains on the data."""
-        config = "mini" if plan.variant == MINI else "config"
-        return f"python -m newbenchmark.train {config} data.data_dir={folder}"
 
 
 SYNTHESIS: Final = Synthesize()

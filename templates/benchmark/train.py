@@ -24,7 +24,7 @@ from common.data.prefetch import TensorBatch, read_batches
 from common.distributed.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.predictions.numbers import absolute_errors
+from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import Dataset

@@ -10,7 +10,7 @@ from compliance.benchmarks import REFERENCES
 from compliance.explain import bad_findings, explain, list_rules
 from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
-from compliance.rules.families import FAMILIES
+from compliance.rules.rule import FAMILIES
 from compliance.setting_tables import differences, judged_apart, rounds_text
 
 

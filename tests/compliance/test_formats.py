@@ -24,10 +24,11 @@ from compliance.model.case import Case
 from compliance.model.finding import Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
+from compliance.model.parameters import Scaling
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.scaling import Scaling
-from compliance.rcp.judge import judge, load_points
+from compliance.rcp.judge import judge
+from compliance.rcp.points import load_points
 from compliance.rules.catalog import all_rules
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage

@@ -7,8 +7,7 @@ import jsonschema
 import pytest
 
 from compliance.engine import Options, check_paths
-from compliance.formats import FORMATS
-from compliance.formats.style import Style
+from compliance.formats import FORMATS, Style
 from compliance.samples.package import SamplePackage
 from submission.report.sections import how_scored
 

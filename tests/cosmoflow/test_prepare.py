@@ -19,9 +19,10 @@ import pytest
 from common.datasets.journal import Journal
 from common.datasets.manifest import read_manifest
 from cosmoflow import prepare
-from cosmoflow.data import narrow, tfrecord
-from cosmoflow.data.sample_files import SPLITS
+from cosmoflow.data import tfrecord
+from cosmoflow.data.sample_files import ENDINGS, SPLITS
 from cosmoflow.data.tfrecord import Sample
+from cosmoflow.prepare import HashSplit
 
 GRID = 8
 
@@ -58,8 +59,8 @@ def universes(folder, split):
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--compress", "none"], ["--format", "npy"], ["--format", "narrow"]],
-    ids=["gzip", "raw", "npy", "narrow"],
+    [[], ["--compress", "none"], ["--format", "npy"]],
+    ids=["gzip", "raw", "npy"],
 )
 def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path, options):
     out = tmp_path / "out"
@@ -74,8 +75,6 @@ def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path
             if "npy" in options:
                 found = Sample(np.load(f"{stem}_data.npy"), np.load(f"{stem}_label.npy"))
                 assert found.x.dtype == np.int16 and found.y.dtype == np.float32
-            elif "narrow" in options:
-                found = narrow.read_sample(Path(f"{stem}.narrow"), Sample.empty((4, 4, 4, 4)), verify_crc=True)
             else:
                 record = Path(f"{stem}.tfrecord")
                 assert (record.read_bytes()[:2] == b"\x1f\x8b") == (not options)
@@ -88,9 +87,9 @@ def test_samples_are_the_slices_of_the_universe_in_published_order(raw, tmp_path
 
 
 def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
-    out, narrow_out = tmp_path / "out", tmp_path / "narrow"
+    out, other_out = tmp_path / "out", tmp_path / "npy"
     assert convert(raw, out, "--validation", "2") == 0
-    repack = ["repack", str(out), str(narrow_out), "--sample-size", "4", "--workers", "1"]
+    repack = ["repack", str(out), str(other_out), "--format", "npy", "--sample-size", "4", "--workers", "1"]
     damaged, *_ = (out / "train").iterdir()
     good = damaged.read_bytes()
     damaged.write_bytes(good[:40])
@@ -100,12 +99,11 @@ def test_samples_are_repacked_unchanged(raw, tmp_path, capsys):
     assert prepare.main(repack) == 0
     for split in SPLITS:
         for path in (out / split).iterdir():
-            there = narrow_out / split / f"{path.stem}.narrow"
-            old, new = Sample.empty((4, 4, 4, 4)), Sample.empty((4, 4, 4, 4))
-            tfrecord.read_sample(path, old), narrow.read_sample(there, new)
-            assert np.array_equal(old.x, new.x) and np.array_equal(old.y, new.y)
-    manifest = read_manifest(narrow_out / "manifest.json")
-    assert len(manifest.files) == 48 and manifest.facts["format"] == "narrow"
+            old = tfrecord.read_sample(path, Sample.empty((4, 4, 4, 4)))
+            new = (np.load(other_out / split / f"{path.stem}{ending}") for ending in ENDINGS["npy"])
+            assert all(map(np.array_equal, old, new))
+    manifest = read_manifest(other_out / "manifest.json")
+    assert len(manifest.files) == 96 and manifest.facts["format"] == "npy"
     assert prepare.main(["repack", str(tmp_path / "raw"), str(tmp_path / "none")]) == 1
     assert "expected samples to repack" in capsys.readouterr().err
     assert prepare.main(["repack", str(out), str(tmp_path / "none"), "--sample-size", "8"]) == 1
@@ -373,4 +371,21 @@ def test_the_examples_are_understood():
     assert len(lines) >= 4
     for line in lines:
         command = line.partition("python -m cosmoflow.prepare ")[2]
-        prepare._build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+
+
+def test_universes_are_in_one_split_and_stay_there_when_others_come_or_go():
+    names = [f"1_univ_a{i}" for i in range(2000)]
+    split = HashSplit(seed=3)
+    found = split(names)
+    assert not set(found["train"]) & set(found["validation"])
+    assert set(found["train"]) | set(found["validation"]) == set(names)
+    assert 0.08 < len(found["validation"]) / len(names) < 0.14
+    fewer = split(names[::2])
+    assert set(fewer["validation"]) == set(found["validation"]) & set(names[::2])
+    assert HashSplit(seed=4)(names) != found
+
+    exact = HashSplit(train=1600, validation=200)(names)
+    assert (len(exact["train"]), len(exact["validation"])) == (1600, 200)
+    without = HashSplit(train=1600, validation=200)([name for name in names if name != exact["validation"][0]])
+    assert set(without["train"]) == set(exact["train"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from deepcam.losses import cross_entropy
+from deepcam.metrics import cross_entropy
 from deepcam.reference import CLASS_FREQUENCIES, CLASS_WEIGHTS
 
 WEIGHTS = torch.tensor(CLASS_WEIGHTS, dtype=torch.float64)

@@ -266,4 +266,4 @@ def test_the_examples_are_understood():
     assert len(lines) == 4
     for line in lines:
         command = line.partition("python -m deepcam.prepare ")[2]
-        prepare._build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())

@@ -20,9 +20,8 @@ from common.distributed.launch import Place
 from common.precision import Precision, PrecisionConfig
 from common.training import benchmark
 from deepcam import synthesize
-from deepcam.compiled import compile_network
-from deepcam.losses import cross_entropy
-from deepcam.train import Config, DeepCam
+from deepcam.metrics import cross_entropy
+from deepcam.train import Config, DeepCam, compile_network
 from tests.deepcam.case import CASE
 from tests.tape import Tapes
 

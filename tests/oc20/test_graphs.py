@@ -203,6 +203,6 @@ def test_edges_of_no_length_lead_far_away():
 
 
 def test_all_tensors_move_to_the_device():
-    graph = build_graph([capped()]).to("meta", non_blocking=True)
+    graph = build_graph([capped()]).to("meta")
     tensors = [graph.numbers, graph.vectors, graph.free, graph.incoming.members, graph.outgoing.slots]
     assert all(tensor.is_meta for tensor in tensors) and graph.images == 1

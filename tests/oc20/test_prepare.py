@@ -341,7 +341,7 @@ def test_edges_may_be_counted_as_the_reference_counts_them(source, tmp_path, cap
 
 
 def test_frames_read_have_the_types_that_the_rest_expects(source):
-    for frame in extxyz.read_pair(extxyz.find_pairs(source / "train")[0]):
+    for frame, _, _ in extxyz.read_exact(extxyz.find_pairs(source / "train")[0]):
         assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))
         assert frame.pos.dtype == frame.force.dtype == frame.cell.dtype == np.float32
         records.check(frame)
@@ -360,5 +360,5 @@ def test_the_examples_are_understood():
     assert len(lines) == 6
     for line in lines:
         command = line.partition("python -m oc20.prepare ")[2]
-        args = prepare._build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
+        args = prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())
         assert isinstance(getattr(args, "data_dir", None) or args.input_dir, Path)

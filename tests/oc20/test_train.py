@@ -53,7 +53,7 @@ def test_neither_graphs_nor_steps_wait_for_the_device(problem, slabs, detach_ang
     made.model.to(device)
     joined = pad_frames(slabs, [Bucket(2560, 128, 12)]).to(device)
     with NeverWaits():
-        batch = made.prepared(GraphBatch(joined, np.arange(8), 0.0))
+        batch = made.prepared(GraphBatch(joined, np.arange(8)))
         made.loss(made.model, batch).backward()
         with torch.no_grad():
             score = made.score(batch)
@@ -70,7 +70,7 @@ def test_padding_changes_no_loss_no_score_and_no_gradient(problem, slabs, detach
     results = []
     for frames in (joined, pad_frames(slabs[:count], [Bucket(edges + 120, atoms + 3, 12)])):
         graph = link_frames(frames)
-        batch = GraphBatch(replace(graph, vectors=graph.vectors.double()), np.arange(count), 0.0)
+        batch = GraphBatch(replace(graph, vectors=graph.vectors.double()), np.arange(count))
         made.model.zero_grad()
         _, forces = made.model(batch.graph)
         loss = made.loss(made.model, batch)
@@ -89,7 +89,7 @@ def test_padding_is_finite_in_mixed_precision(problem, slabs):
     for some in ((), [Bucket(2560, 128, 12)]):
         made.model.zero_grad()
         with torch.autocast("cpu", torch.bfloat16):
-            loss = made.loss(made.model, GraphBatch(link_frames(pad_frames(slabs, some)), np.arange(8), 0.0))
+            loss = made.loss(made.model, GraphBatch(link_frames(pad_frames(slabs, some)), np.arange(8)))
         loss.backward()
         results.append(torch.cat([loss.detach()[None], *(p.grad.flatten() for p in made.model.parameters())]))
     assert (results[0] - results[1]).norm() < 1e-2 * results[0].norm()

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from common.command import UsageError, file_place
-from common.measure.power.keys import PARTS, check_settings
+from common.command import UsageError, check_new, file_place
+from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, record_power
 from common.measure.power.sources import Clock, open_source
+from common.settings.machine import check_power_settings
 from common.stop import STOP
 
 SUMMARY: Final = "record the power of this node"
@@ -76,14 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--source", required=True, metavar="SOURCE", help="where the readings come from; see above")
     parser.add_argument("-o", "--output", required=True, type=file_place, help="the file to write, such as node_0.txt")
-    parser.add_argument(
-        "--interval", type=_parse_number, default=0.5, metavar="S", help="seconds between readings (0.5)"
-    )
-    parser.add_argument("--efficiency", type=_parse_number, default=1.0, help="of the power supplies at their load (1)")
+    parser.add_argument("--interval", type=float, default=0.5, metavar="S", help="seconds between readings (0.5)")
+    parser.add_argument("--efficiency", type=float, default=1.0, help="of the power supplies at their load (1)")
     parser.add_argument("--dc", action="store_true", help="the meter is behind the power supplies")
     parser.add_argument("--append", action="store_true", help="go on with the file if it exists")
     parser.add_argument("--parent", type=int, metavar="PID", help="stop when the parent, this process, has ended")
-    parser.add_argument("--seconds", type=_parse_number, metavar="N", help="stop after so long")
+    parser.add_argument("--seconds", type=float, metavar="N", help="stop after so long")
     parser.add_argument("words", nargs="*", metavar="-- COMMAND", help="run the command, and stop when it ends")
 
 
@@ -124,7 +123,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
     """Raise UsageError for values that cannot be used."""
-    check_settings(arguments.interval, arguments.efficiency, arguments.dc, names=("--interval", "--efficiency", "--dc"))
+    check_power_settings(
+        arguments.interval, arguments.efficiency, arguments.dc, names=("--interval", "--efficiency", "--dc")
+    )
     if arguments.seconds is not None and not arguments.seconds > 0:
         raise UsageError(f"--seconds is {arguments.seconds:g}; expected more than 0")
     if arguments.seconds is not None and arguments.words:
@@ -140,17 +141,8 @@ def _check_output(output: Path, estimate: str | None, append: bool) -> None:
             f"-o {output}: {estimate} estimates parts of the node, and the rules of MLPerf ask for the whole node; "
             f"choose another name, such as {estimate}_0.txt"
         )
-    if output.exists() and not append:
-        raise UsageError(f"-o {output}: the file already exists; name another")
-    if not output.parent.is_dir():
-        raise UsageError(f"-o {output}: there is no folder {output.parent}; make it first")
-
-
-def _parse_number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, not {text!r}") from None
+    if not append or not output.exists():
+        check_new("-o", output)
 
 
 def _print_message(message: str) -> None:

@@ -22,6 +22,7 @@ from urllib.request import Request, urlopen
 
 from common.errors import UsageError
 from common.measure.power.keys import NODE, PARTS
+from common.settings.machine import check_power_source
 from common.values import is_number
 
 READ_TIMEOUT_S: Final = 2.0
@@ -219,22 +220,14 @@ class WattFile:
 
 
 @dataclass(slots=True)
-class Package:
-    """The energy counter of a processor package, which wraps at `range_uj`."""
-
-    path: Path
-    range_uj: int
-    last_uj: int
-
-
-@dataclass(slots=True)
 class Rapl:
     """The processor packages of a powercap tree of the kernel; memory and what else is below them is not counted."""
 
     root: Path
     clock: Clock
     scope: str = PARTS
-    _packages: list[Package] = field(default_factory=list)
+    _ranges_uj: dict[Path, int] = field(default_factory=dict)  # of each energy counter, at which it wraps
+    _last_uj: dict[Path, int] = field(default_factory=dict)
     _last_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -242,32 +235,34 @@ class Rapl:
             for folder in sorted(self.root.glob("intel-rapl:*")):
                 # intel-rapl:0:1 is a part of intel-rapl:0.
                 if folder.name.count(":") == 1 and (folder / "name").read_text().startswith("package-"):
-                    energy, range_uj = folder / "energy_uj", int((folder / "max_energy_range_uj").read_text())
-                    self._packages.append(Package(energy, range_uj, int(energy.read_text())))
+                    self._ranges_uj[folder / "energy_uj"] = int((folder / "max_energy_range_uj").read_text())
+            self._last_uj = self._read_counters()
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"--source: {self.root}: energy counters cannot be read ({error}); they may need root"
             ) from error
-        if not self._packages:
+        if not self._ranges_uj:
             raise UsageError(f"--source: {self.root}: expected intel-rapl:N with name package-*; found none")
         self._last_s = self.clock.monotonic()
+
+    def _read_counters(self) -> dict[Path, int]:
+        return {path: int(path.read_text()) for path in self._ranges_uj}
 
     def read_watts(self) -> float:
         """Return the mean power since the previous call; counters may have wrapped once."""
         try:
-            energies = [int(package.path.read_text()) for package in self._packages]
+            counters_uj = self._read_counters()
         except (OSError, ValueError) as error:
             raise ReadingError(f"{self.root}: {error}") from error
         now = self.clock.monotonic()
         seconds, self._last_s = now - self._last_s, now
-        total_uj, unknown = 0, seconds <= 0
-        for package, energy in zip(self._packages, energies, strict=True):
-            used_uj = energy - package.last_uj
-            used_uj += package.range_uj if used_uj < 0 else 0
-            package.last_uj = energy
-            most_uj = PACKAGE_WATTS * seconds * 1e6
-            unknown = unknown or most_uj >= package.range_uj or not 0 <= used_uj <= most_uj
+        most_uj, total_uj, unknown = PACKAGE_WATTS * seconds * 1e6, 0, seconds <= 0
+        for path, range_uj in self._ranges_uj.items():
+            used_uj = counters_uj[path] - self._last_uj[path]
+            used_uj += range_uj if used_uj < 0 else 0
+            unknown = unknown or most_uj >= range_uj or not 0 <= used_uj <= most_uj
             total_uj += used_uj
+        self._last_uj = counters_uj
         if unknown:
             raise ReadingError(f"{self.root}: a counter was reset, or may have wrapped more than once")
         return total_uj / 1e6 / seconds
@@ -308,13 +303,6 @@ SOURCES: Final[Mapping[str, Callable[[str, Clock], Source]]] = {
 
 def open_source(text: str, clock: Clock) -> tuple[str, Source]:
     """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used."""
-    check_name("--source", text)
+    check_power_source("--source", text)
     name, _, setting = text.partition(":")
     return name, SOURCES[name](setting, clock)
-
-
-def check_name(option: str, text: str) -> None:
-    """Raise UsageError unless there is a source of this name. option: where it was given."""
-    name = text.partition(":")[0]
-    if name not in SOURCES:
-        raise UsageError(f"{option} is {name!r}; expected one of {', '.join(SOURCES)}")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -82,33 +82,20 @@ def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist
         bar.set_postfix_str(name)
         bar.update()
 
+    rates: dict[str, Any] = {}
     with bar, torch.inference_mode():
         show_part("products")
-        products = _measure_products(dist, dtype)
+        rates["products"] = _measure_products(dist, dtype)
         show_part("convolutions")
-        convolutions = _measure_convolutions(dist, dtype)
+        rates["convolutions"] = _measure_convolutions(dist, dtype)
         show_part("memory")
-        memory, copies = _measure_memory(dist), _measure_copies(dist)
+        rates["memory"], rates["unit_input"] = _measure_memory(dist), _measure_copies(dist)
         show_part("files")
-        cold, share, cached = _measure_files(dist, files)
+        rates["cold_files"], rates["cold_share"], rates["cached_files"] = _measure_files(dist, files)
         show_part("messages")
-        network = _measure_network(dist, int(measurement.bytes_reduced_per_step))
+        rates["unit_network"] = _measure_network(dist, int(measurement.bytes_reduced_per_step))
     model = host()["cpu"] if device.type == "cpu" else str(torch.get_device_module(device).get_device_name(device))
-    return Ceilings(
-        units=dist.world_size,
-        nodes=dist.nodes,
-        device=device.type,
-        model=model,
-        dtype=measurement.dtype,
-        products=products,
-        convolutions=convolutions,
-        memory=memory,
-        cold_files=cold,
-        cold_share=share,
-        cached_files=cached,
-        unit_network=network,
-        unit_input=copies,
-    )
+    return Ceilings(dist.world_size, dist.nodes, device.type, model, measurement.dtype, **rates)
 
 
 def _measure_products(dist: Dist, dtype: torch.dtype) -> float:

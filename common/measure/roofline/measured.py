@@ -13,8 +13,7 @@ from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure_ceilings
-from common.measure.roofline.picture import draw_picture
-from common.measure.roofline.report import Report, build_report
+from common.measure.roofline.report import Report, build_report, draw_picture
 from common.precision import DTYPES
 from common.settings.machine import DistConfig
 
@@ -34,24 +33,15 @@ def run_roofline(arguments: argparse.Namespace) -> int:
 def _read_inputs(arguments: argparse.Namespace, dist: Dist) -> tuple[Measurement, list[Path]]:
     """Return the measurement and the files that its steps read, and make the folder of the output."""
     measurement = read_measurement(arguments.fom)
-    _check_ranks(measurement, dist)
+    measured_ranks = (measurement.units, measurement.nodes, measurement.device)
+    ranks = (dist.world_size, dist.nodes, dist.device.type)
+    if ranks != measured_ranks:
+        then, now = (f"{units} rank(s) on {nodes} node(s) on {kind}" for units, nodes, kind in (measured_ranks, ranks))
+        raise UsageError(f"the steps were measured with {then}, this command runs with {now}: start both alike")
     folder = arguments.data or (None if measurement.data == SYNTHETIC else Path(measurement.data))
     files = files_in(folder) if folder else []
     arguments.output.mkdir(parents=True, exist_ok=True)
     return measurement, files
-
-
-def _check_ranks(measurement: Measurement, dist: Dist) -> None:
-    ranks = (dist.world_size, dist.nodes, dist.device.type)
-    if ranks != (measured_ranks := (measurement.units, measurement.nodes, measurement.device)):
-        raise UsageError(
-            f"the steps were measured with {_describe_ranks(measured_ranks)}, "
-            f"this command runs with {_describe_ranks(ranks)}: start both alike"
-        )
-
-
-def _describe_ranks(ranks: tuple[int, int, str]) -> str:
-    return f"{ranks[0]} rank(s) on {ranks[1]} node(s) on {ranks[2]}"
 
 
 def _write_files(report: Report, folder: Path) -> None:

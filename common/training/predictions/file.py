@@ -216,8 +216,8 @@ class Predictions:
                     ends[column.name] += int(rows[column.per].sum()) if column.per else count
                     rows[column.name] = self._arrays[column.name][first : ends[column.name]]
             for column in self._columns:
-                for place in np.argwhere(~np.isfinite(rows[column.name]))[:1].tolist():
-                    sample, value = start + column.sample_at(place[0], rows), rows[column.name][tuple(place)]
+                for index in map(tuple, np.argwhere(~np.isfinite(rows[column.name]))[:1].tolist()):
+                    sample, value = start + column.sample_at(index[0], rows), rows[column.name][index]
                     raise self.error(f"`{column.name}` of sample {sample} is {value}; expected finite numbers")
             yield rows
 

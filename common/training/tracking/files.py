@@ -62,24 +62,26 @@ class Metrics(Callback):
         if not run.resumed:
             set_aside(self._path)
         elif self._path.exists():
-            _cut(self._path, run.position, len(run.history))
+            # Damaged lines, as of a killed run, go too.
+            with open_whole_file(self._path, "w") as new, self._path.open() as old:
+                new.writelines(line for line in old if _is_before(line, run.position, len(run.history)))
 
     def step(self, step: StepRecord) -> None:
-        self._lines.append(_line("step", step))
+        self._lines.append(_format_line("step", step))
         if time.monotonic() - self._wrote_at > WRITE_S:
-            self._write()
+            self._write_lines()
 
     def epoch(self, epoch: Epoch) -> None:
-        self._lines.append(_line("epoch", epoch))
-        self._write()
+        self._lines.append(_format_line("epoch", epoch))
+        self._write_lines()
 
     def saving(self) -> None:
-        self._write()
+        self._write_lines()
 
     def end(self, ending: Ending) -> None:
-        self._write()
+        self._write_lines()
 
-    def _write(self) -> None:
+    def _write_lines(self) -> None:
         self._guard()
         with naming(self._path), open(self._path, "a", opener=follow_no_link) as file:
             file.writelines(self._lines)
@@ -87,18 +89,13 @@ class Metrics(Callback):
         self._wrote_at = time.monotonic()
 
 
-def _line(kind: str, record: StepRecord | Epoch) -> str:
+def _format_line(kind: str, record: StepRecord | Epoch) -> str:
     numbers = {name: value if math.isfinite(value) else None for name, value in asdict(record).items()}
     return json.dumps({"kind": kind, **numbers}) + "\n"
 
 
-def _cut(path: Path, position: Position, epochs: int) -> None:
-    """Keep the lines of steps up to a position and of the first epochs; damaged lines, as of a killed run, go too."""
-    with open_whole_file(path, "w") as new, path.open() as old:
-        new.writelines(line for line in old if _is_before(line, position, epochs))
-
-
 def _is_before(line: str, position: Position, epochs: int) -> bool:
+    """Tell whether a line is of a step up to a position, or of one of the first epochs."""
     try:
         record: Any = json.loads(line)
         if record["kind"] == "epoch":
@@ -115,7 +112,5 @@ def read_history(folder: Path) -> list[Epoch]:
         return []
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return [
-        Epoch(int(row.pop("epoch")), **{one.name: float(row[one.name]) for one in fields(Epoch) if one.name in row})
-        for row in rows
-    ]
+    names = [field.name for field in fields(Epoch) if field.name != "epoch"]
+    return [Epoch(int(row["epoch"]), **{name: float(row[name]) for name in names if name in row}) for row in rows]

@@ -1,8 +1,10 @@
 """Work ahead of its use: order, errors, the end."""
 
+import contextlib
 import threading
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from common.data import prefetch
-from common.data.prefetch import in_order, on_device, read_batches
+from common.data.prefetch import TensorBatch, carry_batches, in_order, read_batches
 from common.data.split import Split
 
 READING = {"cache": True}
@@ -68,10 +70,51 @@ def test_closing_early_leaves_no_thread():
     assert not threads()
 
 
+@dataclass(frozen=True)
+class Box:
+    batch: TensorBatch
+    wait_s: float = 0.0
+
+
+def boxes(count):
+    return [Box(TensorBatch(torch.full((2,), i), torch.zeros(1), np.arange(2))) for i in range(count)]
+
+
 def test_on_a_cpu_tensors_are_passed_on():
-    batches = [(torch.ones(2), torch.zeros(1)), (torch.ones(0), torch.zeros(0))]
-    for ours, given in zip(on_device(iter(batches), torch.device("cpu")), batches, strict=True):
-        assert all(a is b for a, b in zip(ours, given, strict=True))
+    given = boxes(2)
+    for ours, box in zip(carry_batches(iter(given), torch.device("cpu")), given, strict=True):
+        assert ours.batch is box.batch and ours.wait_s > 0
+
+
+class Stream(contextlib.nullcontext):
+    """Stands in for a stream of an accelerator: notes what waits for which event."""
+
+    def __init__(self, name, done):
+        super().__init__()
+        self.name, self.done, self.events = name, done, 0
+
+    def record_event(self):
+        self.events += 1
+        event = f"{self.name} {self.events}"
+        return SimpleNamespace(name=event, synchronize=lambda: self.done.append(f"host waits for {event}"))
+
+    def wait_event(self, event):
+        self.done.append(f"{self.name} waits for {event.name}")
+
+
+def test_the_next_batch_travels_meanwhile_and_the_host_stays_near_the_device(monkeypatch):
+    done, kept = [], []
+    side, current = Stream("copy", done), Stream("use", done)
+    monkeypatch.setattr(prefetch, "side_stream", lambda device: side)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: current)
+    monkeypatch.setattr(prefetch, "_keep_memory", lambda tensor, stream: kept.append(stream) or tensor)
+    for number, box in enumerate(carry_batches(iter(boxes(5)), torch.device("meta"))):
+        done.append(f"batch {number}")
+        assert box.batch.x.is_meta and side.events == min(number + 2, 5)
+    waits = [f"host waits for use {number - 1}" for number in range(2, 5)]
+    expected = [line for number in range(5) for line in (f"use waits for copy {number + 1}", f"batch {number}")]
+    assert [line for line in done if "host" not in line] == expected
+    assert [line for line in done if "host" in line] == waits and kept == [current] * 10
 
 
 class Numbers(Split):
@@ -115,7 +158,7 @@ def test_reading_threads_follow_cores_and_device(monkeypatch, device, cores, thr
 @pytest.mark.skipif(not torch.accelerator.is_available(), reason="no accelerator")
 def test_on_an_accelerator_tensors_arrive_unchanged():
     device = torch.accelerator.current_accelerator()
-    batches = [(torch.full((1 << 22,), i, pin_memory=True),) for i in range(20)]
-    totals = [tensor.sum() for (tensor,) in on_device(iter(batches), device)]
+    given = [TensorBatch(torch.full((1 << 22,), i, pin_memory=True), torch.zeros(1), np.arange(1)) for i in range(20)]
+    totals = [batch.x.sum() for batch in carry_batches(iter(given), device)]
     assert all(total.device.type == device.type for total in totals)
     assert [int(total) for total in totals] == [i << 22 for i in range(20)]

@@ -17,7 +17,7 @@ from common.distributed.launch import LaunchError
 from common.distributed.parts import PartError
 from common.ending import classify_error
 from common.training.batchnorm import average_statistics, share_statistics
-from common.training.gradients import FlatGradients
+from common.training.step import FlatGradients
 
 
 def methods(dist, folder):

@@ -8,8 +8,7 @@ import pytest
 from tqdm import tqdm
 
 from common.fetch import download
-from common.fetch.connections import Stopped
-from common.fetch.download import Download, DownloadError, Redirects, Transfer, probe_url
+from common.fetch.download import Download, DownloadError, Redirects, Stopped, Transfer, probe_url
 from tests.common.fetch.server import FileServer
 
 BODY = bytes(range(256)) * 41 + b"end"  # not a multiple of a piece

@@ -10,8 +10,7 @@ from common.measure.__main__ import main
 from common.measure.fom import read_measurement
 from common.measure.roofline.ceilings import Ceilings
 from common.measure.roofline.measured import ceilings_file
-from common.measure.roofline.picture import draw_picture
-from common.measure.roofline.report import build_report
+from common.measure.roofline.report import build_report, draw_picture
 from submission.analysis.cost.model import ceilings_of, read_ceilings
 from tests.measurement import STEPS
 
@@ -117,7 +116,7 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
         ({"benchmark": "a\x1b[31m"}, "benchmark: expected text that can be printed"),
         ({"units": 1, "data": "a\0b"}, "data: expected text that can be printed"),
         ({"batch": "many"}, "batch"),
-        ({"median_step_ms": float("nan")}, "not JSON"),
+        ({"median_step_ms": float("nan")}, "median_step_ms: expected a number"),
         ({"nosuch": 1}, "nosuch"),
         ({"units": 4}, "measured with 4 rank(s) on 1 node(s) on cpu, this command runs with 1 rank(s)"),
         ({"units": 1, "data": "nowhere"}, "nowhere: no such folder"),

@@ -18,7 +18,7 @@ from common import lock
 from common.distributed.dist import DistConfig, connect
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
-from common.staging.shared_storage import SharedStorage
+from common.staging.copy import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import StageDir, UnfinishedFile
 

@@ -34,7 +34,7 @@ def test_a_checkpoint_gives_back_position_state_and_generators(checkpoints, dist
     saved = checkpoints.load()
     assert saved.position == Position(4, 17)
     assert torch.equal(saved.state["model"]["layer.weight"], STATE["model"]["layer.weight"])
-    saved.restore_generators(dist.device)
+    saved.restore_generators(dist)
     assert torch.equal(torch.rand(5), drawn)
 
 
@@ -127,12 +127,12 @@ def test_a_state_that_is_not_of_a_run_has_no_weights(checkpoints):
 @pytest.mark.parametrize("dist", [5, None, "x", [1]])
 def test_a_section_that_is_none_is_left_to_who_reads_the_configuration(dist):
     config = {"dist": dist}
-    assert checkpoint.Loaded(Path("one.pt"), {"state": {**STATE, "seed": 1, "config": config}}, []).config == config
+    assert checkpoint.Saved(Path("one.pt"), {"state": {**STATE, "seed": 1, "config": config}}, []).config == config
 
 
 def test_the_configuration_of_a_network_has_whole_samples_for_each_rank():
     config = {"dist": {"spatial": [4, 2], "timeout_s": 9.0}, "model": {"fc1": 3}}
-    loaded = checkpoint.Loaded(Path("one.pt"), {"state": {**STATE, "seed": 1, "config": config}}, [])
+    loaded = checkpoint.Saved(Path("one.pt"), {"state": {**STATE, "seed": 1, "config": config}}, [])
     assert loaded.config == {"dist": {"spatial": 1, "timeout_s": 9.0}, "model": {"fc1": 3}}
     assert config["dist"]["spatial"] == [4, 2]
 

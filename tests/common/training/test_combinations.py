@@ -7,7 +7,7 @@ import pytest
 
 from common.config import load
 from common.named_configs import named_configs
-from common.training.combinations import check_combinations
+from common.training.resolve import check_combinations
 from compliance.benchmarks import PACKAGES
 
 
@@ -38,7 +38,6 @@ def printed(tmp_path, monkeypatch, capsys):
         ("cosmoflow", "mini train.epochs=9 schedule.warmup_epochs=10", 2, "train.epochs is 9"),
         ("deepcam", "gbs256 submission.division=open schedule.warmup_steps=20_000", 2, "after 42.28 epochs"),
         ("oc20", "config schedule.warmup_steps=300_000", 1, "after 38.4 epochs, but train.epochs is 30"),
-        ("cosmoflow", "mini data.pipeline=dali data.format=narrow data.cache=false", 2, "does not read format=narrow"),
         ("deepcam", "mini data.pipeline=dali", 1, "reads only npy files"),
         ("cosmoflow", "mini data.sample_shape=[16,16,16,4] model.conv_layers=5", 2, "too small for model.conv_layers"),
         ("deepcam", "mini schedule.base_lr=.inf", 1, "schedule.base_lr is inf; expected finite numbers"),

@@ -33,9 +33,9 @@ def test_weights_travel_in_one_message():
     sent = []
     first, second = network(1), network(2)
     before = {name: (tensor.data_ptr(), tensor.stride()) for name, tensor in second.state_dict().items()}
-    evaluators._send(first, Wire(0, sent))
+    evaluators._send_weights(first, Wire(0, sent))
     assert len(sent) == 1
-    evaluators._send(second, Wire(1, sent))
+    evaluators._send_weights(second, Wire(1, sent))
     for name, tensor in second.state_dict().items():
         assert torch.equal(tensor, first.state_dict()[name]), name
         assert before[name] == (tensor.data_ptr(), tensor.stride()), name

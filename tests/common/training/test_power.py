@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from common.distributed.dist import alone
-from common.measure.power.energy import energy_j
-from common.measure.power.recorder import Measurement, record_power
+from common.measure.power.recorder import Measurement, energy_j, record_power
 from common.measure.power.sources import Clock, open_source
 from common.training import power
-from common.training.power import PowerConfig, recorded
+from common.training.power import PowerConfig, recording_power
 from compliance.logs.power import read_power
 from compliance.logs.run import parse_run
 from tests.cosmoflow.case import CASE
@@ -70,7 +69,7 @@ def test_a_figure_that_cannot_be_written_leaves_the_result(run, monkeypatch, cap
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("common.training.run.figure_of", full)
+    monkeypatch.setattr("common.training.run.compute_figure", full)
     assert run("power.source=") == 4
     assert "fom.json: [Errno 28] No space left on device; going on without it" in capsys.readouterr().err
 
@@ -141,7 +140,7 @@ def processes(monkeypatch):
 def test_a_recorder_that_dies_is_told_at_the_end(node, tmp_path, processes, capsys):
     ranks = alone()
     ranks.node_rank, ranks.is_main = node, node == 0
-    with recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks):
+    with recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks):
         assert os.getsid(processes[0].pid) == processes[0].pid, "Ctrl-C would reach it"
         processes[0].kill()
         processes[0].wait()
@@ -160,7 +159,7 @@ def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monke
     )
     with (
         pytest.raises(ValueError, match="the clock was set"),
-        recorded(PowerConfig(source="command:echo 1"), tmp_path, alone()),
+        recording_power(PowerConfig(source="command:echo 1"), tmp_path, alone()),
     ):
         pytest.fail("the run began")
 
@@ -170,7 +169,7 @@ def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, m
     monkeypatch.setattr(ranks, "gather_objects", lambda value: [value, "node 1: no meter"])
     with (
         pytest.raises(ValueError, match=r"power\.source is .command:echo 1.: node 1: no meter"),
-        recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks),
+        recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks),
     ):
         pytest.fail("the run began")
     assert processes[0].returncode == 0
@@ -179,5 +178,5 @@ def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, m
 def test_one_rank_of_a_node_records(tmp_path, processes):
     ranks = alone()
     ranks.local_rank = 1
-    with recorded(PowerConfig(source="command:echo 1"), tmp_path, ranks):
+    with recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks):
         assert not processes

@@ -18,8 +18,7 @@ from compliance.logs.power import (
 )
 from compliance.model.layout import discover
 from compliance.samples.log import varied
-from compliance.samples.package import SamplePackage
-from compliance.samples.power import SamplePower
+from compliance.samples.package import SamplePackage, SamplePower
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs/reference/report.schema.json"
 RUN_MS = (1_700_000_000_000, 1_700_000_100_000)  # a run of 100 s

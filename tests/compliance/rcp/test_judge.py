@@ -11,9 +11,9 @@ import pytest
 from compliance.benchmarks import REFERENCES
 from compliance.logs.log import read_log
 from compliance.logs.official import official_convergence
-from compliance.rcp import judge as rcp
-from compliance.rcp.judge import judge, load_points
-from compliance.rcp.points import interpolate
+from compliance.rcp.judge import judge
+from compliance.rcp.points import Mode, interpolate, load_points
+from compliance.rcp.stats import min_acceptable_mean
 from tests.conformance.mutations import PUBLISHED
 
 ROUNDS_WITH_TABLES = [
@@ -37,7 +37,7 @@ def test_faster_within_chance_is_normalized() -> None:
 
 
 @pytest.mark.parametrize("mode", ["official", "envelope"])
-def test_faster_than_chance_fails(mode: rcp.Mode) -> None:
+def test_faster_than_chance_fails(mode: Mode) -> None:
     verdict = judge(OC20, 256, [18, 18, 18, 18, 18], 5, mode)
     assert (verdict.passed, verdict.normalization, verdict.official_message) == (False, 1.0, "RCP found")
     assert "too fast" in verdict.message and "18.2 is explained by chance" in verdict.message
@@ -73,11 +73,11 @@ def test_envelope_mode_counts_as_many_reference_runs_as_olympic_statistics_keep(
     official, ours = (interpolate(OC20[0], OC20[1], 512, 5, mode) for mode in ("official", "envelope"))
     assert official.mean == ours.mean
     assert official.min_mean == pytest.approx(19.8828, abs=1e-4)
-    assert ours.min_mean == rcp.min_acceptable_mean(ours.mean, ours.std, 8, 5) < official.min_mean
+    assert ours.min_mean == min_acceptable_mean(ours.mean, ours.std, 8, 5) < official.min_mean
 
 
 @pytest.mark.parametrize("mode", ["official", "envelope"])
-def test_without_spread_a_result_equal_to_the_reference_passes(mode: rcp.Mode) -> None:
+def test_without_spread_a_result_equal_to_the_reference_passes(mode: Mode) -> None:
     points = load_points("deepcam", "1.0")
     for batch_size in (128, 200, 256):
         assert judge(points, batch_size, [9] * 5, 5, mode).passed

@@ -14,9 +14,8 @@ from compliance.check import main
 from compliance.explain import explain, list_rules
 from compliance.rules import own_rules
 from compliance.rules.catalog import all_rules
-from compliance.rules.families import FAMILIES, RETIRED, prefix
 from compliance.rules.own_rules import RulesError, load_rules
-from compliance.rules.rule import LogRule, RuleError, forget
+from compliance.rules.rule import FAMILIES, RETIRED, LogRule, RuleError, forget, prefix
 from compliance.samples.log import SampleLog
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "new-rule.md"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from cosmoflow.data import npy, tfrecord
+from common.data.prefetch import read_batches
+from cosmoflow.data import tfrecord
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError
-from cosmoflow.data.pipeline import load_batches
 
 SHAPE = (8, 8, 8, 4)
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")
@@ -28,8 +28,8 @@ def write(tmp_path):
         folder.mkdir()
         for i, (x, y) in enumerate(samples):
             if kind == "npy":
-                np.save(folder / f"s{i}{npy.DATA}", x)
-                np.save(folder / f"s{i}{npy.LABEL}", y)
+                np.save(folder / f"s{i}_data.npy", x)
+                np.save(folder / f"s{i}_label.npy", y)
             else:
                 tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
         return folder
@@ -41,7 +41,10 @@ def batches(folder, pipeline, steps=STEPS):
     config = DataConfig(
         folder, sample_shape=SHAPE, format="npy" if folder.name == "npy" else "tfrecord", workers=1, pipeline=pipeline
     )
-    return list(load_batches(Dataset(folder, config), steps, CPU))
+    read = read_batches
+    if config.pipeline == "dali":
+        from cosmoflow.data.dali import load_batches as read
+    return list(read(Dataset(folder, config), steps, CPU))
 
 
 @needs_dali

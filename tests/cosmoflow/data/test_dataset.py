@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.prefetch import read_batches
 from common.spatial.grid import Block
-from cosmoflow.data import narrow, npy, tfrecord
+from cosmoflow.data import tfrecord
 from cosmoflow.data.augment import SYMMETRIES, augment_batch, turn_labels
 from cosmoflow.data.dataset import DataConfig, Dataset, DatasetError, to_input
-from cosmoflow.data.pipeline import load_batches, widen_counts
 from cosmoflow.data.sample_files import SampleFormat
 from cosmoflow.data.tfrecord import RecordError
 
@@ -28,10 +28,8 @@ def write(folder, kind="gzip"):
     folder.mkdir(parents=True, exist_ok=True)
     for i, (x, y) in enumerate(SAMPLES):
         if kind == "npy":
-            np.save(folder / f"s{i}{npy.DATA}", x)
-            np.save(folder / f"s{i}{npy.LABEL}", y)
-        elif kind == "narrow":
-            narrow.write_sample(folder / f"s{i}.narrow", x, y)
+            np.save(folder / f"s{i}_data.npy", x)
+            np.save(folder / f"s{i}_label.npy", y)
         else:
             tfrecord.write_sample(folder / f"s{i}.tfrecord", x, y, compress=kind == "gzip")
     return folder
@@ -44,9 +42,9 @@ def dataset(folder, samples=None, **options):
 # -- the dataset ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["gzip", "raw", "npy", "narrow"])
+@pytest.mark.parametrize("kind", ["gzip", "raw", "npy"])
 def test_all_formats_hold_the_same_samples(tmp_path, kind):
-    samples = dataset(write(tmp_path / kind, kind), format=kind if kind in ("npy", "narrow") else "tfrecord")
+    samples = dataset(write(tmp_path / kind, kind), format="npy" if kind == "npy" else "tfrecord")
     assert len(samples) == 7
     for i, (x, y) in enumerate(SAMPLES):
         found = samples.read(i)
@@ -121,7 +119,6 @@ def test_damaged_npy_files_are_named(tmp_path):
         ({"sample_shape": (4, 4, 8, 4), "augment": "symmetries"}, "sample_shape is .4, 4, 8, 4., not a cube"),
         ({"format": "npy", "verify_crc": True}, "no checksum"),
         ({"pipeline": "dali", "cache": True}, "set verify_crc=false, cache=false"),
-        ({"pipeline": "dali", "format": "narrow"}, "pipeline is dali, which does not read format=narrow"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
@@ -134,11 +131,11 @@ def test_settings_that_cannot_be_are_refused(tmp_path, options, message):
 STEPS = [np.array(step, np.int64) for step in ([3, 0, 6], [], [1], [5, 5])]
 
 
-@pytest.mark.parametrize("options", [{}, {"cache": True}, {"verify_crc": True}, {"format": "narrow"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"verify_crc": True}, {"format": "npy"}], ids=str)
 def test_batches_come_in_the_order_asked_for(tmp_path, options):
     samples = dataset(write(tmp_path / "train", options.get("format", "gzip")), **options)
     for _ in range(2):
-        for step, batch in zip(STEPS, load_batches(samples, iter(STEPS), CPU), strict=True):
+        for step, batch in zip(STEPS, read_batches(samples, iter(STEPS), CPU), strict=True):
             assert batch.x.shape == (len(step), *SHAPE) and batch.x.dtype == torch.int16
             assert batch.y.shape == (len(step), 4) and batch.y.dtype == torch.float32
             assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
@@ -147,35 +144,19 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
                 assert np.array_equal(batch.y[row].numpy(), SAMPLES[index][1])
 
 
-@pytest.mark.parametrize("cache", [False, True])
-def test_narrow_samples_are_widened_on_the_device(tmp_path, monkeypatch, cache):
-    """On a CPU, the memory is what it would be for an accelerator, but for being pinned."""
-    device = torch.accelerator.current_accelerator() or CPU
-    if device == CPU:
-        bodies = torch.empty((9, narrow.Body(SHAPE).nbytes), dtype=torch.uint8)
-        monkeypatch.setattr(Dataset, "buffer", lambda _, count, pinned: (bodies[:count].clone(), torch.empty(count, 4)))
-    samples = dataset(write(tmp_path / "train", "narrow"), format="narrow", cache=cache)
-    assert np.array_equal(samples.read(3).x, SAMPLES[3][0])
-    for _ in range(2):
-        for step, batch in zip(STEPS, load_batches(samples, STEPS, device), strict=True):
-            assert batch.x.dtype == torch.int16 and batch.x.device.type == device.type
-            assert np.array_equal(batch.x.cpu(), np.array([SAMPLES[i][0] for i in step]).reshape(-1, *SHAPE))
-            assert np.array_equal(batch.y.cpu(), np.array([SAMPLES[i][1] for i in step]).reshape(-1, 4))
-
-
 def test_batches_stay_as_they_are(tmp_path):
     samples = dataset(write(tmp_path / "train"))
-    kept = list(load_batches(samples, [np.array([i]) for i in range(7)], CPU))
+    kept = list(read_batches(samples, [np.array([i]) for i in range(7)], CPU))
     assert all(np.array_equal(kept[i].x[0].numpy(), SAMPLES[i][0]) for i in range(7))
 
 
 def test_cached_samples_need_no_files(tmp_path):
     samples = dataset(write(tmp_path / "train"), cache=True)
-    for batch in load_batches(samples, STEPS, CPU):
+    for batch in read_batches(samples, STEPS, CPU):
         batch.x.zero_()  # the batch is the consumer's own
     for path in (tmp_path / "train").iterdir():
         path.unlink()
-    first = next(load_batches(samples, STEPS, CPU))
+    first = next(read_batches(samples, STEPS, CPU))
     assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
 
 
@@ -184,17 +165,17 @@ def test_a_damaged_or_missing_file_is_named_when_its_batch_is_due(tmp_path):
     damaged = tmp_path / "train" / "s1.tfrecord"
     damaged.write_bytes(damaged.read_bytes()[:50])
     (tmp_path / "train" / "s5.tfrecord").unlink()
-    source = load_batches(samples, STEPS, CPU)
+    source = read_batches(samples, STEPS, CPU)
     assert len(next(source).x) == 3 and len(next(source).x) == 0
     with pytest.raises(RecordError, match=r"s1.tfrecord"):
         next(source)
     with pytest.raises(FileNotFoundError, match=r"s5.tfrecord"):
-        list(load_batches(samples, STEPS[3:], CPU))
+        list(read_batches(samples, STEPS[3:], CPU))
 
 
 def test_leaving_early_stops_the_threads(tmp_path):
     samples = dataset(write(tmp_path / "train"))
-    source = load_batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
+    source = read_batches(samples, (np.array([i % 7]) for i in range(10**9)), CPU)
     next(source)
     source.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
@@ -259,7 +240,6 @@ def test_a_vector_of_labels_turns_with_its_sample():
 
 LARGE = (32, 32, 32, 4)
 BLOCKS = {"planes": Block(LARGE, (7, 17), (0, 32)), "planes and rows": Block(LARGE, (7, 17), (15, 32))}
-CALM = Block(LARGE, (0, 2), (0, 2))
 BUFFERS = 2 * 8192
 """What Python reads ahead of a record's fields, twice."""
 
@@ -272,10 +252,10 @@ def large(tmp_path_factory):
     x[rng.random(LARGE) < 1e-3] = 700
     y = rng.uniform(-1, 1, 4).astype(np.float32)
     folder = tmp_path_factory.mktemp("large")
-    for name in ("raw", "gzip", "npy", "narrow"):
+    for name in ("raw", "gzip", "npy"):
         stem = folder / name / "train" / "s"
         stem.parent.mkdir(parents=True)
-        kind = name if name in ("npy", "narrow") else "tfrecord"
+        kind = "npy" if name == "npy" else "tfrecord"
         SampleFormat(kind, gzip=name == "gzip").write_sample(stem, x, y)
     return folder, x, y
 
@@ -286,62 +266,49 @@ def bytes_read():
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
-@pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])
+@pytest.mark.parametrize("kind", ["raw", "gzip", "npy"])
 @pytest.mark.parametrize("verify", [False, True], ids=["", "verified"])
 def test_only_the_voxels_of_a_block_are_read(large, kind, block, verify):
     """From files that are not compressed, unless all bytes are compared with their CRC."""
     if verify and kind == "npy":
         pytest.skip("npy files have no CRC")
     folder, x, y = large
-    options = {"sample_shape": LARGE, "format": kind if kind in ("npy", "narrow") else "tfrecord", "verify_crc": verify}
+    options = {"sample_shape": LARGE, "format": "npy" if kind == "npy" else "tfrecord", "verify_crc": verify}
     samples = Dataset(folder / kind / "train", DataConfig(folder / kind, **options), block=block)
     samples.read(0)
     before = bytes_read()
     found = samples.read(0)
     read = bytes_read() - before
     assert np.array_equal(found.x, x[block.slices]) and np.array_equal(found.y, y)
-    itemsize = 1 if kind == "narrow" else 2
-    wanted, whole = (math.prod(sides) * itemsize for sides in (block.sides, LARGE))
+    wanted, whole = (2 * math.prod(sides) for sides in (block.sides, LARGE))
     if kind == "gzip":
         return
     if verify:
         assert read >= whole
     else:
-        listed = 6 * narrow.Body(LARGE).entries if kind == "narrow" else 0
-        assert wanted + listed <= read < wanted + listed + BUFFERS < whole
+        assert wanted <= read < wanted + BUFFERS < whole
 
 
 @pytest.mark.parametrize("block", [None, *BLOCKS.values()], ids=["all", *BLOCKS])
-@pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])
+@pytest.mark.parametrize("kind", ["raw", "gzip", "npy"])
 def test_memory_with_gaps_is_refused(large, kind, block):
     """What is read would go to a copy of it."""
     folder, *_ = large
-    options = {"sample_shape": LARGE, "format": kind if kind in ("npy", "narrow") else "tfrecord"}
+    options = {"sample_shape": LARGE, "format": "npy" if kind == "npy" else "tfrecord"}
     samples = Dataset(folder / kind / "train", DataConfig(folder / kind, **options), block=block)
     gaps = np.empty((*samples.shape[:-1], 8), np.int16)[..., :4]
     with pytest.raises((TypeError, ValueError), match="contiguous"):
         samples.read_into(0, (gaps, np.empty(4, np.float32)))
 
 
-@pytest.mark.parametrize("block", [*BLOCKS.values(), CALM], ids=[*BLOCKS, "without large counts"])
-def test_the_block_of_a_narrow_sample_stays_narrow_for_an_accelerator(large, block):
-    folder, x, _ = large
-    assert (x[CALM.slices] < 255).all() and (x > 255).any()
-    config = DataConfig(folder / "narrow", sample_shape=LARGE, format="narrow")
-    samples = Dataset(folder / "narrow" / "train", config, block=block)
-    body = np.full(samples.body.nbytes, 77, np.uint8)
-    samples.read_into(0, (body, np.empty(4, np.float32)))
-    assert np.array_equal(widen_counts(torch.from_numpy(body)[None], samples.body)[0].numpy(), x[block.slices])
-
-
-@pytest.mark.parametrize("kind", ["raw", "gzip", "npy", "narrow"])
+@pytest.mark.parametrize("kind", ["raw", "gzip", "npy"])
 def test_a_cut_file_is_told_when_a_block_is_read(large, tmp_path, kind):
     folder, *_ = large
     shutil.copytree(folder / kind, tmp_path / kind)
     file = max((tmp_path / kind / "train").iterdir(), key=lambda path: path.stat().st_size)
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size // 2)
-    options = {"sample_shape": LARGE, "format": kind if kind in ("npy", "narrow") else "tfrecord"}
+    options = {"sample_shape": LARGE, "format": "npy" if kind == "npy" else "tfrecord"}
     samples = Dataset(file.parent, DataConfig(tmp_path / kind, **options), block=BLOCKS["planes"])
     with pytest.raises(RecordError, match=re.escape(str(file))):
         samples.read(0)

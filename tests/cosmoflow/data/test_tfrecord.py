@@ -1,6 +1,7 @@
 """The record format: what is written, what other writers may write, and what damage leads to."""
 
 import gzip
+import io
 import struct
 import tracemalloc
 import zlib
@@ -11,12 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmoflow.data import tfrecord
-from cosmoflow.data.tfrecord import RecordError, Sample, decode_sample, encode_sample, read_sample, write_sample
+from cosmoflow.data.tfrecord import RecordError, Sample, _read_record, encode_sample, read_sample, write_sample
 
 SHAPE = (4, 4, 4, 4)
 X = np.random.default_rng(0).poisson(1.0, SHAPE).astype(np.int16)
 Y = np.array([0.25, -0.5, 1.0, -1.0], np.float32)
 X_BYTES, Y_BYTES = X.tobytes(), struct.pack("<4f", *Y)
+
+
+def decode_sample(data, into, verify_crc=False):
+    return _read_record(io.BytesIO(data), "record", into, verify_crc)
 
 
 def crc32c(data):

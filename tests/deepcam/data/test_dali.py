@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from deepcam.data import npy
+from common.data.prefetch import read_batches
 from deepcam.data.dataset import DataConfig, Dataset
-from deepcam.data.pipeline import load_batches
-from deepcam.data.snapshot import SnapshotError
+from deepcam.data.snapshot import NPY_DATA, NPY_LABEL, SnapshotError
 
 H, W = 16, 32
 DALI = find_spec("nvidia") and find_spec("nvidia.dali")
@@ -24,14 +23,17 @@ def folder(tmp_path):
     folder = tmp_path / "train"
     folder.mkdir()
     for i in range(5):
-        np.save(folder / f"{npy.DATA}{i}.npy", rng.normal(size=(H, W, 16)).astype(np.float32))
-        np.save(folder / f"{npy.LABEL}{i}.npy", rng.integers(0, 3, (H, W)).astype(np.int32))
+        np.save(folder / f"{NPY_DATA}{i}.npy", rng.normal(size=(H, W, 16)).astype(np.float32))
+        np.save(folder / f"{NPY_LABEL}{i}.npy", rng.integers(0, 3, (H, W)).astype(np.int32))
     return folder
 
 
 def batches(folder, pipeline, steps=STEPS, **options):
     config = DataConfig(folder.parent, height=H, width=W, format="npy", workers=1, pipeline=pipeline, **options)
-    return list(load_batches(Dataset(folder, config), steps, CPU))
+    read = read_batches
+    if config.pipeline == "dali":
+        from deepcam.data.dali import load_batches as read
+    return list(read(Dataset(folder, config), steps, CPU))
 
 
 @needs_dali
@@ -51,7 +53,7 @@ def test_a_rank_without_samples_gets_empty_batches(folder):
 
 @needs_dali
 def test_wrong_files_have_a_clear_error(folder):
-    np.save(folder / f"{npy.DATA}4.npy", np.zeros((H, W, 15), np.float32))
+    np.save(folder / f"{NPY_DATA}4.npy", np.zeros((H, W, 15), np.float32))
     with pytest.raises(SnapshotError, match=r"data-4.npy has the shape \(16, 32, 15\)"):
         batches(folder, "dali")
 

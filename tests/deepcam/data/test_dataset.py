@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from common.data.sampling import Batching, permutation, sample_seed, share
-from deepcam.data import npy, snapshot
+from common.data.prefetch import read_batches
+from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share
+from common.settings.machine import StagingConfig
+from common.settings.run import TrainConfig
+from deepcam.data import snapshot
 from deepcam.data.augment import augment_batch
-from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization, Shuffle, to_stage
-from deepcam.data.pipeline import load_batches
-from deepcam.data.snapshot import SnapshotError
+from deepcam.data.dataset import DataConfig, Dataset, DatasetError, Normalization
+from deepcam.data.snapshot import NPY_DATA, NPY_LABEL, SnapshotError
 from deepcam.data.stats import Stats
 from deepcam.reference import CHANNELS
+from deepcam.settings import Config
+from deepcam.train import check_shares
 
 H, W = 16, 32
 CPU = torch.device("cpu")
@@ -41,7 +45,7 @@ def write(root, format="hdf5"):
     for stem, (x, y) in zip(STEMS, SAMPLES, strict=True):
         if format == "npy":
             np.save(folder / f"{stem}.npy", x)
-            np.save(folder / f"{npy.LABEL}{stem.removeprefix(npy.DATA)}.npy", y.astype(np.float32))
+            np.save(folder / f"{NPY_LABEL}{stem.removeprefix(NPY_DATA)}.npy", y.astype(np.float32))
         else:
             snapshot.write_snapshot(folder / f"{stem}.h5", x, y)
     return folder
@@ -77,13 +81,13 @@ def test_the_first_samples_in_order_of_names_are_taken(tmp_path):
 @pytest.mark.parametrize("format", FORMATS)
 def test_files_are_read_from_where_staging_put_them(tmp_path, format):
     samples = dataset(write(tmp_path / "shared", format), format=format)
-    numbers, counts = to_stage([samples], "replicate")
+    numbers = dict(samples.files())
     files = {str(path.relative_to(tmp_path / "shared")) for path in (tmp_path / "shared").rglob("*.*")}
     assert set(numbers) == files
     if format == "hdf5-single":
-        assert numbers == {"train.h5": None} and counts == {}
+        assert numbers == {"train.h5": None}
     else:
-        assert set(numbers.values()) == set(range(7)) and counts == {"train": 7}
+        assert set(numbers.values()) == set(range(7))
     on_node = {name for name, number in numbers.items() if number in (3, None)}
     for name in on_node:
         (tmp_path / "node" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -95,9 +99,9 @@ def test_files_are_read_from_where_staging_put_them(tmp_path, format):
 
 
 def test_one_file_for_all_samples_cannot_be_dealt_to_nodes(tmp_path):
-    samples = dataset(write(tmp_path, "hdf5-single"), format="hdf5-single")
-    with pytest.raises(ValueError, match=r"staging.mode=shard.*hdf5-single.*replicate, memory or none"):
-        to_stage([samples], "shard")
+    data, staging = DataConfig(tmp_path, format="hdf5-single"), StagingConfig("shard", tmp_path)
+    with pytest.raises(ValueError, match=r"staging.mode is shard.*hdf5-single.*replicate, memory or none"):
+        Config(output_dir=tmp_path, data=data, staging=staging)
 
 
 def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(tmp_path):
@@ -181,7 +185,7 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
     samples = dataset(write(tmp_path), **options)
     channels = list(options.get("channels", range(16)))
     for _ in range(2):
-        for step, batch in zip(STEPS, load_batches(samples, iter(STEPS), CPU), strict=True):
+        for step, batch in zip(STEPS, read_batches(samples, iter(STEPS), CPU), strict=True):
             assert batch.x.shape == (len(step), H, W, len(channels)) and batch.x.dtype == torch.float32
             assert batch.y.shape == (len(step), H, W) and batch.y.dtype == torch.uint8
             assert np.array_equal(batch.indices, step) and batch.wait_s >= 0
@@ -193,18 +197,18 @@ def test_batches_come_in_the_order_asked_for(tmp_path, options):
 def test_cached_samples_need_no_files_and_are_nobody_elses(tmp_path):
     folder = write(tmp_path)
     samples = dataset(folder, cache=True)
-    for batch in load_batches(samples, STEPS, CPU):
+    for batch in read_batches(samples, STEPS, CPU):
         batch.x.zero_()
     for path in folder.iterdir():
         path.unlink()
-    first = next(load_batches(samples, STEPS, CPU))
+    first = next(read_batches(samples, STEPS, CPU))
     assert np.array_equal(first.x[0].numpy(), SAMPLES[3][0])
 
 
 def test_a_damaged_file_is_named_when_its_batch_is_due(tmp_path):
     folder = write(tmp_path)
     os.truncate(folder / f"{STEMS[1]}.h5", 5000)
-    source = load_batches(dataset(folder), STEPS, CPU)
+    source = read_batches(dataset(folder), STEPS, CPU)
     assert len(next(source).x) == 3 and len(next(source).x) == 0
     with pytest.raises(SnapshotError, match=STEMS[1]):
         next(source)
@@ -221,8 +225,8 @@ def ranks(world_size, nodes):
 def test_a_global_shuffle_is_the_same_for_any_number_of_ranks():
     config = DataConfig(Path("data"))
     for dist in (ranks(1, 1), ranks(8, 2)):
-        shuffle = Shuffle(50, 8, config.shards(dist))
-        assert np.array_equal(shuffle.draw_order(3, 2), permutation(50, 3, 2))
+        order = shard_order(shard_assignment(50), config.shards(dist), 8, 3, 2)
+        assert np.array_equal(order, permutation(50, 3, 2))
 
 
 @pytest.mark.parametrize("shuffle, shards", [("node", 2), ("rank", 4)])
@@ -233,7 +237,7 @@ def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
     batching = Batching(8)
     seen = {}  # (shard, epoch) -> the indices of its ranks
     for epoch in range(3):
-        order = Shuffle(samples, 8, shards).draw_order(7, epoch)
+        order = shard_order(shard_assignment(samples), shards, 8, 7, epoch)
         assert np.array_equal(np.sort(order), np.arange(samples))
         for rank in range(4):
             mine = [part for batch in batching.batches(order, rank, 4) for part in batch.parts]
@@ -246,14 +250,15 @@ def test_a_shard_gets_its_own_samples_in_every_epoch(shuffle, shards, samples):
 
 def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_of_a_run():
     def shard(shards, part, seed):
-        return set(share(Shuffle(64, 64, shards).draw_order(seed, 0), part, shards).tolist())
+        return set(share(shard_order(shard_assignment(64), shards, 64, seed, 0), part, shards).tolist())
 
     assert shard(2, 1, 0) == shard(2, 1, 9) == shard(4, 2, 3) | shard(4, 3, 4)
 
 
 def test_batches_that_the_shards_cannot_share_are_refused():
+    config = Config(output_dir=Path("run"), data=DataConfig(Path("data"), shuffle="rank"), train=TrainConfig(10, 10))
     with pytest.raises(ValueError, match=r"batch size is 10; expected a multiple of the 4 shards.*data.shuffle=global"):
-        Shuffle(64, 10, 4)
+        check_shares(config, 64, ranks(4, 2))
 
 
 def test_the_cache_of_a_rank_holds_its_shard_and_no_more(tmp_path, monkeypatch):
@@ -264,9 +269,9 @@ def test_the_cache_of_a_rank_holds_its_shard_and_no_more(tmp_path, monkeypatch):
     for rank in range(3):
         samples = dataset(folder, 6, cache=True, shuffle="rank")
         for epoch in range(4):
-            order = Shuffle(len(samples), 3, samples.config.shards(ranks(3, 1))).draw_order(1, epoch)
+            order = shard_order(shard_assignment(6), samples.config.shards(ranks(3, 1)), 3, 1, epoch)
             parts = [part for batch in Batching(3).batches(order, rank, 3) for part in batch.parts]
-            assert sum(len(batch.x) for batch in load_batches(samples, parts, CPU)) == 2
+            assert sum(len(batch.x) for batch in read_batches(samples, parts, CPU)) == 2
     assert len(opened) == len(set(opened)) == 6  # each file once, by one rank
 
 

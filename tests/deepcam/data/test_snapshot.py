@@ -18,7 +18,7 @@ Y = RNG.integers(0, 3, (H, W))
 def read(path, **options):
     x = np.empty((H, W, len(options.get("channels") or CHANNELS)), np.float32)
     y = np.empty((H, W), np.uint8)
-    snapshot.read_snapshot(path, x, y, **options)
+    snapshot.read_into(path, snapshot.SnapshotBuffer(x, y, **options))
     return x, y
 
 

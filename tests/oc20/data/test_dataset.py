@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from common.data.split import DatasetError
+from common.settings.machine import StagingConfig
 from oc20.data import compact, metadata, records
-from oc20.data.dataset import DataConfig, Dataset, load_batches, to_stage
+from oc20.data.dataset import DataConfig, Dataset, load_batches
 from oc20.data.metadata import Metadata
 from oc20.graphs import Frame, build_graph, link_frames
+from oc20.settings import Config
 
 CPU = torch.device("cpu")
 FORMATS = ("lmdb", "compact")
@@ -64,17 +66,17 @@ def test_the_first_frames_are_taken_and_files_are_read_where_staging_put_them(fo
     ending = "lmdb" if format == "lmdb" else "bin"
     few = dataset(folder, 3, format=format)
     assert len(few) == len(few.sizes.free) == 3
-    assert to_stage([few], "memory") == {f"train/data.0000.{ending}": None}
+    assert dict(few.files()) == {f"train/data.0000.{ending}": None}
     samples = dataset(folder, 4, format=format)
-    assert list(to_stage([samples], "replicate")) == [f"train/data.{number:04}.{ending}" for number in range(3)]
+    assert list(dict(samples.files())) == [f"train/data.{number:04}.{ending}" for number in range(3)]
     (tmp_path / "shared").rename(tmp_path / "node")
     moved = samples.moved(lambda name: tmp_path / "node" / name)
     assert len(moved) == 4 and all(same(moved.read(index), slabs[index]) for index in range(4))
 
 
-def test_files_with_many_samples_cannot_be_dealt_to_nodes(slabs, tmp_path):
-    with pytest.raises(ValueError, match=r"staging.mode=shard.*replicate, memory or none"):
-        to_stage([dataset(write(tmp_path, slabs))], "shard")
+def test_files_with_many_samples_cannot_be_dealt_to_nodes(tmp_path):
+    with pytest.raises(ValueError, match=r"staging.mode is shard.*replicate, memory or none"):
+        Config(output_dir=tmp_path, data=DataConfig(tmp_path), staging=StagingConfig("shard", tmp_path))
 
 
 def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
@@ -82,10 +84,10 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
     with pytest.raises(DatasetError, match=r"train is not a folder.*oc20.synthesize"):
         dataset(folder)
     folder.mkdir()
-    with pytest.raises(DatasetError, match=r"train: expected data.\*.lmdb, found none"):
+    with pytest.raises(DatasetError, match=r"train: expected samples as lmdb \(data.\*.lmdb\), found none"):
         dataset(folder)
     write(tmp_path, slabs)
-    with pytest.raises(DatasetError, match=r"expected data.\*.bin, found 3 files as lmdb: set data.format"):
+    with pytest.raises(DatasetError, match=r"\(data.\*.bin\), found 3 samples as lmdb: set data.format"):
         dataset(folder, format="compact")
     with pytest.raises(DatasetError, match=r"has 8 frames.*asks for 2,000,000.*train_samples"):
         dataset(folder, 2_000_000)

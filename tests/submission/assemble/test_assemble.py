@@ -16,8 +16,7 @@ from common.measure.power.keys import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
-from compliance.samples.package import SYSTEM, SamplePackage
-from compliance.samples.power import SamplePower
+from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
 from submission.assemble.__main__ import main
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly, assemble_package

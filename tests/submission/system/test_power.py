@@ -7,6 +7,7 @@ import pytest
 
 from common.measure.power.keys import OF_PARTS, PARTS
 from common.measure.power.sources import SOURCES, Clock
+from common.settings.machine import POWER_SOURCES
 from submission.system.__main__ import main
 from submission.system.machine import Reading, power_note, read_node
 
@@ -92,6 +93,7 @@ def test_the_sources_of_parts_are_all_that_say_so(tmp_path, monkeypatch):
     for name in ("USER", "PASSWORD"):
         monkeypatch.setenv(f"REDFISH_{name}", "x")
     settings = {"redfish": "https://a/b", "rapl": str(tmp_path), "command": "ipmitool", "file": str(package / "name")}
+    assert tuple(SOURCES) == POWER_SOURCES
     scopes = {name: SOURCES[name](settings.get(name, ""), Clock()).scope for name in SOURCES}
     assert {name for name, scope in scopes.items() if scope == PARTS} == set(OF_PARTS)
 

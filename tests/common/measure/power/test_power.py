@@ -15,9 +15,8 @@ import pytest
 
 from common.measure.__main__ import main
 from common.measure.power import sources
-from common.measure.power.energy import energy_j
 from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Measurement, Recorder, TimedReader, record_power
+from common.measure.power.recorder import Measurement, Recorder, TimedReader, energy_j, record_power
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power

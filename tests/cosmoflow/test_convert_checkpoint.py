@@ -1,12 +1,15 @@
 """Files that Keras did not write, or that lead to other files."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
 import torch
 
 from common.training.checkpoint import CheckpointError
-from cosmoflow.keras_weights import read_weights, write_weights
+from common.training.weights import Weights
+from cosmoflow.convert_checkpoint import read_reference, write_reference
 
 OURS = {
     "convs.0.weight": torch.arange(2 * 3 * 8.0).reshape(2, 3, 2, 2, 2),
@@ -14,11 +17,12 @@ OURS = {
     "output.weight": torch.arange(8.0).reshape(4, 2),
     "output.bias": torch.zeros(4),
 }
+WEIGHTS = Weights(Path("model.h5"), "cosmoflow", OURS, {}, None, None)
 
 
 @pytest.fixture
 def path(tmp_path):
-    write_weights(tmp_path / "model.h5", OURS)
+    write_reference(tmp_path / "model.h5", WEIGHTS, None)
     return tmp_path / "model.h5"
 
 
@@ -28,7 +32,7 @@ def test_kernels_are_in_the_order_of_keras(path):
         assert kernel.shape == (2, 2, 2, 3, 2) and kernel[1, 0, 1, 2, 0] == OURS["convs.0.weight"][0, 2, 1, 0, 1]
         assert file["dense/dense/kernel:0"].shape == (2, 4)
         assert [name.decode() for name in file.attrs["layer_names"]] == ["conv3d", "dense"]
-    assert all(torch.equal(tensor, OURS[name]) for name, tensor in read_weights(path, OURS).items())
+    assert all(torch.equal(tensor, OURS[name]) for name, tensor in read_reference(path, OURS).tensors.items())
 
 
 def external(file, _):
@@ -49,7 +53,7 @@ def to_file(file, folder):
 
 
 def whole_model(file, folder):
-    write_weights(folder / "other.h5", OURS)
+    write_reference(folder / "other.h5", WEIGHTS, None)
     file["model_weights"] = h5py.ExternalLink(str(folder / "other.h5"), "/")
 
 
@@ -89,4 +93,4 @@ def test_other_files_are_refused(path, tmp_path, change, message):
     with h5py.File(path, "r+") as file:
         change(file, tmp_path)
     with pytest.raises(CheckpointError, match=message):
-        read_weights(path, OURS)
+        read_reference(path, OURS)

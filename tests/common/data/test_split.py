@@ -5,8 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from common.data.split import DatasetError
-from common.datasets.listing import list_folder
+from common.data.split import DatasetError, list_folder
 from common.datasets.manifest import NAME
 from common.tree import RefusedFileError
 from compliance.benchmarks import PACKAGES

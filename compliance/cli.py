@@ -46,14 +46,8 @@ def add_result_options(parser: argparse.ArgumentParser) -> None:
 
 def read_result_options(arguments: argparse.Namespace, details: bool = False) -> Options:
     """Return the options of a check that `add_result_options` has added; details: see Options."""
-    return Options(
-        profile=arguments.profile,
-        round=arguments.round,
-        allow_mini=arguments.allow_mini,
-        waivers=arguments.waivers,
-        progress=sys.stderr.isatty(),
-        details=details,
-    )
+    shared = {name: getattr(arguments, name) for name in ("profile", "round", "allow_mini", "waivers")}
+    return Options(**shared, progress=sys.stderr.isatty(), details=details)
 
 
 def add_mini_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

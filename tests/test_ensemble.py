@@ -69,7 +69,7 @@ def test_a_problem_orders_and_stages_what_is_drawn(case, config):  # noqa: F811 
     assert (bagged.order(1) == drawn[plain.order(1)]).all() and sorted(plain.order(0)) == list(range(24))
     names = plain.names()
     kept = {name for name, number in names.items() if "train" not in name or number is None or number in drawn}
-    assert set(bagged.drawn_only(names)) == kept and plain.drawn_only(names) == names
+    assert set(bagged.drawn_files()) == kept and plain.drawn_files() == names
 
 
 def test_the_table_has_members_and_ensemble(case, members, two_ranks, capsys):  # noqa: F811  # fixtures

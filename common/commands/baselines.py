@@ -139,7 +139,6 @@ def _show_progress(text: str) -> None:
 
 
 def _find_mini_folder(name: str) -> Path:
-    """Return the folder of the mini dataset."""
     return Path(section_of(find_config(name, MINI), (), "data")["data_dir"])
 
 

@@ -82,7 +82,6 @@ class FetchCommand:
         return _Fetch(self, dataset, args).run()
 
     def _choose_dataset(self, subset: str | None) -> Published:
-        """Return the whole dataset, or a part of it."""
         if subset is None:
             return self.sets[0]
         by_name = {dataset.name: dataset for dataset in self.sets if dataset.name != FULL}

@@ -8,7 +8,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -25,7 +25,7 @@ from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
 from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
-from common.measure.meter import Meter, Use, count_bytes
+from common.measure.meter import Meter, count_bytes
 from common.measure.power.recorder import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
@@ -57,20 +57,6 @@ class Measurable(NamedTuple):
     benchmark: Benchmark
     provide: Callable[[Path, str], None]
     flops: Callable[[Any], StepFlops]
-
-
-class _Steps(NamedTuple):
-    """The measured steps of all ranks.
-
-    clock: when they began and ended, in ms since 1970. memory: bytes of the rank that used most. touched: bytes, of all
-    ranks.
-    """
-
-    use: Use
-    clock: tuple[float, float]
-    memory: int
-    warmup: int
-    touched: int
 
 
 def main(measurable: Measurable, argv: Sequence[str] | None = None) -> int:
@@ -127,12 +113,12 @@ def _measure_config(
             warm_up(problem, precision, dist, step, evaluates=False)
         arguments.warmup = arguments.warmup or (FIRST if warmed or dist.device.type == "cpu" else FIRST_ACCELERATOR)
         with recording_power(config.power, output.parent, dist):
-            steps = _timed_steps(problem, step, meter, profiler, arguments)
+            times, clock, numbers = _time_steps(problem, step, meter, profiler, arguments)
     if flops is not None:
-        measurement = _describe_steps(name, problem, steps, flops, str(arguments.data or SYNTHETIC))
+        measurement = _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
         if config.power.source:
             # The energy of the steps, which the power files give.
-            joules, scope = energy_j(output.parent / POWER, measurement.nodes, *steps.clock) or (None, None)
+            joules, scope = energy_j(output.parent / POWER, measurement.nodes, *clock) or (None, None)
             if joules is None:
                 print(f"{output.parent / POWER}: {UNKNOWN}")
             efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
@@ -153,10 +139,13 @@ def _check_config(config: Any, overrides: Sequence[str], output: Path) -> None:
 # -- the steps -----------------------------------------------------------------------------------------------
 
 
-def _timed_steps(
+def _time_steps(
     problem: Problem, step: Step, meter: Meter, profiler: Profiler, arguments: argparse.Namespace
-) -> _Steps:
-    """Make steps, and measure those after the first ones; all ranks make as many. A collective call."""
+) -> tuple[list[float], tuple[float, float], dict[str, Any]]:
+    """Make steps, and measure those after the first ones; all ranks make as many. A collective call.
+
+    Returns the seconds of each, when they began and ended in ms since 1970, and other fields of the `Measurement`.
+    """
     dist = meter.dist
     parts, size = problem.batching.accumulation, problem.batching.global_batch_size
     rate = problem.config.schedule.rate(size, 0, 0, 1000)
@@ -176,14 +165,16 @@ def _timed_steps(
         make_steps(steps, "steps")
         use = meter.gather_use()
         clock = (begin_ms, time.time() * 1000)
-        memory = max(dist.gather_objects(_find_peak_memory(dist)))
+        numbers = {**use._asdict(), "warmup_steps": arguments.warmup}
+        numbers["memory_bytes"] = max(dist.gather_objects(_find_peak_memory(dist)))
         with profiler:  # steps of its own: tracing takes time
             watched = profiler.watched(batches)
             for _ in range(profiler.config.needed):
                 step(watched, parts, size, rate)
                 profiler.step_done()
         touched = count_bytes(lambda: _pass_batches(problem, step.precision, batches, parts))
-    return _Steps(use, clock, memory, arguments.warmup, sum(dist.gather_objects(touched)))
+    numbers["bytes_touched_per_step"] = sum(dist.gather_objects(touched))
+    return numbers.pop("times"), clock, numbers
 
 
 def _pass_batches(problem: Problem, precision: Precision, batches: Iterator[Any], parts: int) -> None:
@@ -214,35 +205,25 @@ def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
 # -- the figure of merit -------------------------------------------------------------------------------------
 
 
-def _describe_steps(benchmark: str, problem: Problem, steps: _Steps, flops: StepFlops, data: str) -> Measurement:
+def _describe_steps(
+    problem: Problem, times: Sequence[float], numbers: Mapping[str, Any], flops: StepFlops, data: str
+) -> Measurement:
     """Return the figure of merit of the steps, without their energy."""
-    use, dist = steps.use, problem.dist
-    median, batch = statistics.median(use.times), problem.batching.global_batch_size
+    dist, median, batch = problem.dist, statistics.median(times), problem.batching.global_batch_size
     return Measurement(
-        benchmark=benchmark,
+        **numbers,
+        benchmark=problem.config.reference.name,
         samples_per_s=batch / median,
         units=dist.world_size,
         batch=batch,
         dtype=resolved(problem.config.precision, dist.device),
-        spread=statistics.stdev(use.times) / median,
+        spread=statistics.stdev(times) / median,
         network=problem.config.variant,
         nodes=dist.nodes,
         device=dist.device.type,
-        step_ms=tuple(round(1000 * seconds, 3) for seconds in use.times),
+        step_ms=tuple(round(1000 * seconds, 3) for seconds in times),
         median_step_ms=1000 * median,
-        warmup_steps=steps.warmup,
         samples_per_s_per_unit=batch / median / dist.world_size,
-        wait_share=use.wait_share,
-        waiting_ms=1000 * statistics.median(use.waiting_s),
-        computing_ms=1000 * statistics.median(use.computing_s),
-        communicating_ms=1000 * statistics.median(use.communicating_s),
-        bytes_read_per_step=use.bytes_read,
-        stored_bytes_per_step=use.stored_bytes,
-        bytes_reduced_per_step=use.bytes_reduced,
-        bytes_touched_per_step=steps.touched,
-        memory_bytes=steps.memory,
-        cpu_ms_per_step=1000 * use.cpu_s,
-        meter_cpu_share=use.own_share,
         flop_per_step=flops.usual * batch,
         flop_per_s=flops.usual * batch / median,
         table3_flop_per_step=flops.table3 * batch,
@@ -260,7 +241,6 @@ def _find_peak_memory(dist: Dist) -> int:
 
 
 def _show_measurement(measurement: Measurement, path: Path) -> None:
-    """Print the numbers, and write the file."""
     m = measurement
     low, high = min(m.step_ms), max(m.step_ms)
     following = f"what binds it: python -m common.measure roofline {path}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -38,26 +38,27 @@ class RankUse(NamedTuple):
 
 
 class Use(NamedTuple):
-    """The steps of all ranks; a step takes as long as on its slowest rank.
+    """The steps of all ranks, in the words of `common.measure.fom.Measurement`.
 
-    waiting_s: for data, on the rank that waits most. communicating_s: on the rank that spends least on it, since the
-    others wait for that one, too. computing_s: all that is left. wait_share: part of all time, on the rank that waits
-    most. bytes_read: from files, by all ranks, for a step in the mean; None where the system does not tell.
-    stored_bytes: the part of them that came from a device rather than from the kernel's cache. bytes_reduced: gradients
-    of a rank, in the format in which they are sent. cpu_s: CPU time of all ranks for a step, in the mean. own_share:
-    CPU time of the meter by that of the process.
+    times: of each step in seconds, on its slowest rank. In the median: waiting_ms: for data, on the rank that waits
+    most. communicating_ms: on the rank that spends least on it, since the others wait for that one, too. computing_ms:
+    all that is left. wait_share: part of all time, on the rank that waits most.
+    In the mean: bytes_read_per_step: from files, by all ranks; None where the system does not tell.
+    stored_bytes_per_step: the part of them that came from a device rather than from the kernel's cache.
+    bytes_reduced_per_step: gradients of a rank, in the format in which they are sent. cpu_ms_per_step: CPU time of all
+    ranks. meter_cpu_share: CPU time of the meter by that of the process.
     """
 
     times: list[float]
-    waiting_s: list[float]
-    communicating_s: list[float]
-    computing_s: list[float]
+    waiting_ms: float
+    communicating_ms: float
+    computing_ms: float
     wait_share: float
-    bytes_read: float | None
-    stored_bytes: float | None
-    bytes_reduced: float
-    cpu_s: float
-    own_share: float
+    bytes_read_per_step: float | None
+    stored_bytes_per_step: float | None
+    bytes_reduced_per_step: float
+    cpu_ms_per_step: float
+    meter_cpu_share: float
 
 
 class Meter:
@@ -118,15 +119,15 @@ def combine_ranks(ranks: Sequence[RankUse]) -> Use:
     bytes_read = [sum(column) / len(steps) for column in zip(*(rank.read for rank in ranks if rank.read), strict=True)]
     return Use(
         times=times,
-        waiting_s=waiting,
-        communicating_s=communicating,
-        computing_s=[max(0.0, total - wait - sent) for total, wait, sent in parts],
+        waiting_ms=1000 * median(waiting),
+        communicating_ms=1000 * median(communicating),
+        computing_ms=1000 * median(max(0.0, total - wait - sent) for total, wait, sent in parts),
         wait_share=max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
-        bytes_read=bytes_read[0] if bytes_read else None,
-        stored_bytes=bytes_read[1] if bytes_read else None,
-        bytes_reduced=fmean(use.bytes_reduced for step in steps for use in step),
-        cpu_s=sum(rank.cpu_s for rank in ranks) / len(steps),
-        own_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
+        bytes_read_per_step=bytes_read[0] if bytes_read else None,
+        stored_bytes_per_step=bytes_read[1] if bytes_read else None,
+        bytes_reduced_per_step=fmean(use.bytes_reduced for step in steps for use in step),
+        cpu_ms_per_step=1000 * sum(rank.cpu_s for rank in ranks) / len(steps),
+        meter_cpu_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
     )
 
 

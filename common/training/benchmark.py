@@ -219,7 +219,7 @@ class SampleProblem(ABC, Generic[B]):
     def stage(self) -> Staged:
         """Stage the samples on the nodes, where training reads them. Called once, before the first step; collective."""
         folder = self.config.data.data_dir
-        files = stage.source_files(folder, self._drawn_files()) if self.dist.is_main else []
+        files = stage.source_files(folder, self.drawn_files()) if self.dist.is_main else []
         counts = self.counts()
         if "train" in counts:
             counts["train"] = len(np.unique(self.drawn))
@@ -231,7 +231,7 @@ class SampleProblem(ABC, Generic[B]):
         """Read the samples where they were staged; instances call it instead of `stage`, which their job called."""
         self.sets = {split: samples.moved(staged.path_of) for split, samples in self.sets.items()}
 
-    def _drawn_files(self) -> dict[str, Any]:
+    def drawn_files(self) -> dict[str, Any]:
         """Return the files without those of training samples that this instance does not draw."""
         names = self.names()
         if not self.config.instances.bags:

@@ -164,9 +164,11 @@ class Checkpoints:
         Raises CheckpointError on every rank if rank 0 cannot write; then no file is deleted.
         """
         path = self._path_of(position)
+        device, own = self.dist.device, {"cpu": torch.get_rng_state()}
+        if device.type != "cpu":
+            own[device.type] = torch.get_device_module(device).get_rng_state(device)
         # Ranks that share samples draw the same numbers.
-        states = dict(self.dist.gather_objects((self.dist.data_rank, _read_generators(self.dist.device))))
-        generators = [states[rank] for rank in range(self.dist.data_size)]
+        states = dict(self.dist.gather_objects((self.dist.data_rank, own)))
         problem = None
         if self.dist.is_main:
             earlier = self.files()
@@ -175,12 +177,17 @@ class Checkpoints:
                 "format": FORMAT,
                 "benchmark": self.benchmark,
                 "position": [position.epoch, position.step],
-                "generators": generators,
+                "generators": [states[rank] for rank in range(self.dist.data_size)],
                 "state": state,
             }
-            problem = _write_file(path, content)
-            if problem and earlier:
-                problem += f"; {earlier[-1]} is still there"
+            try:
+                with naming(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                with open_whole_file(path, sync=True) as file:
+                    torch.save(content, file)
+            except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+                still_there = f"; {earlier[-1]} is still there" if earlier else ""
+                problem = f"{path}: the checkpoint cannot be written ({error}){still_there}"
         problem = self.dist.broadcast_object(problem)
         if problem:
             raise CheckpointError(problem)
@@ -263,7 +270,11 @@ def load(location: Path, benchmark: str | None = None) -> Saved:
     Raises CheckpointError if there is none, or it belongs to another benchmark.
     """
     skipped: list[str] = []
-    for path in _list_candidates(location):
+    files = [location] if location.is_file() else complete(location / CHECKPOINTS) or complete(location)
+    if not files:
+        problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
+        raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
+    for path in reversed(files):
         try:
             return Saved(path, read(path, benchmark), skipped)
         except DamagedCheckpointError as error:
@@ -271,17 +282,6 @@ def load(location: Path, benchmark: str | None = None) -> Saved:
     if location.is_dir():
         raise NoCheckpointError("; ".join(skipped) + f"; {location} has no other checkpoint: start a new run")
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
-
-
-def _list_candidates(location: Path) -> list[Path]:
-    """Return the file, or the checkpoints in a run's folder, newest first; CheckpointError if there are none."""
-    if location.is_file():
-        return [location]
-    files = complete(location / CHECKPOINTS) or complete(location)
-    if not files:
-        problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
-        raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
-    return files[::-1]
 
 
 def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
@@ -316,23 +316,3 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     if benchmark not in (None, content["benchmark"]):
         raise CheckpointError(f"{path}: a checkpoint of {content['benchmark']!r}, expected one of {benchmark!r}")
     return content
-
-
-def _write_file(path: Path, content: dict[str, Any]) -> str | None:
-    """Write a file that appears when it is complete; return what went wrong, if anything."""
-    try:
-        with naming(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with open_whole_file(path, sync=True) as file:
-            torch.save(content, file)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        return f"{path}: the checkpoint cannot be written ({error})"
-    return None
-
-
-def _read_generators(device: torch.device) -> dict[str, torch.Tensor]:
-    """Return the states of this rank's random number generators by device type."""
-    states = {"cpu": torch.get_rng_state()}
-    if device.type != "cpu":
-        states[device.type] = torch.get_device_module(device).get_rng_state(device)
-    return states

@@ -300,7 +300,6 @@ class InstancesJob:
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
 
     def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
-        """Record and show how the job ended."""
         ending = job_ending(endings)
         self.owned.record_ending(ending)
         self.owned.result = ending if ending.final else None

@@ -6,11 +6,13 @@ import contextlib
 import gc
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
+from torch import Tensor
 
 from common.distributed.dist import Dist
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
@@ -18,33 +20,18 @@ from common.mllog import ResultLog
 from common.precision import Precision
 from common.reference import Target
 from common.settings.run import TrainConfig
-from common.stop import STOP, signal_name
+from common.stop import SIGNALS, STOP, signal_name
 from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
-from common.training.polls import Answer, MadeStep, Polls
 from common.training.profile import Profiler
 from common.training.progress import Progress
 from common.training.step import Step
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended: it met the target, a signal stopped it, or all epochs are done."""
-
-    target_met: bool
-    history: list[Epoch]
-    stopped_by: str = ""
-
-    @property
-    def ending(self) -> Ending:
-        """How the run ended, for its record."""
-        epochs = self.history[-1].epoch if self.history else 0
-        if self.stopped_by:
-            return Ending(STOPPED, self.stopped_by, epochs)
-        return Ending(TARGET_MET if self.target_met else TARGET_NOT_MET, epochs=epochs)
+POLL_STEPS: Final = 10
+"""How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 
 
 @dataclass(slots=True)
@@ -125,8 +112,8 @@ class Fit:
             saved.restore_generators(self.dist)
 
 
-def fit(run: Fit) -> Outcome:
-    """Train until the target is met, a signal asks to stop, or all epochs are done.
+def fit(run: Fit) -> Ending:
+    """Train until the target is met, a signal asks to stop, or all epochs are done; return how the run ended.
 
     Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
     over.
@@ -157,8 +144,8 @@ def fit(run: Fit) -> Outcome:
                 _keep_best(run)
             if stopped_by:
                 run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
-                return Outcome(False, run.history, stopped_by)
-    return Outcome(run.meets_target(), run.history)
+                return Ending(STOPPED, stopped_by, len(run.history))
+    return Ending(TARGET_MET if run.meets_target() else TARGET_NOT_MET, epochs=len(run.history))
 
 
 @contextlib.contextmanager
@@ -306,3 +293,97 @@ def _report_steps(run: Fit, answers: list[Answer]) -> None:
             run.callbacks.notify_step(
                 StepRecord(epoch, number, total, loss, step.rate, norm, samples_per_s, step.wait_s)
             )
+
+
+# -- what the ranks exchange every few steps -----------------------------------------------------------------
+
+
+class MadeStep(NamedTuple):
+    """What the host knows of a step: where it is, and what went into it. weight: see `SampleProblem.step_weight`."""
+
+    position: Position
+    weight: float
+    samples: int
+    rate: float
+    wait_s: float
+
+
+class Answer(NamedTuple):
+    """About the steps since the question before. stopped_by: the signal that one of the ranks got, or "".
+
+    sums: of the losses up to and including each step, over all ranks. norms: of this rank's gradient in each step.
+    """
+
+    steps: list[MadeStep]
+    sums: list[float]
+    norms: list[float]
+    stopped_by: str
+
+    @property
+    def loss(self) -> float:
+        """The sum of the losses of all steps; the same on all ranks."""
+        return self.sums[-1]
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of all steps."""
+        return sum(step.weight for step in self.steps)
+
+
+class Polls:
+    """Asks all ranks for their loss, and whether one of them got a stop signal; the calls are collective.
+
+    An accelerator computes steps that the host has long asked for. So that neither waits for the other, an answer is
+    read there when the next one is asked for. late: how many answers are left to arrive while work goes on.
+    """
+
+    def __init__(self, dist: Dist) -> None:
+        self.dist = dist
+        self.late = 0 if dist.device.type == "cpu" else 1
+        self.every = 1 if dist.world_size == 1 and dist.device.type == "cpu" else POLL_STEPS
+        self._questions: deque[tuple[list[MadeStep], Tensor, torch.Event | None]] = deque()
+        self._steps: list[MadeStep] = []
+        self._results = torch.zeros(self.every, 2, dtype=torch.float64, device=dist.device)
+
+    def add_step(self, step: MadeStep, results: Tensor) -> None:
+        """Note a step, one of at most `every` until the next question.
+
+        results: of this rank's device then: the sum of the losses since the last question, and the gradient's norm.
+        """
+        self._results[len(self._steps)].copy_(results)
+        self._steps.append(step)
+
+    def ask_ranks(self, summed: Tensor, signal: int) -> None:
+        """Ask for the sums of the losses, by one small message; `summed` () is then set to 0.
+
+        signal: the number of the stop signal that this rank got, 0 if none.
+        """
+        steps, self._steps = self._steps, []
+        count = len(steps)
+        shared = count + len(SIGNALS)
+        values = self._results.new_zeros(shared + count)
+        values[:count].copy_(self._results[:count, 0])
+        values[shared:].copy_(self._results[:count, 1])
+        summed.zero_()
+        if signal:
+            values[count + SIGNALS.index(signal)].fill_(1)
+        self.dist.all_reduce(values[:shared])
+        arrived = None
+        if values.device.type != "cpu":
+            values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+            arrived = torch.Event(self.dist.device)
+            arrived.record()
+        self._questions.append((steps, values, arrived))
+
+    def take_answers(self, wait: bool) -> list[Answer]:
+        """Return the answers not returned yet; on an accelerator all but the latest. wait: wait for that, too."""
+        answers = []
+        while len(self._questions) > (0 if wait else self.late):
+            steps, arriving, arrived = self._questions.popleft()
+            if arrived is not None:
+                arrived.synchronize()
+            values, count = arriving.tolist(), len(steps)
+            shared = count + len(SIGNALS)
+            signals = [number for number, of_ranks in zip(SIGNALS, values[count:shared], strict=True) if of_ranks]
+            answers.append(Answer(steps, values[:count], values[shared:], signal_name(max(signals, default=0))))
+        return answers

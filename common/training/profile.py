@@ -178,6 +178,9 @@ def format_page(events: Sequence[Any], steps: int, device: torch.device, head: s
     """Return the page about the events of a trace. head: says which steps they are."""
     times = measure_times(events, steps, device)
     most = sorted(times.kinds.items(), key=lambda kind: -kind[1])
+    shares = {kind: seconds / times.seconds for kind, seconds in most}
+    # Waiting or communication if they are often, else what takes most.
+    first = next((kind for kind in (WAITING, COMMUNICATION) if shares.get(kind, 0) >= OFTEN), most[0][0])
     return "\n".join(
         (
             head,
@@ -190,18 +193,10 @@ def format_page(events: Sequence[Any], steps: int, device: torch.device, head: s
             f"{'share':>6} {'ms a step':>10}  {'calls':>6} {'GFLOP/s':>8}  operation and shapes",
             *_list_heaviest(times, steps),
             "",
-            f"next: {_advise(times)}",
+            f"next: {first}, {shares[first]:.0%} of the time: {ADVICE[first]}",
             "",
         )
     )
-
-
-def _advise(times: Times) -> str:
-    """Return what to look at next: waiting or communication if they are often, else what takes most."""
-    share = {kind: seconds / times.seconds for kind, seconds in times.kinds.items()}
-    most = max(share, key=share.__getitem__)
-    kind = next((kind for kind in (WAITING, COMMUNICATION) if share.get(kind, 0) >= OFTEN), most)
-    return f"{kind}, {share[kind]:.0%} of the time: {ADVICE[kind]}"
 
 
 def measure_times(events: Sequence[Any], steps: int, device: torch.device) -> Times:

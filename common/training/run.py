@@ -23,14 +23,14 @@ from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.manifest import read_variant_and_digest
 from common.distributed.dist import Dist
 from common.distributed.launch import LaunchError
-from common.ending import TARGET_NOT_MET, Ending
+from common.ending import TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
-from common.reference import FULL, Reference, Target
+from common.reference import FULL
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
@@ -41,7 +41,7 @@ from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
-from common.training.loop import Fit, Outcome, fit
+from common.training.loop import Fit, fit
 from common.training.memory import explain_out_of_memory
 from common.training.merit import compute_figure
 from common.training.power import recording_power
@@ -183,12 +183,12 @@ class Training:
                 if saved is None:
                     mllog.set_aside(self.folder / POWER)
             with recording_power(self.config.power, self.folder, self.all_ranks):
-                outcome, run = self._train_logged(log, saved, initial)
+                ending, run = self._train_logged(log, saved, initial)
         finally:
             log.close()
-        if self.dist.is_main and not outcome.stopped_by:
+        if self.dist.is_main and ending.final:
             self._write_figure(run)
-        return outcome.ending
+        return ending
 
     def _write_figure(self, run: Fit) -> None:
         """Write the figure of merit, and print its line unless there are other instances.
@@ -237,7 +237,7 @@ class Training:
             check_fit(self.benchmark.predictor.network(self.config), initial.tensors, initial.path)
         return initial
 
-    def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Outcome, Fit]:
+    def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Ending, Fit]:
         with contextlib.ExitStack() as after_the_run:
             with STOP.interrupting(), explain_out_of_memory(self.config, self.dist):
                 run = self._prepare_run(log, saved, initial, after_the_run)
@@ -258,12 +258,12 @@ class Training:
                 begin = time.perf_counter()
                 if staging_timed and self.shared is None:
                     self._stage_data(log, problem, after_the_run)
-                outcome = fit(run)
-                record.end(outcome.ending)
-            self.owned.result = outcome.ending if outcome.ending.final else None
-        if not outcome.stopped_by:
-            self._print_result(outcome, run.target, problem.reference, time.perf_counter() - begin)
-        return outcome, run
+                ending = fit(run)
+                record.end(ending)
+            self.owned.result = ending if ending.final else None
+        if ending.final:
+            self._print_result(run, ending, time.perf_counter() - begin)
+        return ending, run
 
     @contextlib.contextmanager
     def _callbacks_notified(self, run: Fit, record: RunRecord) -> Iterator[None]:
@@ -418,12 +418,11 @@ class Training:
             constants=constants,
         )
 
-    def _print_result(self, outcome: Outcome, target: Target, reference: Reference, seconds: float) -> None:
+    def _print_result(self, run: Fit, ending: Ending, seconds: float) -> None:
         """Print how the run ended and what to do next."""
-        log = self.folder / LOG_NAME
-        how = "reached" if outcome.target_met else "NOT reached"
-        epochs = len(outcome.history)
-        self._say(f"target {target.range_text} {how} after {counted(epochs, 'epoch')}, {duration(seconds)}; log: {log}")
+        log, reference = self.folder / LOG_NAME, run.problem.reference
+        result = f"target {run.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
+        self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
         for line in self._next_steps(reference.variant != FULL) if self.shared is None else ():

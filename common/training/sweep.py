@@ -80,10 +80,6 @@ class Sweep:
             self.folder = resolved.output_dir
             folder = self.folder / "_".join(f"{names[key]}-{_name_value(value)}" for key, value in point.items())
             self.points.append(Point(point, replace(resolved, output_dir=folder)))
-        self._check_folders()
-
-    def _check_folders(self) -> None:
-        """Raise ConfigError unless each point has a folder of its own, below one that has no run."""
         if (self.folder / LOG_NAME).exists():
             raise ConfigError(f"{self.folder} has a run; choose an output_dir for the sweep alone")
         folders = [point.folder for point in self.points]
@@ -134,7 +130,6 @@ class Sweep:
             }
 
     def _write_table(self) -> None:
-        """Write the table as a file."""
         rows = list(self._list_rows())
         self.folder.mkdir(parents=True, exist_ok=True)
         with open_whole_file(self.folder / TABLE, "w", newline="") as file:
@@ -143,7 +138,6 @@ class Sweep:
             table.writerows(rows)
 
     def _format_table(self) -> Iterator[str]:
-        """Yield the table for people."""
         rows = [{name: _format_cell(value) for name, value in row.items()} for row in self._list_rows()]
         for row in rows:
             del row["folder"]

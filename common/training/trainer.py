@@ -125,7 +125,6 @@ class Run:
         return problem
 
     def _build_problem(self) -> Problem:
-        """Return the problem with a new network."""
         config = replace(self.config, dist=replace(self.config.dist, spatial=1))
         with connect(config.dist, TRAINING_ERRORS) as dist:
             return self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)

@@ -175,7 +175,6 @@ def draw_picture(report: Report) -> str:
 
 
 def _draw_parts(report: Report) -> Iterator[str]:
-    """Yield the bar of a step's parts."""
     yield f'<text x="16" y="58">a step: {report.measurement.median_step_ms:,.1f} ms</text>'
     x, total_s = float(LEFT), sum(report.exposed.values()) or 1.0
     for part, seconds in report.exposed.items():

@@ -190,21 +190,17 @@ class MlflowRun(TrackedRun):
         self._metrics: list[Any] = []
         self._calls: list[Future[Any]] = []
         self._sent_at = time.monotonic()
-        earlier_id = self.find_id(run)
-        self._id = earlier_id or self._create_run(run)
-        print(f"mlflow: run {self._id}", flush=True)
-        if earlier_id:
-            self._client.update_run(earlier_id, "RUNNING")
+        if id_ := self.find_id(run):
+            self._id = id_
+            self._client.update_run(id_, "RUNNING")
         else:
+            title = self.title_of(run)
+            experiment = self._client.get_experiment_by_name(title)
+            experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(title)
+            self._id = str(self._client.create_run(experiment_id, run_name=self.name_of(run)).info.run_id)
             self.keep_id(run, self._id)
             self._describe_run(run)
-
-    def _create_run(self, run: RunStart) -> str:
-        """Make a run in the experiment, which is made, too, if there is none; return its id."""
-        title = self.title_of(run)
-        experiment = self._client.get_experiment_by_name(title)
-        id_ = experiment.experiment_id if experiment else self._client.create_experiment(title)
-        return str(self._client.create_run(id_, run_name=self.name_of(run)).info.run_id)
+        print(f"mlflow: run {self._id}", flush=True)
 
     def _describe_run(self, run: RunStart) -> None:
         """Send the configuration, which MLflow takes once."""

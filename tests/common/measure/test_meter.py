@@ -14,13 +14,13 @@ def test_steps_of_two_ranks():
     waits = [StepUse(1.0, 0.7, 0.1, 80), StepUse(2.0, 0.1, 0.0, 80)]  # the other rank waits for it, as communication
     computes = [StepUse(1.1, 0.0, 0.5, 80), StepUse(2.0, 0.2, 0.4, 80)]
     use = combine_ranks([RankUse(waits, (300, 20), 2.0, 0.002), RankUse(computes, (100, 0), 3.0, 0.009)])
-    assert use.times == [1.1, 2.0] and use.waiting_s == [0.7, 0.2] and use.communicating_s == [0.1, 0.0]
-    assert use.computing_s == pytest.approx([0.3, 1.8])
-    assert (use.bytes_read, use.stored_bytes, use.bytes_reduced) == (200, 10, 80)
-    assert (use.cpu_s, use.own_share) == (2.5, pytest.approx(0.003))
+    assert use.times == [1.1, 2.0] and (use.waiting_ms, use.communicating_ms) == pytest.approx((450, 50))
+    assert use.computing_ms == pytest.approx((300 + 1800) / 2)
+    assert (use.bytes_read_per_step, use.stored_bytes_per_step, use.bytes_reduced_per_step) == (200, 10, 80)
+    assert (use.cpu_ms_per_step, use.meter_cpu_share) == (2500, pytest.approx(0.003))
     assert use.wait_share == pytest.approx(0.8 / 3.0)
     unknown = combine_ranks([RankUse(waits, None, 1.0, 0.0)])
-    assert unknown.bytes_read is unknown.stored_bytes is None
+    assert unknown.bytes_read_per_step is unknown.stored_bytes_per_step is None
 
 
 def test_reads_are_those_of_files_alone(tmp_path):
@@ -41,8 +41,8 @@ def test_reads_are_those_of_files_alone(tmp_path):
         meter.clear_steps()
         meter.run_step(step)
         use = meter.gather_use()
-    assert use.bytes_read == 12_345 and use.waiting_s == [0.25] and len(use.times) == 1
-    assert use.bytes_reduced == 0 and use.communicating_s == [0.0]
+    assert use.bytes_read_per_step == 12_345 and use.waiting_ms == 250 and len(use.times) == 1
+    assert use.bytes_reduced_per_step == 0 and use.communicating_ms == 0
 
 
 def test_only_what_follows_the_last_message_is_exposed(monkeypatch):

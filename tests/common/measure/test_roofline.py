@@ -116,7 +116,7 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
         ({"benchmark": "a\x1b[31m"}, "benchmark: expected text that can be printed"),
         ({"units": 1, "data": "a\0b"}, "data: expected text that can be printed"),
         ({"batch": "many"}, "batch"),
-        ({"median_step_ms": float("nan")}, "not JSON"),
+        ({"median_step_ms": float("nan")}, "median_step_ms: expected a number"),
         ({"nosuch": 1}, "nosuch"),
         ({"units": 4}, "measured with 4 rank(s) on 1 node(s) on cpu, this command runs with 1 rank(s)"),
         ({"units": 1, "data": "nowhere"}, "nowhere: no such folder"),

@@ -11,7 +11,8 @@ from torch import nn
 
 from common.distributed.dist import alone
 from common.precision import Precision, PrecisionConfig
-from common.training.optim import OptimConfig, apex, build
+from common.training import apex
+from common.training.optim import OptimConfig, build
 from common.training.step import Step
 from tests import amp_c
 from tests.tape import Tapes

@@ -12,6 +12,7 @@ from torch import nn
 from common.data.sampling import Batching, permutation
 from common.distributed.dist import Dist
 from common.distributed.launch import Place
+from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import open_log
 from common.precision import Precision, PrecisionConfig
 from common.reference import Target
@@ -19,9 +20,8 @@ from common.settings.run import TrainConfig
 from common.training import checkpoint, loop
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 from common.training.evaluators import Evaluator
-from common.training.loop import Fit, fit
+from common.training.loop import Fit, Polls, fit
 from common.training.optim import OptimConfig, build
-from common.training.polls import Polls
 from common.training.profile import ProfileConfig, Profiler
 from common.training.progress import Progress
 
@@ -83,6 +83,11 @@ class Late(Evaluator):
         return super().quality(wait) if wait or self.asked > 3 else None
 
 
+def history_of(run):
+    fit(run)
+    return run.history
+
+
 def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, kept=None, **changes):
     config = TrainConfig(**{"epochs": 12, "global_batch_size": 8, **changes})
     folder.mkdir(exist_ok=True)
@@ -107,9 +112,9 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
 
 def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
     run = run_of(tmp_path)
-    outcome = fit(run)
-    qualities = [epoch.quality for epoch in outcome.history]
-    assert outcome.target_met and qualities[-1] <= 0.3 and all(quality > 0.3 for quality in qualities[:-1])
+    assert fit(run).how == TARGET_MET
+    qualities = [epoch.quality for epoch in run.history]
+    assert qualities[-1] <= 0.3 and all(quality > 0.3 for quality in qualities[:-1])
     assert 1 < len(qualities) < 12
     said = capsys.readouterr()
     assert said.out.count("epoch") == len(qualities) and "reached" in said.out and "\r" not in said.err
@@ -117,7 +122,7 @@ def test_a_run_ends_when_the_target_is_met(tmp_path, capsys):
 
 def test_the_log_has_each_epoch_and_its_evaluation(tmp_path):
     run = run_of(tmp_path, target=1e-9, epochs=2)
-    assert not fit(run).target_met
+    assert fit(run).how == TARGET_NOT_MET
     keys = [line.split('"key": "')[1].split('"')[0] for line in run.log.path.read_text().splitlines()]
     assert (
         keys
@@ -133,17 +138,16 @@ def test_parts_of_a_step_give_the_whole_step(tmp_path):
     for parts in (1, 3):
         run = run_of(tmp_path, target=1e-9, epochs=3, accumulation=parts)
         run.problem.model[2].p = 0.0
-        losses[parts] = [epoch.loss for epoch in fit(run).history]
+        losses[parts] = [epoch.loss for epoch in history_of(run)]
     assert losses[1] == pytest.approx(losses[3], rel=1e-5)
 
 
 def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
-    expected = fit(run_of(tmp_path / "at_once")).history
+    expected = history_of(run_of(tmp_path / "at_once"))
     late = run_of(tmp_path / "late")
     late.evaluator = Late(late.problem, late.precision)
-    outcome = fit(late)
-    assert outcome.target_met
-    assert [(e.epoch, e.loss, e.quality) for e in outcome.history] == [(e.epoch, e.loss, e.quality) for e in expected]
+    assert fit(late).how == TARGET_MET
+    assert [(e.epoch, e.loss, e.quality) for e in late.history] == [(e.epoch, e.loss, e.quality) for e in expected]
     events = [re.search(r'"key": "(\w+)".*"epoch_num": (\d+)', line) for line in late.log.path.open()]
     last = len(expected)
     # The next epoch had started when the target was met, and ended with it.
@@ -156,7 +160,7 @@ def test_training_goes_on_while_an_epoch_is_evaluated(tmp_path):
     again = run_of(tmp_path / "late")
     saved = again.checkpoints.load()
     again.load(saved)
-    assert saved.position == Position(last, 0) and fit(again).history[-1].quality == expected[-1].quality
+    assert saved.position == Position(last, 0) and history_of(again)[-1].quality == expected[-1].quality
 
 
 class Judge(Evaluator):
@@ -192,7 +196,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path, late, every_epo
     config = {"best": True, "keep": 1, "every_epochs": every_epochs}
     first = run_of(tmp_path / "run", target=1e-9, epochs=7, at_step=stop, kept=config)
     first.evaluator = Judge(first, late)
-    assert fit(first).stopped_by
+    assert fit(first).how == STOPPED
     folder = first.checkpoints.folder
     assert checkpoint.load(folder / "best.pt").content["position"] == [BEST_SO_FAR[stop_at[0] - 1], 0]
     second = run_of(tmp_path / "run", target=1e-9, epochs=7, kept=config)
@@ -244,45 +248,44 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
         if (epoch, step) == stop_at:
             ask_to_stop()
 
-    whole = fit(run_of(tmp_path / "whole", target=1e-9, epochs=4)).history
+    whole = history_of(run_of(tmp_path / "whole", target=1e-9, epochs=4))
     first = run_of(tmp_path / "parts", target=1e-9, epochs=4, at_step=stop)
     first.evaluator = evaluator(first.problem, first.precision)
-    outcome = fit(first)
+    ending = fit(first)
     # In the last step it is too late for this epoch: it is evaluated, and the run stops before the next.
     epochs = stop_at[0] + (stop_at[1] == LAST_STEP)
-    assert outcome.stopped_by == "SIGUSR1" and len(outcome.history) == epochs
+    assert ending == Ending(STOPPED, "SIGUSR1", epochs) and len(first.history) == epochs
     second = run_of(tmp_path / "parts", target=1e-9, epochs=4)
     saved = second.checkpoints.load()
     assert saved.position == Position(epochs, 0 if stop_at[1] == LAST_STEP else stop_at[1] + 1)
     torch.manual_seed(99)  # whatever the new process has drawn until then
     second.load(saved)
-    resumed = fit(second).history
+    resumed = history_of(second)
     assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in resumed] == [
         (e.epoch, e.loss, e.quality, e.learning_rate) for e in whole
     ]
 
 
 def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, late_answers, monkeypatch):
-    late = fit(run_of(tmp_path / "late", target=1e-9, epochs=3)).history
+    late = history_of(run_of(tmp_path / "late", target=1e-9, epochs=3))
     stopped = run_of(tmp_path / "stopped", epochs=3, at_step=lambda epoch, step: step == 2 and ask_to_stop())
-    assert fit(stopped).stopped_by == "SIGUSR1"
+    assert fit(stopped).cause == "SIGUSR1"
     saved = stopped.checkpoints.load()
     assert saved.position == Position(0, 4)  # step 3 was on its way when the request of step 2 was read
     resumed = run_of(tmp_path / "stopped", target=1e-9, epochs=3)
     resumed.load(saved)
-    assert [(e.loss, e.quality) for e in fit(resumed).history] == [(e.loss, e.quality) for e in late]
+    assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in late]
     monkeypatch.undo()
-    plain = fit(run_of(tmp_path / "plain", target=1e-9, epochs=3)).history
+    plain = history_of(run_of(tmp_path / "plain", target=1e-9, epochs=3))
     assert [(e.loss, e.quality) for e in late] == [(e.loss, e.quality) for e in plain]
 
 
 def test_a_run_at_its_target_has_nothing_to_resume(tmp_path):
     run = run_of(tmp_path)
-    epochs = len(fit(run).history)
+    epochs = len(history_of(run))
     again = run_of(tmp_path)
     again.load(again.checkpoints.load())
-    outcome = fit(again)
-    assert outcome.target_met and len(outcome.history) == epochs
+    assert fit(again).how == TARGET_MET and len(again.history) == epochs
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def test_an_epoch_may_have_fewer_steps(tmp_path, capsys, config, told, files):
 def test_a_profile_that_cannot_be_written_does_not_end_the_run(tmp_path, capsys):
     run = run_of(tmp_path, target=1e-9, epochs=1, profile={"steps": 1})
     (tmp_path / "profile" / TRACE / "in the way").mkdir(parents=True)
-    assert len(fit(run).history) == 1
+    fit(run)
+    assert len(run.history) == 1
     assert re.search(rf"profile: .*{TRACE}.*; going on without it", capsys.readouterr().out)
 
 

@@ -83,6 +83,9 @@ class Tapes:
 
         return replay
 
+    def close(self):
+        """Hold nothing: a tape goes with its recording."""
+
 
 def record_on(tapes, setattr=setattr):
     """Have training recorded on these tapes, on a CPU; setattr: that of monkeypatch puts all back."""

@@ -124,7 +124,7 @@ class GraphBatch:
 
     graph: Graph | Joined
     indices: np.ndarray
-    names: Sequence[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
     wait_s: float = 0.0
 
 

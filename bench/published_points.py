@@ -12,9 +12,8 @@ from pathlib import Path
 from published import write_page
 
 from compliance.engine import Options, check_paths
-from submission.analysis.facts import known_facts
 from submission.analysis.fits.projection import format_published
-from submission.analysis.sets import analyse
+from submission.analysis.sets import analyse, known_facts
 
 
 def points(folder: Path) -> str:

@@ -6,8 +6,6 @@ import errno
 import glob
 import os
 import re
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,8 +92,10 @@ def link_whole_file(source: Path, path: Path) -> None:
         os.link(source, part)
         part.replace(path)
     except OSError:
+        from shutil import copyfile  # rarely: the checker starts without it
+
         with whole_file(path) as copy:
-            shutil.copyfile(source, copy)
+            copyfile(source, copy)
     finally:
         part.unlink(missing_ok=True)
 
@@ -132,7 +132,7 @@ def _replacement(path: Path, sync: bool) -> Iterator[tuple[Path, int]]:
 
 
 def _unused_name(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{secrets.token_hex(TOKEN_BYTES)}{UNFINISHED[1:]}")
+    return path.with_name(f"{path.name}.{os.urandom(TOKEN_BYTES).hex()}{UNFINISHED[1:]}")
 
 
 @contextmanager

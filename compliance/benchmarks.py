@@ -55,7 +55,5 @@ def benchmarks_of(round_: str) -> tuple[str, ...]:
 
 def reference_of(benchmark: str | None, variant: str) -> Reference | None:
     """Return the facts of a benchmark's variant; None if there is no such benchmark, or no mini problem of it."""
-    candidates = (
-        reference for reference in (REFERENCES.get(benchmark or ""), *MINIS.get(benchmark or "", ())) if reference
-    )
-    return next((reference for reference in candidates if reference.variant == variant), None)
+    candidates = (REFERENCES.get(benchmark or ""), *MINIS.get(benchmark or "", ()))
+    return next((reference for reference in candidates if reference and reference.variant == variant), None)

@@ -19,26 +19,14 @@ from compliance.model.package import Package
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.system import SystemDescription, read_description
-from compliance.rules.package import Described, DescriptionFields, DescriptionTypes, DescriptionValues, OneMeaning
+from compliance.rules.catalog import import_all_rules
 from compliance.rules.rule import PackageRule, SetRule, rules_of
-from compliance.rules.system import (
-    DescribedSystem,
-    FitsSystem,
-    NoPlaceholderInDescription,
-    RightFolder,
-    SystemType,
-)
+from compliance.rules.system import DescribedSystem
 
-ALONE = (
-    Described,
-    OneMeaning,
-    DescriptionFields,
-    DescriptionTypes,
-    DescriptionValues,
-    NoPlaceholderInDescription,
-    SystemType,
-)
-WITH_LOGS = (RightFolder, DescribedSystem, FitsSystem)
+ALONE = ("PKG04", "PKG05", "PKG06", "PKG07", "PKG20", "PKG21", "PKG35")
+"""Rules about a system description by itself."""
+WITH_LOGS = ("RUN08", "RUN09", "RUN10")
+"""Rules about a system description and the logs of the system."""
 
 
 def check_description(path: str, logs: Sequence[str], options: Options) -> Report:
@@ -51,14 +39,15 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     report = Report(options.profile, [(path, case.round, case.round_why)])
     description = read_description(path, NAMED)
     package = Package(path, "", case.round, case.profile, flat=False, descriptions={description.name: description})
-    rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if isinstance(rule, ALONE))
+    import_all_rules()
+    rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if rule.id in ALONE)
     findings = apply_rules(rules, package, report, options)
     if logs:
         seen = check_paths(logs, options)
         report.own.extend([] if seen.runs else seen.own)
         for results in _make_results(seen, description):
             applicable = rules_of(SetRule, results.round, results.division, options.profile)
-            together = tuple(rule for rule in applicable if isinstance(rule, WITH_LOGS))
+            together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
             findings += apply_rules(together, results, report, options)
         silent = (run.path for run in seen.runs if run.benchmark is None)
         findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]

@@ -13,7 +13,7 @@ from common.reference import ROUNDS
 from compliance.engine.options import Options
 from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
-from compliance.rules.own_rules import RulesError, load_rules
+from compliance.rules.own_rules import load_rules
 
 Path = str | os.PathLike[str]
 
@@ -46,14 +46,8 @@ def add_result_options(parser: argparse.ArgumentParser) -> None:
 
 def read_result_options(arguments: argparse.Namespace, details: bool = False) -> Options:
     """Return the options of a check that `add_result_options` has added; details: see Options."""
-    return Options(
-        profile=arguments.profile,
-        round=arguments.round,
-        allow_mini=arguments.allow_mini,
-        waivers=arguments.waivers,
-        progress=sys.stderr.isatty(),
-        details=details,
-    )
+    shared = {name: getattr(arguments, name) for name in ("profile", "round", "allow_mini", "waivers")}
+    return Options(**shared, progress=sys.stderr.isatty(), details=details)
 
 
 def add_mini_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -105,7 +99,7 @@ def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 def _loaded_rules(source: str) -> str:
     try:
         load_rules([source])
-    except RulesError as error:
+    except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return source
 

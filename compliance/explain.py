@@ -24,7 +24,6 @@ from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from compliance.setting_tables import rounds_text
 
 WIDTH = 100
 
@@ -103,6 +102,16 @@ def sentence(finding: Finding) -> str:
 def divisions_text(rule: type[Rule]) -> str:
     """Return the divisions in words."""
     return " and ".join(division for division in rule.divisions if division)
+
+
+def rounds_text(rounds: tuple[str, ...]) -> str:
+    """Return rounds in words: `all`, `2.0`, `1.0 to 3.0`."""
+    if rounds == ROUNDS:
+        return "all"
+    first = ROUNDS.index(rounds[0])
+    if len(rounds) > 1 and rounds == ROUNDS[first : first + len(rounds)]:
+        return f"{rounds[0]} to {rounds[-1]}"
+    return ", ".join(rounds)
 
 
 def bad_findings(rule: type[Rule]) -> tuple[Finding, ...]:

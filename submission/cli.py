@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from common.command import PROGRAM, checked_output
+from common.command import PROGRAM, UsageError, checked_output
 from common.extras import missing_extra
 from compliance import __version__
 from compliance.benchmarks import PACKAGES
@@ -82,10 +82,6 @@ examples:
 `torchrun --nproc-per-node 4 -m cosmoflow.train mini`, `python -m compliance.check logs/`."""
 
 
-class UnknownNameError(ValueError):
-    """The command line names an unknown command or benchmark; the message lists the known ones."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     with checked_output():
@@ -101,7 +97,7 @@ def _run_words(words: list[str]) -> int:
         return _print(text, 0)
     try:
         module, rest = resolve_command(words)
-    except UnknownNameError as error:
+    except UsageError as error:
         return _print(f"error: {error}", 2)
     return _run_module(module, rest)
 
@@ -135,7 +131,7 @@ def render_benchmark_usage(name: str) -> str:
 def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     """Return the module that a command line names, and its arguments.
 
-    Raises UnknownNameError for a command or a benchmark that does not exist.
+    Raises UsageError for a command or a benchmark that does not exist.
     """
     name, *rest = words
     if " ".join(words[:2]) in ALL_COMMANDS and rest:
@@ -145,7 +141,7 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
         return module, rest
     benchmarks = _benchmarks_with(module)
     if not benchmarks:
-        raise UnknownNameError(
+        raise UsageError(
             f"unknown command {name!r}{_suggest_name(name, ALL_COMMANDS)}; {PROGRAM} --help lists the commands"
         )
     if not rest or rest[0] not in benchmarks:
@@ -154,7 +150,7 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
         problem = (
             f"{rest[0]!r} is not {expected}{_suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
         )
-        raise UnknownNameError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
+        raise UsageError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
 

@@ -3,7 +3,7 @@
 They follow from the counted operations of the reference model and the times of a log. FLOPS over the training time:
 those of HPC AI500 V3.0 (TBench 2, 2022, 100083), equation 6, training FLOP of a sample * samples trained / T_train.
 Sustained: training and evaluation over the time from run_start to run_stop. VFLOPS: FLOPS * (achieved / target)^n, with
-target / achieved where lower is better. Terms of time and samples: see `submission.analysis.quantities`.
+target / achieved where lower is better. Terms of time and samples: see `submission.analysis.model`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compliance.formats.words import plain
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from submission.analysis.cost.model import Workload, read_workloads, workload_of
-from submission.analysis.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities
+from submission.analysis.model import RUN_TIME, SAMPLES, evaluated_samples, quantities
 from submission.analysis.sets import unmeasured
 from submission.analysis.tables import number
 from submission.summary.rows import NoResultsError, read_logs
@@ -248,6 +248,7 @@ def _name_group(cost: Operations) -> str:
 # -- the command -------------------------------------------------------------------------------------------
 
 MOST_N: Final = 100.0
+DESCRIPTION: Final = "Show the FLOPS of runs: over the training time, sustained, and by the quality that was reached."
 EXAMPLES: Final = """\
 examples:
   python -m submission.cost runs/                              each log below a folder
@@ -265,23 +266,14 @@ exit status: 0 shown, also where runs have no number, 1 no file is a result log,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    arguments = _make_parser().parse_args(argv)
-    return run_command(lambda: _show_costs(arguments), (OSError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _make_parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.cost",
-        description="Show the FLOPS of runs: over the training time, sustained, and by the quality that was reached.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument("paths", nargs="+", metavar="LOGS", help="result log, folder of runs, or tree of results")
-    parser.add_argument(
-        "--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS (default: 10 for deepcam, 5 for all others)"
-    )
+    parser = CommandParser("python -m submission.cost", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="LOGS", help="result log, folder of runs, or tree of results")
+    add("--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS (default: 10 for deepcam, 5 for all others)")
     add_round_option(parser)
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
-    return parser
+    add("--format", choices=tuple(FORMATS), default="table", help="default: table")
+    arguments = parser.parse_args(argv)
+    return run_command(lambda: _show_costs(arguments), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parse_exponent(text: str) -> float:

@@ -38,11 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m submission.demo",
         description="Check example logs and yours, train the mini problems, and make a package and a report.",
     )
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
-    parser.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="only these")
-    parser.add_argument(
-        "-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on"
-    )
+    add = parser.add_argument
+    add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
+    add("--benchmarks", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="only these")
+    add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
     given = parser.parse_args(arguments)
     output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
     return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError))

@@ -43,9 +43,8 @@ def verify_package(root: Path) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser(
-        "python -m submission.manifest", description=f"Compare the files of a package with its {NAME}.", epilog=EXAMPLES
-    )
+    description = f"Compare the files of a package with its {NAME}."
+    parser = CommandParser("python -m submission.manifest", description=description, epilog=EXAMPLES)
     parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {NAME}")
     args = parser.parse_args(arguments)
     return run_command(lambda: sum(map(_print_differences, args.packages)) and 1, (ManifestError, OSError))

@@ -106,10 +106,10 @@ def wrap_notes(notes: Iterable[str], width: int | None) -> str:
 
 
 def _line(cells: Iterable[str], widths: Sequence[int], numeric: Sequence[bool], gap: str) -> str:
-    aligned = (
+    aligned = [
         cell.rjust(width) if right else shortened(cell, width).ljust(width)
         for cell, width, right in zip(cells, widths, numeric, strict=True)
-    )
+    ]
     return gap.join(aligned).rstrip()
 
 
@@ -129,10 +129,8 @@ def markdown_text(table: TextTable) -> str:
     rows = [list(map(readable, row)) for row in table.rows]
     lines = [heads, rules, *rows]
     if table.groups:
-        lines = [
-            [first, *line]
-            for first, line in zip(("benchmark", "---", *map(readable, table.groups)), lines, strict=True)
-        ]
+        firsts = ("benchmark", "---", *map(readable, table.groups))
+        lines = [[first, *line] for first, line in zip(firsts, lines, strict=True)]
     return "\n".join([f"**{escaped(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 

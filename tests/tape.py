@@ -84,7 +84,7 @@ class Tapes:
         return replay
 
     def close(self):
-        pass
+        """Tapes need no device to be destroyed on."""
 
 
 def record_on(tapes, setattr=setattr):

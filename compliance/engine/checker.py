@@ -22,10 +22,10 @@ from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
-from compliance.model.parameters import RCP_BYPASS
+from compliance.model.package_files import RCP_BYPASS
 from compliance.model.report import Report
 from compliance.model.result_set import Copies, ResultSet
-from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train
+from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
 from compliance.rules.catalog import import_all_rules, import_log_rules
 from compliance.rules.own_rules import load_rules, own_rules
 from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, SubmissionsRule, rules_of
@@ -39,7 +39,7 @@ __all__ = ["Options", "apply_rules", "check_paths"]
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
     """Return the report on everything below the paths.
 
-    Raises RulesError if rules of your own cannot be loaded, UsageError for a waiver that can mean no result.
+    Raises UsageError if rules of your own cannot be loaded, and for a waiver that can mean no result.
     """
     import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
@@ -176,7 +176,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     reference = results.reference
     if reference is None or results.judged_as != "closed" or not results.runs:
         return results
-    from compliance.rcp.judge import NOT_CONVERGED, judge  # only results pay for it, not single logs
+    from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge  # only results pay for it, not single logs
     from compliance.rcp.points import load_points
 
     points = load_points(reference.name, results.round, reference.runs, reference.variant)
@@ -191,7 +191,7 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     else:
         official = _official_convergence(results, theirs)
     waiver = results.waiver
-    if RCP_BYPASS in results.officially_bypassed and official.may_be_bypassed:
+    if RCP_BYPASS in results.officially_bypassed and official.official_message.startswith(BYPASSED):
         waiver = waiver or f"package_checker_params says {RCP_BYPASS}"
     convergence = judge(points, size, ours, reference.runs, "envelope")
     return replace(results, convergence=convergence, official_convergence=official, waiver=waiver)
@@ -228,7 +228,7 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
         score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
     else:
         score = time_to_train(results.runs, factor, results.committee_factor)
-    return score.without_result() if results.missing_runs else score
+    return without_result(score) if results.missing_runs else score
 
 
 def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list[ResultSet]:

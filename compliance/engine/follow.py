@@ -8,6 +8,7 @@ import time
 
 from msgspec import Struct
 
+from common.command import clean
 from common.tree import NAMED
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, complete_case, judge_log
@@ -96,7 +97,7 @@ def _report_news(watch: _Watched, log: Log, findings: list[Finding], finished: b
             watch.reported.add(mark)
             soon = "" if finished or finding.severity != ERROR else "will fail: "
             location = f"{watch.path}:{finding.line}" if finding.line else watch.path
-            _print_now(f"{location}: {soon}{finding.severity} {finding.rule} {_escape_controls(finding.message)}")
+            _print_now(f"{location}: {soon}{finding.severity} {finding.rule} {clean(finding.message)}")
     progress = _describe_progress(log, watch.task)
     if progress != watch.progress:
         _print_now(f"{watch.path}: {progress}")
@@ -123,10 +124,10 @@ def _describe_progress(log: Log, task: LogTask) -> str:
     minutes = (last.time_ms - start.time_ms) / 60_000
     text = f"{len(log['epoch_start'])} epochs, {minutes:.1f} min"
     if evaluations:
-        value = _escape_controls(str(evaluations[-1].value))
+        value = clean(evaluations[-1].value)
         text += f", {reference.target.key} {value} (target {reference.target.range_text})"
     stop = log.first("run_stop")
-    return text + (f", stopped: {_escape_controls(str(stop.meta('status')))}" if stop else "")
+    return text + (f", stopped: {clean(stop.meta('status'))}" if stop else "")
 
 
 def _report_verdicts(watched: list[_Watched]) -> int:
@@ -137,10 +138,6 @@ def _report_verdicts(watched: list[_Watched]) -> int:
         _print_now(f"{watch.path}: {run.verdict}{minutes}")
         code = max(code, 1 if run.verdict == "FAIL" else 0)
     return code
-
-
-def _escape_controls(text: str) -> str:
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _print_now(text: str) -> None:

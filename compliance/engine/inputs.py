@@ -33,8 +33,7 @@ from compliance.model.layout import (
     subfolders,
 )
 from compliance.model.package import Package
-from compliance.model.package_files import SuiteCode, contents_of
-from compliance.model.parameters import ParameterFile, read_parameters, read_scaling
+from compliance.model.package_files import Code, ParameterFile, contents_of, read_parameters, read_scaling
 from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, checked, waiver_name
@@ -78,7 +77,11 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
         return case
 
     packages = [_open_package(place, open_case(place.root, place.flat), options, waivers) for place in places.packages]
-    folders = [_open_folder(place, open_case(place.folder), options, waivers) for place in places.folders]
+    folders = []
+    for place in places.folders:
+        case = open_case(place.folder)
+        results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
+        folders.append(_with_logs(results, place, options, waivers))
     logs = [LogTask(path, open_case(path), options) for path in places.logs]
     return Inputs(rounds, packages, folders, logs, waivers)
 
@@ -88,25 +91,15 @@ def initial_case(path: str, options: Options, flat: bool = False) -> Case:
 
     flat: the path is that of a package with the layout of round 0.7.
     """
-    round_, why = _choose_round(path, options, flat)
-    return Case(
-        round_,
-        options.profile,
-        options.division,
-        options.benchmark,
-        allow_mini=options.allow_mini,
-        round_why=why,
-    )
-
-
-def _choose_round(path: str, options: Options, flat: bool) -> tuple[str, str]:
-    """Return the round that an input is judged by, and why."""
-    if options.round:
-        return options.round, "as asked for"
-    if flat:
-        return "0.7", FLAT
     in_path = round_of_path(path) if path != "-" else None
-    return (in_path, NAMED) if in_path else (ROUNDS[-1], "the newest")
+    round_, why = (in_path, NAMED) if in_path else (ROUNDS[-1], "the newest")
+    if options.round:
+        round_, why = options.round, "as asked for"
+    elif flat:
+        round_, why = "0.7", FLAT
+    return Case(
+        round_, options.profile, options.division, options.benchmark, allow_mini=options.allow_mini, round_why=why
+    )
 
 
 def _open_package(
@@ -127,16 +120,16 @@ def _open_package(
         unexpected=layout.unexpected,
         missing=layout.missing,
         contents=contents,
+        code=Code(layout.root, contents),
         bypasses=[bypass for file in files for bypass in file.asked],
         crashes=list(
             unreadable(layout.root, layout.tree) if case.strict else crashes(layout.root, case.round, layout.tree)
         ),
         tree=layout.tree,
     )
-    code = SuiteCode(contents)
     opened = []
     for folder in layout.sets:
-        made_by_suite = code.made(folder.benchmark, folder.system)
+        made_by_suite = package.code.is_of_suite(folder.benchmark, folder.system)
         results = _open_set(folder, package, replace(case, suite_code=made_by_suite), files)
         opened.append(_with_logs(results, folder, options, waivers))
     return package, opened
@@ -149,9 +142,12 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
     benchmark = case.benchmark or (name if name in benchmarks_of(case.round) else None)
     division = case.division
     if description is not None and division is None:
-        official = "closed" if description.official_closed else "open"
+        # The official tool takes it for closed by the exact spelling only.
+        official = "closed" if description.fields.get("division") == "closed" else "open"
         division = description.division if case.strict else official
     folder = os.path.relpath(layout.folder, package.root).replace(os.sep, "/")
+    read = (folder, folder.rpartition("/")[0].rpartition("/")[0])
+    obeyed = [file for file in files if not case.strict and file.exact and file.folder in read]
     return ResultSet(
         layout.folder,
         replace(case, benchmark=benchmark, division=division),
@@ -165,19 +161,8 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
         power=layout.power,
         scaling_file=read_scaling(layout.scaling_file, case.strict, layout.tree),
         bypasses=[bypass for bypass in package.bypasses if bypass.about_convergence and bypass.covers(folder)],
-        officially_bypassed=frozenset() if case.strict else _officially_bypassed(folder, files),
+        officially_bypassed=frozenset().union(*(file.obeyed for file in obeyed)),
     )
-
-
-def _officially_bypassed(folder: str, files: list[ParameterFile]) -> frozenset[str]:
-    """Return the checks of a result that the official tool leaves out; folder: relative to the organisation's."""
-    read = (folder, folder.rpartition("/")[0].rpartition("/")[0])
-    return frozenset().union(*(file.obeyed for file in files if file.exact and file.folder in read))
-
-
-def _open_folder(layout: SetPlace, case: Case, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:
-    results = ResultSet(layout.folder, case, folder_benchmark=layout.benchmark, power=layout.power, loose=True)
-    return _with_logs(results, layout, options, waivers)
 
 
 def _with_logs(results: ResultSet, layout: SetPlace, options: Options, waivers: dict[str, Waiver]) -> OpenedSet:

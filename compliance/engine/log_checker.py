@@ -176,13 +176,11 @@ def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Fin
 
 def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
     try:
-        findings = list(rule.check(*subject))  # type: ignore[attr-defined]  # every kind of rule has it
-        unexpected = (
-            next((finding for finding in findings if not isinstance(finding, Finding)), None) if findings else None
-        )
-        if unexpected is None:
+        findings = list(rule.check(*subject))
+        unexpected = [finding for finding in findings if not isinstance(finding, Finding)]
+        if not unexpected:
             return findings
-        reason = f"check yields {unexpected!r}; expected self.finding(…) or self.skipped(…)"
+        reason = f"check yields {unexpected[0]!r}; expected self.finding(…) or self.skipped(…)"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the rule raises, SystemExit too
@@ -193,7 +191,7 @@ def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding
 
 def _failing_line(rule: Rule, error: BaseException) -> str:
     """Return `line 7: `, the last line of the rule's file that the error passed through; "" if it is unknown."""
-    file = getattr(getattr(type(rule).check, "__code__", None), "co_filename", "")  # type: ignore[attr-defined]
+    file = getattr(getattr(type(rule).check, "__code__", None), "co_filename", "")
     line, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

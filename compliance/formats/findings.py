@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from common.command import clean, counted
 from compliance.formats.style import Style
-from compliance.formats.words import energy, minutes, place, plain, staging_cell
+from compliance.formats.words import (
+    convergence_text,
+    energy,
+    minutes,
+    place,
+    plain,
+    runs_text,
+    score_text,
+    set_name,
+    staging_cell,
+)
 from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
+from compliance.model.judged_run import JudgedRun
+from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.rules.rule import RULES
-
-if TYPE_CHECKING:
-    from compliance.model.judged_run import JudgedRun
-    from compliance.model.report import Report
-    from compliance.model.result_set import ResultSet
 
 MOST_SHORT = 5
 """Above this many, results that lack runs are counted, not listed."""
@@ -122,6 +129,21 @@ def result_sets(report: Report) -> list[ResultSet]:
     return [results for results in report.sets if results.reference or not results.loose]
 
 
+def result_rows(report: Report, style: Style) -> list[tuple[str, str, str, str, str]]:
+    """Return verdict, name, runs, score and convergence of each result."""
+    tolerated, rounds = report.tolerated, many_rounds(report)
+    return [
+        (
+            shown_verdict(results, tolerated),
+            set_name(results, style, rounds),
+            runs_text(results),
+            score_text(results),
+            convergence_text(results),
+        )
+        for results in result_sets(report)
+    ]
+
+
 def many_rounds(report: Report) -> bool:
     """Tell whether there are results of several rounds, whose names may then coincide."""
     return len({results.round for results in report.sets}) > 1
@@ -179,9 +201,6 @@ def _severity_counts(findings: list[Shown], severities: Iterable[str]) -> Iterat
         yield f"{skipped} not checked"
 
 
-if TYPE_CHECKING:
-    from compliance.model.report import Report
-
 NAMES = ("verdict", "round", "organisation", "system", "benchmark", "division")
 TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
 RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "staging", "energy")
@@ -201,7 +220,10 @@ def score_tables(report: Report) -> list[ScoreTable]:
     times, rates = [], []
     tolerated, rounds = report.tolerated, many_rounds(report)
     for results in report.sets:
-        names = (shown_verdict(results, tolerated), *_name_cells(results, rounds))
+        benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
+        round_ = f"v{results.round}" if rounds else ""
+        cells = (round_, results.organisation, results.system, benchmark, results.division or "")
+        names = (shown_verdict(results, tolerated), *map(clean, cells))
         if isinstance(results.score, TimeToTrain):
             times.append((*names, *_time_cells(results, results.score)))
         elif isinstance(results.score, Throughput):
@@ -215,13 +237,6 @@ def score_tables(report: Report) -> list[ScoreTable]:
         ),
     )
     return [table for table in both if table.rows]
-
-
-def _name_cells(results: ResultSet, rounds: bool) -> tuple[str, ...]:
-    benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
-    round_ = f"v{results.round}" if rounds else ""
-    names = (round_, results.organisation, results.system, benchmark, results.division or "")
-    return tuple(map(clean, names))
 
 
 def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:

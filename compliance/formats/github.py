@@ -6,18 +6,13 @@ step; the job's log has all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from common.command import clean
 from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.report import Report
 from compliance.rules.rule import RULES
-
-if TYPE_CHECKING:
-    from compliance.model.report import Report
 
 COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice", SKIPPED: "notice"}
 
@@ -28,22 +23,19 @@ def render(report: Report, style: Style) -> str:
     There is one command for equal findings in a file; for notes and skipped rules, one per rule.
     """
     findings = all_shown(report)
-    lines = [
-        _format_command(same[0], same[0].text + _repeated_text(same) + _fix_text(group), style)
-        for group in grouped(findings, ERROR, WARNING)
-        for same in _group_alike(group)
-    ]
-    lines += _minor_commands(findings, style)
-    return "\n".join([*lines, summary(report, findings)]) + "\n"
-
-
-def _minor_commands(findings: list[Shown], style: Style) -> Iterator[str]:
-    """Yield one command for each rule with notes, or not checked, at its first place."""
+    lines = []
+    for group in grouped(findings, ERROR, WARNING):
+        rule = RULES.get(group.rule)
+        fix = f"\nFix: {rule.fix}" if rule and rule.fix else ""
+        for same in _group_alike(group):
+            repeated = f" ({len(same)} times in this file)" if len(same) > 1 else ""
+            lines.append(_format_command(same[0], same[0].text + repeated + fix, style))
     for group in grouped(findings, NOTE, SKIPPED):
         first = group.entries[0]
         label = "not checked: " if group.severity == SKIPPED else ""
         more = f" ({group.extent()})" if len(group.entries) > 1 else ""
-        yield _format_command(first, f"{label}{first.text}{more}", style)
+        lines.append(_format_command(first, f"{label}{first.text}{more}", style))
+    return "\n".join([*lines, summary(report, findings)]) + "\n"
 
 
 def _group_alike(group: Group) -> list[list[Shown]]:
@@ -52,15 +44,6 @@ def _group_alike(group: Group) -> list[list[Shown]]:
     for entry in group.entries:
         by_place.setdefault((entry.finding.path, entry.text), []).append(entry)
     return list(by_place.values())
-
-
-def _repeated_text(same: list[Shown]) -> str:
-    return f" ({len(same)} times in this file)" if len(same) > 1 else ""
-
-
-def _fix_text(group: Group) -> str:
-    rule = RULES.get(group.rule)
-    return f"\nFix: {rule.fix}" if rule and rule.fix else ""
 
 
 def _format_command(entry: Shown, message: str, style: Style) -> str:

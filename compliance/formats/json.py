@@ -18,12 +18,12 @@ from compliance.formats.findings import shown_verdict
 from compliance.formats.style import Style
 from compliance.formats.words import relative
 from compliance.model.finding import ERROR, Finding
+from compliance.model.judged_run import JudgedRun
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.score import Throughput, TimeToTrain
 
 if TYPE_CHECKING:
-    from compliance.model.judged_run import JudgedRun
-    from compliance.model.report import Report
-    from compliance.model.result_set import ResultSet
-    from compliance.model.score import Throughput, TimeToTrain
     from compliance.rcp.judge import Verdict
 
 SCHEMA = 1
@@ -61,9 +61,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "packages": [
             {
                 "path": relative(package.root, style),
-                "organisation": package.organisation,
-                "round": package.round,
-                "verdict": package.verdict,
+                **_attributes(package, "organisation", "round", "verdict"),
                 "findings": _finding_objects(package.findings, style),
             }
             for package in report.packages
@@ -73,14 +71,14 @@ def document(report: Report, style: Style) -> dict[str, Any]:
     }
 
 
+def _attributes(subject: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(subject, name) for name in names}
+
+
 def _log_object(run: JudgedRun, tolerated: bool, style: Style) -> dict[str, Any]:
     return {
         "path": relative(run.path, style),
-        "round": run.round,
-        "benchmark": run.benchmark,
-        "division": run.division,
-        "mini": run.mini,
-        "verdict": run.verdict,
+        **_attributes(run, "round", "benchmark", "division", "mini", "verdict"),
         "tolerated": tolerated,
         "minutes": run.minutes,
         "staging_minutes": run.staging_ms / 60_000,
@@ -95,18 +93,12 @@ def _log_object(run: JudgedRun, tolerated: bool, style: Style) -> dict[str, Any]
 
 
 def _set_object(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any]:
+    own, official = _verdict_object(results.convergence), _verdict_object(results.official_convergence)
     return {
         "name": relative(results.name, style),
         "folder": relative(results.folder, style),
-        "organisation": results.organisation,
-        "system": results.system,
-        "scaling": results.scaling,
-        "benchmark": results.benchmark,
-        "division": results.division,
-        "mini": results.mini,
-        "round": results.round,
-        "loose": results.loose,
-        "verdict": results.verdict,
+        **_attributes(results, "organisation", "system", "scaling", "benchmark", "division"),
+        **_attributes(results, "mini", "round", "loose", "verdict"),
         "verdict_with_logs": shown_verdict(results, tolerated),
         "runs": [relative(run.path, style) for run in results.runs],
         "failing": [relative(run.path, style) for run in results.failing],
@@ -118,25 +110,17 @@ def _set_object(results: ResultSet, tolerated: set[str], style: Style) -> dict[s
             {"path": relative(bypass.path, style), "line": bypass.line, "text": bypass.text}
             for bypass in results.bypasses
         ],
-        "rcp": _rcp_object(results),
+        "rcp": {**own, "official": official} if own else {"official": official} if official else None,
         "score": _score_object(results.score),
         "findings": _finding_objects(results.findings, style),
     }
-
-
-def _rcp_object(results: ResultSet) -> dict[str, Any] | None:
-    own, official = _verdict_object(results.convergence), _verdict_object(results.official_convergence)
-    return {**own, "official": official} if own else {"official": official} if official else None
 
 
 def _verdict_object(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
     return {
-        "passed": verdict.passed,
-        "case": verdict.case,
-        "message": verdict.message,
-        "official_message": verdict.official_message,
+        **_attributes(verdict, "passed", "case", "message", "official_message"),
         "mean": verdict.submission_mean,
         "reference_mean": verdict.point.mean if verdict.point else None,
         "normalization": verdict.normalization,
@@ -151,7 +135,7 @@ def _score_object(score: TimeToTrain | Throughput | None) -> dict[str, Any] | No
     return {
         "kind": "throughput" if hasattr(score, "models") else "time_to_train",
         **asdict(score),
-        **{name: getattr(score, name) for name in derived if hasattr(score, name)},
+        **_attributes(score, *(name for name in derived if hasattr(score, name))),
     }
 
 

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
+from common.reference import ROUNDS
 from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
 from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
 from compliance.model.finding import ERROR, SKIPPED, Finding
-from compliance.rules.catalog import all_rules
-from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule, prefix
+from compliance.model.judged_run import JudgedRun
+from compliance.model.report import Report
+from compliance.rules.catalog import import_all_rules
+from compliance.rules.rule import PackageRule, Rule, SetRule, SubmissionsRule, prefix, rules_of
 
-if TYPE_CHECKING:
-    from compliance.model.judged_run import JudgedRun
-    from compliance.model.report import Report
-
-NUMBERED = ("tests", "failures", "errors", "skipped")
+COUNTED = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
 
 
 def render(report: Report, style: Style) -> str:
     """Return the report as one XML document."""
+    import_all_rules()
     tolerated = report.tolerated
     root = Xml.Element("testsuites", name="mlperf-hpc-check")
     whole, rounds = {results.folder for results in result_sets(report)}, many_rounds(report)
@@ -37,7 +36,7 @@ def render(report: Report, style: Style) -> str:
         suite = _add_suite(root, set_name(results, style, rounds))
         if results.folder in whole:
             _add_logs(suite, [*results.runs, *results.pruned], tolerated, style)
-        rules = _rule_families(SetRule, results.round, results.judged_as, report.profile)
+        rules = rules_of(SetRule, results.round, results.judged_as, report.profile)
         _add_rules(suite, results.findings, rules, style)
     folders: dict[str, list[JudgedRun]] = {}
     for run in alone(report):
@@ -45,16 +44,14 @@ def render(report: Report, style: Style) -> str:
     for folder, runs in folders.items():
         _add_logs(_add_suite(root, shown_path(folder, style) or "logs"), runs, tolerated, style)
     for package in report.packages:
-        rules = _rule_families(PackageRule, package.round, None, report.profile)
+        rules = rules_of(PackageRule, package.round, None, report.profile)
         _add_rules(_add_suite(root, shown_path(package.root, style)), package.findings, rules, style)
     if report.own or len(report.packages) > 1:
-        _add_rules(
-            _add_suite(root, "all together"),
-            report.own,
-            _rule_families(SubmissionsRule, "", None, report.profile),
-            style,
-        )
-    _write_counts(root)
+        rules = rules_of(SubmissionsRule, ROUNDS[-1], None, report.profile)
+        _add_rules(_add_suite(root, "all together"), report.own, rules, style)
+    for element in (root, *root):  # how many cases of each outcome it has
+        for name, tag in COUNTED.items():
+            element.set(name, str(sum(1 for _ in element.iter(tag))))
     Xml.indent(root)
     text = Xml.tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
@@ -64,24 +61,13 @@ def _add_suite(root: Xml.Element, name: str) -> Xml.Element:
     return Xml.SubElement(root, "testsuite", name=name)
 
 
-def _rule_families(kind: type[Rule], round_: str, division: str | None, profile: str) -> set[str]:
-    """Return the prefixes (such as `RUN`) of the rules of a kind that were applied; round "" means any."""
-    return {
-        prefix(id_)
-        for id_, rule in all_rules().items()
-        if issubclass(rule, kind)
-        and profile in rule.profiles
-        and (not round_ or (round_ in rule.rounds and division in rule.divisions))
-    }
-
-
 def _add_logs(suite: Xml.Element, runs: Sequence[JudgedRun], tolerated: set[str], style: Style) -> None:
     for run in runs:
         _add_case(suite, shown_path(run.path, style), lowered(run.findings, run.path in tolerated), style)
 
 
-def _add_rules(suite: Xml.Element, findings: list[Finding], prefixes: set[str], style: Style) -> None:
-    for name in sorted(prefixes | {prefix(finding.rule) for finding in findings}):
+def _add_rules(suite: Xml.Element, findings: list[Finding], rules: tuple[Rule, ...], style: Style) -> None:
+    for name in sorted({prefix(rule.id) for rule in rules} | {prefix(finding.rule) for finding in findings}):
         of_family = [finding for finding in findings if prefix(finding.rule) == name]
         _add_case(suite, f"rules {name}", lowered(of_family, False), style)
 
@@ -110,11 +96,3 @@ def _finding_lines(findings: Iterable[Shown], style: Style) -> str:
         for entry in findings
         for finding in (entry.finding,)
     )
-
-
-def _write_counts(root: Xml.Element) -> None:
-    """Write the number of cases of each outcome into each suite and into the root."""
-    for element in (root, *root):
-        elements = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
-        for name in NUMBERED:
-            element.set(name, str(sum(1 for _ in element.iter(elements[name]))))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from common.command import clean, counted
 from compliance.formats.findings import (
@@ -17,19 +16,15 @@ from compliance.formats.findings import (
     alone,
     grouped,
     inputs_by_round,
-    many_rounds,
-    result_sets,
+    result_rows,
     score_tables,
-    shown_verdict,
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
+from compliance.formats.words import place, run_text, shown_path
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.report import Report
 from compliance.rules.rule import RULES
-
-if TYPE_CHECKING:
-    from compliance.model.report import Report
 
 SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "INCOMPLETE": "⏳ INCOMPLETE", "FAIL": "❌ FAIL"}
 HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}
@@ -46,7 +41,9 @@ def render(report: Report, style: Style) -> str:
     """Return verdict, results, scores and collapsed findings."""
     findings = all_shown(report)
     blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, findings), _rounds_line(report, style)]
-    blocks += [_sets_table(report, style), _logs_table(report, style)]
+    rows = list(map(_table_cells, result_rows(report, style)))
+    blocks += [_findings_table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""]
+    blocks += [_logs_table(report, style)]
     blocks += [
         f"**{escaped(table.title)}**\n\n{_findings_table(table.columns, map(_table_cells, table.rows))}"
         for table in score_tables(report)
@@ -109,23 +106,6 @@ def _rounds_line(report: Report, style: Style) -> str:
         + (f" ({code(why)})" if why else "")
         for (round_, why), paths in inputs_by_round(report).items()
     )
-
-
-def _sets_table(report: Report, style: Style) -> str:
-    tolerated, rounds = report.tolerated, many_rounds(report)
-    rows = [
-        _table_cells(
-            (
-                shown_verdict(results, tolerated),
-                set_name(results, style, rounds),
-                runs_text(results),
-                score_text(results),
-                convergence_text(results),
-            )
-        )
-        for results in result_sets(report)
-    ]
-    return _findings_table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""
 
 
 def _logs_table(report: Report, style: Style) -> str:

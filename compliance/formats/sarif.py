@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from common.command import clean
@@ -17,10 +17,8 @@ from compliance.formats.findings import Shown, all_shown, grouped, lowered
 from compliance.formats.style import Style
 from compliance.formats.words import relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.report import Report
 from compliance.rules.catalog import all_rules
-
-if TYPE_CHECKING:
-    from compliance.model.report import Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "none"}
@@ -34,6 +32,7 @@ def render(report: Report, style: Style) -> str:
     rule_ids = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
     ids = sorted(rule_ids.union(entry.finding.rule for entry in (*shown_findings, *(entry for entry, _ in ignored))))
     results = [_result_object(entry, ids, style) for entry in shown_findings if entry.severity != SKIPPED]
+    unchecked = [_notification_object(entry, style) for entry in shown_findings if entry.severity == SKIPPED]
     for entry, reason in ignored:
         suppression = {"kind": "external", "justification": clean(reason)}
         results.append({**_result_object(entry, ids, style), "suppressions": [suppression]})
@@ -48,9 +47,7 @@ def render(report: Report, style: Style) -> str:
         "invocations": [
             {
                 "executionSuccessful": True,
-                "toolExecutionNotifications": [
-                    _notification_object(entry, style) for entry in shown_findings if entry.severity == SKIPPED
-                ],
+                "toolExecutionNotifications": unchecked,
             }
         ],
         "columnKind": "unicodeCodePoints",
@@ -68,10 +65,7 @@ def _rule_object(id_: str) -> dict[str, Any]:
         "name": rule.__name__,
         "shortDescription": {"text": rule.title()},
         "fullDescription": {"text": rule.why or rule.title()},
-        "help": {
-            "text": f"{rule.fix}\nSource: {rule.cite}",
-            "markdown": f"{rule.fix}\n\nSource: {rule.cite}",
-        },
+        "help": {"text": f"{rule.fix}\nSource: {rule.cite}", "markdown": f"{rule.fix}\n\nSource: {rule.cite}"},
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
 
@@ -98,14 +92,10 @@ def _notification_object(entry: Shown, style: Style) -> dict[str, Any]:
 
 def _location_object(path: str, line: int, style: Style) -> dict[str, Any]:
     """Return the location; code scanning rejects results without one, so the default is the base folder."""
-    location: dict[str, Any] = {"artifactLocation": _artifact_object(relative(path, style) or ".")}
+    path = relative(path, style) or "."
+    uri = quote(os.fsencode(path))
+    artifact = {"uri": f"file://{uri}"} if os.path.isabs(path) else {"uri": uri, "uriBaseId": ROOT}
+    location: dict[str, Any] = {"artifactLocation": artifact if path != "-" else {"uri": "stdin"}}
     if line > 0:
         location["region"] = {"startLine": line}
     return {"physicalLocation": location}
-
-
-def _artifact_object(path: str) -> dict[str, str]:
-    if path == "-":
-        return {"uri": "stdin"}
-    uri = quote(os.fsencode(path))
-    return {"uri": f"file://{uri}"} if os.path.isabs(path) else {"uri": uri, "uriBaseId": ROOT}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from common.command import clean, counted
 from compliance.formats.findings import (
@@ -16,20 +15,16 @@ from compliance.formats.findings import (
     extent,
     grouped,
     inputs_by_round,
-    many_rounds,
     places,
-    result_sets,
+    result_rows,
     score_tables,
-    shown_verdict,
     summary,
 )
 from compliance.formats.style import Style
-from compliance.formats.words import convergence_text, place, run_text, runs_text, score_text, set_name, shown_path
+from compliance.formats.words import place, run_text, shown_path
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
+from compliance.model.report import Report
 from compliance.rules.rule import RULES
-
-if TYPE_CHECKING:
-    from compliance.model.report import Report
 
 COLORS = {PASS: 32, WARN: 33, INCOMPLETE: 33, FAIL: 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
 FEW = 3
@@ -42,15 +37,18 @@ MANY_LOGS = 40
 def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
     findings = all_shown(report)
+    results = [(*cells[:3], "; ".join(filter(None, cells[3:]))) for cells in result_rows(report, style)]
+    rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
+    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
     blocks = [
         _round_lines(report, style),
-        _set_lines(report, style),
+        _align_columns(results, style),
         _log_lines(report, style),
         *(_group_lines(group, style) for group in grouped(findings, ERROR, WARNING)),
         *_minor_blocks(findings, style),
         _ignored_lines(report),
         *(_table_lines(table, style) for table in score_tables(report)),
-        _last_lines(report, findings, style),
+        [_paint_verdict(summary(report, findings), report.verdict, style) + explain],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
@@ -88,16 +86,6 @@ def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
     ]
 
 
-def _set_lines(report: Report, style: Style) -> list[str]:
-    tolerated, rounds = report.tolerated, many_rounds(report)
-    rows = []
-    for results in result_sets(report):
-        name = set_name(results, style, rounds)
-        outcome = "; ".join(filter(None, (score_text(results), convergence_text(results))))
-        rows.append((shown_verdict(results, tolerated), name, runs_text(results), outcome))
-    return _align_columns(rows, style) if rows else []
-
-
 def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
     passing = sum(run.verdict == "PASS" for run in runs)
@@ -107,21 +95,17 @@ def _log_lines(report: Report, style: Style) -> list[str]:
         for run in runs
         if not (collapse and run.verdict == "PASS")
     ]
-    lines = _align_columns(rows, style) if rows else []
+    lines = _align_columns(rows, style)
     if collapse:
         lines.append(f"{_paint_verdict('PASS', 'PASS', style)}  {counted(passing, 'log')} (--verbose lists them)")
     return lines
 
 
-def _labelled_texts(group: Group) -> list[tuple[str, str]]:
-    rule = RULES.get(group.rule)
-    why, fix = (rule.why, rule.fix) if rule else ("", "")
-    return [("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)]
-
-
 def _group_lines(group: Group, style: Style) -> list[str]:
     lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style)]
-    for label, prose in _labelled_texts(group):
+    rule = RULES.get(group.rule)
+    why, fix = (rule.why, rule.fix) if rule else ("", "")
+    for label, prose in (("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)):
         if prose:
             width = max(style.width, 40)
             indent = "  " + " " * len(label)
@@ -175,10 +159,3 @@ def _table_lines(table: ScoreTable, style: Style) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def _last_lines(report: Report, findings: list[Shown], style: Style) -> list[str]:
-    line = summary(report, findings)
-    rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
-    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
-    return [_paint_verdict(line, report.verdict, style) + explain]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from common.command import clean, counted
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.formats.style import Style
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import BOTH, IN, OUT, SHORTEST_STAGING, Throughput, TimeToTrain
-
-if TYPE_CHECKING:
-    from compliance.model.judged_run import JudgedRun
 
 T = TypeVar("T")
 

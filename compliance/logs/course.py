@@ -57,7 +57,11 @@ class Course:
         self.epoch_stops: Final = until(self.end, log.numbered("epoch_stop"))
         self.evaluations: Final = until(self.end, log.numbered("eval_start"))
         blocks = until(self.end, log.numbered("block_start", "first_epoch_num"))
-        self.blocks: Final = [_read_block(*found) for found in blocks]
+        counts = [start.meta("epoch_count") for _, start in blocks]
+        lengths = [count if is_number(count) and count > 0 else 1 for count in counts]
+        self.blocks: Final = [
+            Block(first, first + length - 1, start) for (first, start), length in zip(blocks, lengths, strict=True)
+        ]
         self.evaluation_stops: Final = until(self.end, log.numbered("eval_stop"))
         starts = [record.order for key in ("epoch_start", "block_start") for record in log[key][:1]]
         begin = self.training_starts = min(starts, default=-1)
@@ -101,8 +105,7 @@ class Course:
         An evaluation before the first epoch, of a smaller number (-1 where epochs count from 0), is one of the network
         as it was initialised. An epoch that stops without a start has lost its record: it counts as trained here.
         """
-        suspects = _not_after(self.started, self.evaluations)
-        return [pair for pair in suspects if not self._has_a_network(*pair)]
+        return [pair for pair in _not_after(self.started, self.evaluations) if not self._has_a_network(*pair)]
 
     def _has_a_network(self, number: float, evaluation: Record) -> bool:
         start = self.training(number)
@@ -205,11 +208,6 @@ def by_number(numbered: Iterable[Numbered]) -> dict[float, list[Record]]:
 def _not_after(starts: dict[float, Record], numbered: list[Numbered]) -> list[Numbered]:
     """Return those that do not come after the start of their number."""
     return [pair for pair in numbered if pair[0] not in starts or starts[pair[0]].order > pair[1].order]
-
-
-def _read_block(first: float, start: Record) -> Block:
-    count = start.meta("epoch_count")
-    return Block(first, first + (count if is_number(count) and count > 0 else 1) - 1, start)
 
 
 def _first_epoch(block: Block) -> float:

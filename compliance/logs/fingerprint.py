@@ -23,7 +23,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from compliance.logs.log import Log
+from compliance.logs.log import METRICS, Log
 from compliance.logs.record import FILE_ORDER
 
 SHORTEST_MS: Final = 20
@@ -32,7 +32,6 @@ SHORT: Final = 50
 """Neither do intervals of which this many make a long one."""
 LONGEST_MS: Final = 1e11  # three years
 LENGTHS_KEPT: Final = 4096
-RESULTS: Final = ("eval_error", "eval_accuracy")
 EXACT_MS: Final = 1.1  # the ends of a scaled interval are rounded to whole milliseconds
 LEVELS: Final = ((EXACT_MS, 0.25, 24.0), (10.0, 0.5, 32.0), (25.0, 0.6, 40.0), (60.0, 0.8, 40.0))
 """Tolerance in ms, the smallest share of the intervals that agree within it, and the evidence that it takes."""
@@ -89,21 +88,19 @@ def fingerprint(log: Log) -> Fingerprint:
     times = [time_ms if (time_ms := record.time_ms) == time_ms else 0 for record in log.events]
     lengths = _interval_lengths(times)
     periods = array("d", _interval_lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
-    keys = [key for key in RESULTS if log[key]]
+    keys = [key for key in METRICS if log[key]]
     records = log[keys[0]] if len(keys) == 1 else sorted((r for key in keys for r in log[key]), key=FILE_ORDER)
     values = array("d", [record.value for record in records if type(record.value) is float])
-    return Fingerprint(hash(tuple(times)), len(times), _drop_short(lengths[:LENGTHS_KEPT]), periods, values)
+    kept = lengths[:LENGTHS_KEPT]
+    # Without those that are short beside the others, so that a scaled copy has as many.
+    least = sorted(kept)[3 * len(kept) // 4] / SHORT if kept else 0
+    kept_lengths = array("d", [length for length in kept if length >= least])
+    return Fingerprint(hash(tuple(times)), len(times), kept_lengths, periods, values)
 
 
 def _interval_lengths(times: list[float]) -> list[float]:
     """Return the intervals between times."""
     return [length for length in map(sub, times[1:], times) if SHORTEST_MS <= length < LONGEST_MS]
-
-
-def _drop_short(lengths: list[float]) -> array[float]:
-    """Return the lengths without those that are short beside the others, so that a scaled copy has as many."""
-    least = sorted(lengths)[3 * len(lengths) // 4] / SHORT if lengths else 0
-    return array("d", [length for length in lengths if length >= least])
 
 
 # -- how alike two runs are ---------------------------------------------------------------------------------
@@ -156,9 +153,10 @@ def best_alignment(first: array[float], second: array[float], moved: bool, level
     """Return how the intervals agree at the best of some alignments."""
     alignments = _likely_alignments(first, second) if moved else _unmoved_alignments(first, second)
     longer = first if len(first) >= len(second) else second
-    likenesses = [
-        _compare_lengths(*_align_lengths(first, second, shift), scale, levels, longer) for shift, scale in alignments
-    ]
+    likenesses = []
+    for shift, scale in alignments:  # the length n + shift of the first lies beside the length n of the second
+        ours, theirs = first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
+        likenesses.append(_compare_lengths(ours, theirs, scale, levels, longer))
     return max((like for like in likenesses if like), key=lambda like: like.bits, default=None)
 
 
@@ -179,16 +177,13 @@ def _likely_alignments(first: array[float], second: array[float]) -> Iterator[tu
     yield from ((shift, 1.0) for shift, _ in shifts.most_common(2))
 
 
-def _align_lengths(first: array[float], second: array[float], shift: int) -> tuple[array[float], array[float]]:
-    """Return the intervals of both so that the length n + shift of the first lies beside the length n of the second."""
-    return first[shift:] if shift > 0 else first, second[-shift:] if shift < 0 else second
-
-
 def _compare_lengths(
     ours: array[float], theirs: Sequence[float], scale: float, levels: Levels, usual: array[float]
 ) -> Likeness | None:
     """Compare the lengths of one run with `scale` times those of another; usual: all lengths of a run."""
-    if not _may_agree(ours, theirs, scale, levels[-1][0]):
+    stride, roughly = 1 + len(ours) // SOME, levels[-1][0]
+    sample = [abs(a - b * scale) <= roughly for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
+    if 4 * sum(sample) < len(sample):
         return None
     if scale != 1:
         theirs = [length * scale for length in theirs]
@@ -201,13 +196,6 @@ def _compare_lengths(
             if bits >= needed:
                 likenesses.append(Likeness(equal, count, tolerance, scale, bits))
     return max(likenesses, key=lambda like: like.bits, default=None)
-
-
-def _may_agree(ours: Sequence[float], theirs: Sequence[float], scale: float, tolerance: float) -> bool:
-    """Tell, from some of the intervals, whether many may agree."""
-    stride = 1 + len(ours) // SOME
-    sample = [abs(a - b * scale) <= tolerance for a, b in zip(ours[::stride], theirs[::stride], strict=False)]
-    return 4 * sum(sample) >= len(sample)
 
 
 def _upper_median(numbers: Sequence[float]) -> float:

@@ -70,7 +70,11 @@ def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
         while not inflate.eof:
             piece = inflate.decompress(block, PIECE_BYTES)
             size += len(piece)
-            _expect_moderate(size, packed)
+            if size > MAX_FILE_BYTES:
+                raise InflateError(f"contains more than {size_text(MAX_FILE_BYTES)} of compressed text")
+            if size > ANY_RATIO_BYTES and size > MAX_RATIO * packed:
+                limit = size_text(ANY_RATIO_BYTES)
+                raise InflateError(f"contains more than {limit}, over {MAX_RATIO} times its size")
             yield piece
             block = inflate.unconsumed_tail
             if not block and not inflate.eof:
@@ -85,13 +89,6 @@ def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
                 return
             packed += len(read)
             block = read.lstrip(b"\0")
-
-
-def _expect_moderate(size: int, packed: int) -> None:
-    if size > MAX_FILE_BYTES:
-        raise InflateError(f"contains more than {size_text(MAX_FILE_BYTES)} of compressed text")
-    if size > ANY_RATIO_BYTES and size > MAX_RATIO * packed:
-        raise InflateError(f"contains more than {size_text(ANY_RATIO_BYTES)}, over {MAX_RATIO} times its size")
 
 
 class Text(RawIOBase):

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
@@ -48,10 +49,11 @@ PROBLEMS_KEPT: Final = 100
 OTHER_KEYS_KEPT: Final = 500
 LONGEST_KEY: Final = 80
 
+METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = (
-    "init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop "
-    "epoch_start epoch_stop eval_start eval_stop eval_error eval_accuracy cache_clear"
-).split()
+    *"init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop".split(),
+    *("epoch_start", "epoch_stop", "eval_start", "eval_stop", *METRICS, "cache_clear"),
+)
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
@@ -95,7 +97,6 @@ class Log:
         self.record_count = 0
         self.line_count = 0
         self._problem_counts: Counter[str] = Counter()
-        self._events: list[Record] | None = None
         self._numbered: dict[tuple[str, str], list[tuple[float, Record]]] = {}
         self._courses: dict[str, Course] = {}
 
@@ -123,12 +124,10 @@ class Log:
         of_keys.sort(key=FILE_ORDER)
         return of_keys
 
-    @property
+    @cached_property
     def events(self) -> list[Record]:
         """The records of structural keys (run, epoch, eval, …), in file order."""
-        if self._events is None:
-            self._events = self.in_order(*STRUCTURE)
-        return self._events
+        return self.in_order(*STRUCTURE)
 
     def numbered(self, key: str, field: str = "epoch_num") -> list[tuple[float, Record]]:
         """Return (number, record) of each record of a key with a finite number in that metadata field."""
@@ -279,6 +278,13 @@ class LogReader:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._limit_memory(kept_bytes)
 
+    def _limit_memory(self, kept_bytes: int) -> None:
+        """Stop keeping records when they take too much memory."""
+        self._kept_bytes = kept_bytes
+        if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
+            self.log.problem("too many records", self.log.line_count, str(sum(map(len, self._slots.values()))))
+            self._open_slots = {}
+
     def _take_rate(self, value: Any, line_number: int) -> None:
         """Keep the lowest and the highest speed: some logs have a record for each step."""
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
@@ -286,13 +292,6 @@ class LogReader:
         if is_number(rate) and rate > 0 and not (rates and rates[0][0] <= rate <= rates[1][0]):
             entry = (rate, line_number)
             self.log.rates = (min(entry, *rates), max(entry, *rates)) if rates else (entry, entry)
-
-    def _limit_memory(self, kept_bytes: int) -> None:
-        """Stop keeping records when they take too much memory."""
-        self._kept_bytes = kept_bytes
-        if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
-            self.log.problem("too many records", self.log.line_count, str(sum(map(len, self._slots.values()))))
-            self._open_slots = {}
 
     def _lines_of(self, data: bytes) -> list[bytes]:
         """Return the lines, with those that are too long to decode replaced by empty ones."""

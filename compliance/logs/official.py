@@ -11,10 +11,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from compliance.benchmarks import REFERENCES, benchmarks_of
-from compliance.logs.log import Log
+from compliance.logs.log import METRICS, Log
 from compliance.logs.record import FILE_ORDER
 
-METRICS: Final = ("eval_error", "eval_accuracy")
 NO_BATCH_SIZE: Final = -1
 """What the RCP checker takes for the batch size of a log that states none."""
 SCHEDULES: Final = ("multistep", "cosine_annealing", "lamb")

@@ -23,7 +23,7 @@ Span = tuple[int, int, str]
 # An address is found by its @, which few lines have. The top-level domain must be a country or a common one, or
 # Python (`q @k.weight`) and versions (`hdf5@1.10.rc`) would look like addresses. If a path or a call follows, it is a
 # clone URL (git@example.org:suite), a container or code.
-_DOMAIN: Final = re.compile(
+_DOMAIN: Final = (
     rb"@(?<=[0-9A-Za-z_-]@)(?!(?:[0-9]+\.)+[a-z]{2}\b)(?:[0-9A-Za-z-]{1,63}+\.){1,8}"
     rb"(?i:[a-z]{2}|com|org|net|edu|gov|mil|int|info|biz|name|dev|cloud|tech|science|energy|institute|academy|email)"
     rb"(?![\w(\[/-]|\.[0-9a-z]|:[\w~/.])"
@@ -32,7 +32,7 @@ _LOCAL: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _LONGEST_LOCAL: Final = 64
 _STRETCH: Final = 4 << 10
 _ESCAPE: Final = re.compile(rb"u[0-9A-Fa-f]{4}|[nrtbf]")
-_NOBODYS_MAIL: Final = re.compile(
+_NOBODYS_MAIL: Final = (
     rb"(?i:no-?reply|do-?not-?reply|git|ci|root|admin|info|support|contact|help|security|legal|press|ipo|mlperf)@"
     rb"|[^@]*@(?:[^@]*\.)?no-?reply\."
 )
@@ -52,7 +52,7 @@ _NAME: Final = (
 # One literal and one class at the start make it twice as fast as two words. The first letter of the name, or the number
 # of a group, may precede the name.
 _UNIX_HOME: Final = re.compile(rb"/[hUu](?:ome(?:s|\d{1,2})?|sers)\\?/(?:(?:[A-Za-z]|\d{1,6}|jusers)\\?/)?" + _NAME)
-_WINDOWS_HOME: Final = re.compile(rb"\\(?<=[A-Za-z]:\\)\\?Users\\{1,2}" + _NAME)
+_WINDOWS_HOME: Final = rb"\\(?<=[A-Za-z]:\\)\\?Users\\{1,2}" + _NAME
 _BREAKS: Final = b"\t\r\n\v\f\"'`=:,;()[]{}<>|&\\"
 _WORDS: Final = bytes.maketrans(_BREAKS, b" " * len(_BREAKS))
 _LONGEST_PATH: Final = 256
@@ -120,19 +120,15 @@ class Watch:
                 self.mentions.append(Mention(kind, at, masked(excerpt, kind), contact))
 
 
-def _line_end(text: bytes, at: int) -> int:
-    """Return the end of the line at this position."""
-    end = text.find(b"\n", at)
-    return end if end >= 0 else len(text)
-
-
 def _find_mails(text: bytes) -> Iterator[Span]:
     begin = text.find(b"@")  # much faster than the pattern
     while begin >= 0:
-        end = _line_end(text, begin + _STRETCH)
-        for domain in _DOMAIN.finditer(text, begin, end):
+        find_domains, is_nobodys = re.compile(_DOMAIN).finditer, re.compile(_NOBODYS_MAIL).match  # once, if at all
+        line_end = text.find(b"\n", begin + _STRETCH)
+        end = line_end if line_end >= 0 else len(text)
+        for domain in find_domains(text, begin, end):
             start = _local_start(text, domain.start())
-            if start < domain.start() and not _NOBODYS_MAIL.match(text, start, domain.end()):
+            if start < domain.start() and not is_nobodys(text, start, domain.end()):
                 yield start, domain.end(), MAIL
         begin = text.find(b"@", end)
 
@@ -156,7 +152,8 @@ def _find_homes(text: bytes) -> Iterator[Span]:
     )
     if b"\\" not in text:
         return unix
-    return merge(unix, ((match.start() - len("C:"), _name_end(match), HOME) for match in _WINDOWS_HOME.finditer(text)))
+    windows = ((match.start() - len("C:"), _name_end(match), HOME) for match in re.finditer(_WINDOWS_HOME, text))
+    return merge(unix, windows)
 
 
 def _name_end(home: re.Match[bytes]) -> int:

@@ -54,16 +54,10 @@ class Spot(Struct):
     line: int = 0
     value: Any = None
 
-    def first(self, line: int, value: Any = None) -> None:
-        """Count it and keep the first one."""
+    def note(self, line: int, value: Any, largest: bool = False) -> None:
+        """Count it and keep the first one, or the largest."""
         self.count += 1
-        if self.count == 1:
-            self.line, self.value = line, value
-
-    def largest(self, line: int, value: float) -> None:
-        """Count it and keep the largest one."""
-        self.count += 1
-        if self.count == 1 or value > self.value:
+        if self.count == 1 or (largest and value > self.value):
             self.line, self.value = line, value
 
 
@@ -124,17 +118,15 @@ class PowerLog(Struct):
 
 def shared_readings(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether one file has readings of the other, whatever their times, or readings that follow them."""
-    return equal_readings(first, second) or _are_proportional(first, second)
+    if equal_readings(first, second):
+        return True
+    # They differ by little more than a factor and an offset.
+    return sum(_fit_line(first.sketch[key], second.sketch[key]) for key in _common_times(first, second)) >= SHARED
 
 
 def equal_readings(first: PowerLog, second: PowerLog) -> bool:
     """Tell whether more readings of two files are equal than varying measurements share."""
     return sum(not first.sketch[key] and not second.sketch[key] for key in _common_times(first, second)) >= SHARED
-
-
-def _are_proportional(first: PowerLog, second: PowerLog) -> bool:
-    """Tell whether readings of two files differ by little more than a factor and an offset."""
-    return sum(_fit_line(first.sketch[key], second.sketch[key]) for key in _common_times(first, second)) >= SHARED
 
 
 def _common_times(first: PowerLog, second: PowerLog) -> set[int]:
@@ -171,11 +163,7 @@ class RunPower(Struct):
 
 
 def read_power(
-    nodes: Sequence[str],
-    switches: Sequence[str],
-    start_ms: float | None,
-    stop_ms: float | None,
-    tree: Tree = ANYWHERE,
+    nodes: Sequence[str], switches: Sequence[str], start_ms: float | None, stop_ms: float | None, tree: Tree = ANYWHERE
 ) -> RunPower:
     """Return the contents of a run's power files. Damaged files give problems, never an exception.
 
@@ -295,14 +283,14 @@ class _PowerReader(LogReader):
     def _fold_timed(self, record: Record) -> None:
         power, time_ms = self.power, record.time_ms
         if time_ms < self._latest_ms:
-            power.backward.largest(record.line, self._latest_ms - time_ms)
+            power.backward.note(record.line, self._latest_ms - time_ms, largest=True)
         self._latest_ms = max(self._latest_ms, time_ms)
         if record.key == START:
-            power.starts.first(record.line, time_ms)
+            power.starts.note(record.line, time_ms)
             power.of_parts |= record.meta("scope") == PARTS
             self._until_ms = self._until_ms or time_ms
         elif record.key == STOP:
-            power.stops.first(record.line, time_ms)
+            power.stops.note(record.line, time_ms)
             if power.starts.count and power.stops.count == 1:
                 self._count_energy(record, None)
         elif power.starts.count and not power.stops.count:
@@ -311,7 +299,7 @@ class _PowerReader(LogReader):
     def _read_power(self, record: Record) -> None:
         power, watts = self.power, record.value
         if not is_number(watts) or watts < 0:
-            power.invalid.first(record.line, watts if isinstance(watts, float) else shown(watts))
+            power.invalid.note(record.line, watts if isinstance(watts, float) else shown(watts))
             return
         watts = float(watts)  # products of large whole numbers would not fit into a float
         power.readings += 1
@@ -326,7 +314,7 @@ class _PowerReader(LogReader):
         begin, end = max(self._until_ms, self._window[0]), min(record.time_ms, self._window[1])
         timed_ms = max(end - begin, 0.0)
         if timed_ms > GAP_MS:
-            power.gaps.largest(record.line, timed_ms)
+            power.gaps.note(record.line, timed_ms, largest=True)
         if watts is not None:
             power.timed_ms += timed_ms
             power.watt_ms += watts * timed_ms

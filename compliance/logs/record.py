@@ -86,17 +86,13 @@ def repeated_field(text: bytes) -> str:
         elif name is None:
             names.pop()
         elif colon:
-            name = _normalise_name(name) if b"\\" in name else name
+            if b"\\" in name:
+                normal = json.dumps(json.loads(name.decode("utf-8", "surrogateescape")), ensure_ascii=False)
+                name = normal.encode("utf-8", "surrogatepass")
             if name in names[-1]:
                 return name[1:-1][:80].decode("utf-8", "replace")
             names[-1].add(name)
     return ""
-
-
-def _normalise_name(name: bytes) -> bytes:
-    """Return a JSON string in normal form."""
-    text = json.loads(name.decode("utf-8", "surrogateescape"))
-    return json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def shown(value: Any) -> str:

@@ -164,9 +164,8 @@ class Run(Struct, frozen=True):
     def details(self) -> RunDetails:
         """What reports and packages need; ValueError if the log was read without it."""
         if self.detailed is None:
-            raise ValueError(
-                f"{self.path} was read without details; read it with compliance.check_logs(paths, details=True)"
-            )
+            fix = "read it with compliance.check_logs(paths, details=True)"
+            raise ValueError(f"{self.path} was read without details; {fix}")
         return self.detailed
 
     @property
@@ -223,7 +222,7 @@ def extract_run(
     benchmark: of which it is; reference: the facts of that, without which no evaluation counts. settings: those of its
     division, of which the ones that identify a result are kept. details: look for what reports and packages need, too.
     """
-    start_ms, stop_ms = map(_finite_or_none, clock(log))
+    start_ms, stop_ms = (time_ms if is_number(time_ms) else None for time_ms in clock(log))
     staged_ms, staged_outside_ms = staging_ms(log, start_ms, stop_ms)
     submission = {key: record for key in SUBMISSION if (record := log.first(key))}
     identity = {setting.key: record for setting in settings if setting.identity and (record := log.first(setting.key))}
@@ -312,10 +311,6 @@ def text_of(value: Any) -> str | None:
     return value.strip() or None if isinstance(value, str) else None
 
 
-def _finite_or_none(time_ms: float | None) -> float | None:
-    return time_ms if is_number(time_ms) else None
-
-
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means = log.value(PROVENANCE), log.value("sample_means")
     return RunDetails(
@@ -334,9 +329,7 @@ def _sharing_ranks(extents: Any) -> int:
     """Return how many ranks share a sample by the extents of their grid; 1 if they make no sense."""
     if not isinstance(extents, list) or not 0 < len(extents) <= MOST_AXES:
         return 1
-    fits = all(
-        isinstance(extent, int) and not isinstance(extent, bool) and 0 < extent <= MOST_EXTENT for extent in extents
-    )
+    fits = all(type(extent) is int and 0 < extent <= MOST_EXTENT for extent in extents)
     return prod(extents) if fits else 1
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from compliance.logs.personal_data import Mention
 
@@ -19,66 +19,48 @@ LEAST_DIFFERENT: Final = 10
 _SAMPLE: Final = re.compile(rb"(?i:example|sample|dummy|placeholder|your|xxxx|1234567|abcdefg)|eyJzdWIiOiIxMjM0NTY3")
 """Words of placeholders; the last is the subject 1234567890 of jwt.io's sample, encoded."""
 _BREAK: Final = rb"(?:\\[nr]|[\s\"',+])+"
-
-
-class _Form(NamedTuple):
-    """The form of a secret. marks: it contains one of these, which is much faster to see than the pattern."""
-
-    kind: str
-    marks: tuple[bytes, ...]
-    pattern: re.Pattern[bytes]
-
-
-def _secret_form(kind: str, mark: str, pattern: bytes) -> _Form:
-    return _Form(kind, tuple(mark.encode().split()), re.compile(pattern))
-
-
 _FORMS: Final = (
-    _secret_form(
+    (
         "private key",
         "KEY-----",
         rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY-----%s(?:[\w-]+: [^\n]{1,200}\s+){0,4}[A-Za-z0-9+/]{32}" % _BREAK,
     ),
-    _secret_form("private key", "BLOCK-----", rb"-----BEGIN PGP PRIVATE KEY BLOCK-----\s[^-]{0,400}?[A-Za-z0-9+/]{48}"),
-    _secret_form("private key", "PuTTY-User-Key-File", rb"PuTTY-User-Key-File-[23]: [^\0]{1,4000}?Private-Lines: \d"),
-    _secret_form("key of AWS", "AKIA ASIA", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    _secret_form("token of GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", rb"\bgh[pousr]_[0-9A-Za-z]{36}\b"),
-    _secret_form("token of GitHub", "github_pat_", rb"\bgithub_pat_[0-9A-Za-z]{22}_[0-9A-Za-z]{59}\b"),
-    _secret_form("token of GitLab", "glpat-", rb"\bglpat-[0-9A-Za-z_-]{20,64}(?![\w-])"),
-    _secret_form("token of Hugging Face", "hf_", rb"\bhf_[0-9A-Za-z]{34}\b"),
-    _secret_form("key of NGC", "nvapi-", rb"\bnvapi-[0-9A-Za-z_-]{60,80}(?![\w-])"),
-    _secret_form(
+    ("private key", "BLOCK-----", rb"-----BEGIN PGP PRIVATE KEY BLOCK-----\s[^-]{0,400}?[A-Za-z0-9+/]{48}"),
+    ("private key", "PuTTY-User-Key-File", rb"PuTTY-User-Key-File-[23]: [^\0]{1,4000}?Private-Lines: \d"),
+    ("key of AWS", "AKIA ASIA", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    ("token of GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", rb"\bgh[pousr]_[0-9A-Za-z]{36}\b"),
+    ("token of GitHub", "github_pat_", rb"\bgithub_pat_[0-9A-Za-z]{22}_[0-9A-Za-z]{59}\b"),
+    ("token of GitLab", "glpat-", rb"\bglpat-[0-9A-Za-z_-]{20,64}(?![\w-])"),
+    ("token of Hugging Face", "hf_", rb"\bhf_[0-9A-Za-z]{34}\b"),
+    ("key of NGC", "nvapi-", rb"\bnvapi-[0-9A-Za-z_-]{60,80}(?![\w-])"),
+    (
         "key of Weights & Biases",
         "WANDB_API_KEY wandb",
         rb"(?:WANDB_API_KEY\W{1,8}|wandb(?:\.login\(|\s+login\s)[^\n]{0,20}?\b)[0-9a-f]{40}\b",
     ),
-    _secret_form("token of Slack", "xoxa- xoxb- xoxp- xoxr- xoxs-", rb"\bxox[abprs]-[0-9A-Za-z]{8,}-[0-9A-Za-z-]{12,}"),
-    _secret_form("key of Google", "AIza", rb"\bAIza[0-9A-Za-z_-]{35}(?![\w-])"),
-    _secret_form("key of Anthropic or OpenAI", "sk-", rb"\bsk-(?:(?:ant|proj)-[\w-]{40,200}|[0-9A-Za-z]{48})(?![\w-])"),
-    _secret_form("token of PyPI", "pypi-AgE", rb"\bpypi-AgE[0-9A-Za-z_-]{50,}"),
-    _secret_form("token of npm", "npm_", rb"\bnpm_[0-9A-Za-z]{36}\b"),
-    _secret_form("token of Docker", "dckr_pat_", rb"\bdckr_pat_[0-9A-Za-z_-]{27}(?![\w-])"),
-    _secret_form("JSON web token", ".eyJ", rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,}"),
-    _secret_form(
+    ("token of Slack", "xoxa- xoxb- xoxp- xoxr- xoxs-", rb"\bxox[abprs]-[0-9A-Za-z]{8,}-[0-9A-Za-z-]{12,}"),
+    ("key of Google", "AIza", rb"\bAIza[0-9A-Za-z_-]{35}(?![\w-])"),
+    ("key of Anthropic or OpenAI", "sk-", rb"\bsk-(?:(?:ant|proj)-[\w-]{40,200}|[0-9A-Za-z]{48})(?![\w-])"),
+    ("token of PyPI", "pypi-AgE", rb"\bpypi-AgE[0-9A-Za-z_-]{50,}"),
+    ("token of npm", "npm_", rb"\bnpm_[0-9A-Za-z]{36}\b"),
+    ("token of Docker", "dckr_pat_", rb"\bdckr_pat_[0-9A-Za-z_-]{27}(?![\w-])"),
+    ("JSON web token", ".eyJ", rb"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,}"),
+    (
         "key in an assignment",
         "KEY key TOKEN token SECRET secret",
         rb"(?i:api_?key|secret_?(?:access_?)?key|(?:auth|access)_?token)[\"']?\s{0,3}[:=]\s{0,3}[\"']"
         rb"(?=[^\"'\n]*[0-9])(?=[^\"'\n]*[A-Z])(?=[^\"'\n]*[a-z])[0-9A-Za-z+/_=-]{32,128}[\"']",
     ),
 )
+"""Kind, marks and pattern of each: a secret contains one of the marks, which are much faster to see than it."""
 
 
 def secrets(text: bytes) -> Iterator[Mention]:
     """Yield the first secrets in a text, each with no more of it than what tells its kind."""
     left = MOST
-    for form in _FORMS:
-        if not any(mark in text for mark in form.marks):
-            continue
-        for match in form.pattern.finditer(text):
-            if left and not _is_sample(match[0]):
+    for kind, marks, pattern in _FORMS:
+        for match in re.finditer(pattern, text) if any(mark.encode() in text for mark in marks.split()) else ():
+            is_sample = len(set(match[0])) < LEAST_DIFFERENT or _SAMPLE.search(match[0])
+            if left and not is_sample:
                 left -= 1
-                yield Mention(form.kind, text.count(b"\n", 0, match.start()) + 1, f"{match[0][:4].decode('latin-1')}…")
-
-
-def _is_sample(secret: bytes) -> bool:
-    return len(set(secret)) < LEAST_DIFFERENT or _SAMPLE.search(secret) is not None
+                yield Mention(kind, text.count(b"\n", 0, match.start()) + 1, f"{match[0][:4].decode('latin-1')}…")

@@ -64,7 +64,7 @@ def seconds_by_part(log: Log) -> dict[str, float]:
         return {}
     seconds, spans, before = {}, [], 0.0
     for part, kinds in INTERVALS.items():
-        spans += [(interval.begin, interval.end) for kind in kinds for interval in _pair_intervals(log, kind, extent)]
+        spans += [interval for kind in kinds for interval in _pair_intervals(log, kind, extent)]
         covered = _covered_ms(spans)
         seconds[part], before = (covered - before) / 1000, covered
     seconds["rest"] = max(0.0, (extent[1] - extent[0] - before) / 1000)
@@ -105,9 +105,9 @@ def phases(log: Log) -> Phases:
     whole = [interval for interval in trained if interval.whole]
     numbered = [(_epoch_number(interval.start), interval) for interval in trained]
     return Phases(
-        _covered_ms((interval.begin, interval.end) for interval in (*whole, *evaluated)) / 1000,
+        _covered_ms((*whole, *evaluated)) / 1000,
         len(evaluated),
-        _covered_ms((interval.begin, interval.end) for interval in evaluated) / 1000,
+        _covered_ms(evaluated) / 1000,
         tuple(-inf if number is None else number for number, interval in numbered if not interval.whole),
         min((number for number, _ in numbered if number is not None), default=None),
     )
@@ -149,10 +149,10 @@ def _time_extent(log: Log) -> Span | None:
     return begin, max(begin, times[-1] if stop is None or not is_number(stop) else stop)
 
 
-def _covered_ms(spans: Iterable[Span]) -> float:
-    """Return the total length that the spans cover, counting overlaps once."""
+def _covered_ms(intervals: Iterable[_Interval]) -> float:
+    """Return the total length that the intervals cover, counting overlaps once."""
     covered, reached = 0.0, float("-inf")
-    for begin, end in sorted(spans):
+    for begin, end in sorted(interval[:2] for interval in intervals):
         if end > reached:
             covered += end - max(begin, reached)
             reached = end
@@ -190,7 +190,9 @@ def _pair_intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
         if opening:
             yield from _cut_interval(opening, record.time_ms, True, extent)
     for start in opened.values():
-        yield from _cut_interval(start, _next_time(log, start), False, extent)
+        later = range(bisect_right(log.events, start.order, key=FILE_ORDER), len(log.events))
+        end_ms = next(filter(is_number, (log.events[at].time_ms for at in later)), start.time_ms)
+        yield from _cut_interval(start, end_ms, False, extent)
 
 
 def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Iterator[_Interval]:
@@ -203,9 +205,3 @@ def _epoch_number(record: Record) -> float | None:
     """Return the number of the epoch or of the first epoch of the block that a record is about."""
     numbers = (record.meta("epoch_num"), record.meta("first_epoch_num"))
     return next((number for number in numbers if is_number(number)), None)
-
-
-def _next_time(log: Log, record: Record) -> float:
-    events = log.events
-    later = range(bisect_right(events, record.order, key=FILE_ORDER), len(events))
-    return next((events[at].time_ms for at in later if is_number(events[at].time_ms)), record.time_ms)

@@ -34,9 +34,9 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
     files = [(log, result) for run, result in runs if run.power for log in run.power.nodes if log.sketch]
     other_ids = {id(result) for result in others}
-    times = _groups(runs, Groups(_keys(interval_keys), _same_run, lambda run: middle(run.fingerprint)))
-    values = _groups(runs, Groups(_keys(value_keys), _same_values))
-    power = _groups(files, Groups(lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other)))
+    times = Groups(_keys(interval_keys), _same_run, lambda run: middle(run.fingerprint)).collect(runs)
+    values = Groups(_keys(value_keys), _same_values).collect(runs)
+    power = Groups(lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other)).collect(files)
     copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
 
     def is_news(item: Any, other: Any) -> bool:
@@ -75,12 +75,6 @@ def _same_result(copies: Copies, other_ids: set[int]) -> bool:
 Owned = tuple[Any, ResultSet]
 
 
-def _groups(items: Iterable[Owned], groups: Groups) -> list[list[Owned]]:
-    for item, owner in items:
-        groups.add(item, owner)
-    return groups.found()
-
-
 class Groups:
     """Put items that belong together into groups: each is compared with the earlier ones that share a key.
 
@@ -101,7 +95,13 @@ class Groups:
         self._items: list[Any] = []
         self._groups: list[list[Owned]] = []  # of each item
 
-    def add(self, item: Any, owner: ResultSet) -> None:
+    def collect(self, items: Iterable[Owned]) -> list[list[Owned]]:
+        """Return the groups of several items."""
+        for item, owner in items:
+            self._add(item, owner)
+        return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
+
+    def _add(self, item: Any, owner: ResultSet) -> None:
         """Put the item into the group of an earlier one, or into a new one."""
         shared = dict(self._sharing_items(item))
         near = chain(shared.items(), ((at, 0) for at in self._near_siblings(item, owner) if at not in shared))
@@ -135,10 +135,6 @@ class Groups:
         for key in filter(self._first.__contains__, near):
             shared += [self._first[key], *self._further.get(key, ())]
         return Counter(shared).most_common(COMPARED) if shared else []
-
-    def found(self) -> list[list[Owned]]:
-        """Return the groups of several items."""
-        return [group for group in {id(group): group for group in self._groups}.values() if len(group) > 1]
 
 
 def _pair_results(kind: str, groups: Iterable[list[Owned]], other_ids: set[int]) -> Iterator[Copies]:

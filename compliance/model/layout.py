@@ -178,9 +178,8 @@ def _read_results(results: str, layout: PackagePlace) -> None:
     tree = layout.tree
     systems = subfolders(results, tree)
     scalings = [folder for system in systems for folder in subfolders(system, tree)]
-    layout.flat = any(_result_files(folder) for folder in scalings) and not any(
-        os.path.basename(folder) in (STRONG, WEAK) for folder in scalings
-    )
+    scaled = any(os.path.basename(folder) in (STRONG, WEAK) for folder in scalings)
+    layout.flat = not scaled and any(_result_files(folder) for folder in scalings)
     for system in systems:
         for folder in subfolders(system, tree):
             name = os.path.basename(folder)

@@ -10,8 +10,7 @@ from msgspec import Struct
 from common.tree import ANYWHERE, Tree
 from compliance.logs.personal_data import Mention
 from compliance.model.finding import Finding, worst
-from compliance.model.package_files import PackageEntry
-from compliance.model.parameters import Bypass
+from compliance.model.package_files import Bypass, Code, PackageEntry
 from compliance.model.result_set import Copies, ResultSet
 from compliance.model.system import SystemDescription
 from compliance.model.waivers import Waiver
@@ -21,9 +20,9 @@ class Package(Struct, frozen=True):
     """One organisation's folder.
 
     flat: results/<system>/<benchmark> as in round 0.7. unexpected: folders that fit no layout, with what was
-    expected there. contents: every file, folder and link below the root. bypasses: lines of its parameter files that
-    ask to leave checks out. crashes: paths on which the official tool ends with a traceback, and why; in the profile
-    strict only those of files beside the logs. tree: reads its files.
+    expected there. contents: every file, folder and link below the root; code: those in benchmarks/. bypasses: lines of
+    its parameter files that ask to leave checks out. crashes: paths on which the official tool ends with a traceback,
+    and why; in the profile strict only those of files beside the logs. tree: reads its files.
     mentions: personal data and secrets by the path of each text that was searched: what the rules about them share.
     """
 
@@ -37,6 +36,7 @@ class Package(Struct, frozen=True):
     unexpected: list[tuple[str, str]] = []
     missing: list[str] = []
     contents: list[PackageEntry] = []
+    code: Code = Code()
     bypasses: list[Bypass] = []
     crashes: list[tuple[str, str]] = []
     tree: Tree = ANYWHERE

@@ -1,17 +1,29 @@
-"""The contents of a submission folder: every file, folder and link below it; links are not followed.
+"""The contents of a submission folder, and what files among them say of its results.
 
-The code among them says which results were made by this suite.
+Every file, folder and link below the folder; links are not followed. The code says which results were made by this
+suite. scaling.json has the committee's factor on a score; it is read and shown, never written.
+
+Parameter files have lines that ask the official package checker to leave a check out; they are read, never run. The
+official tool obeys `rcp-bypass` and `seed-checker-bypass` in the folders of a system and of a result, if it is the last
+line and has no line ending. Published files hold `rcp_bypass` at the top of the organisation's folder, where a script
+of the round passes each line to the tool as an option.
 """
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
+import re
 import stat
+import unicodedata
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from common.tree import ANYWHERE, RefusedFileError, Tree
+from common.values import is_number
 from common.version import DISTRIBUTION
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, natural
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, natural
 
 FILE: Final = "file"
 FOLDER: Final = "folder"
@@ -19,6 +31,7 @@ LINK: Final = "link"
 OTHER: Final = "other"
 MOST: Final = 100_000
 """Maximum number of entries listed; published packages have a few hundred."""
+SCRIPT_ENDS: Final = (".sh", ".sub", ".slurm", ".sbatch", ".pbs", ".lsf", ".bash", "Makefile")
 
 
 class PackageEntry(NamedTuple):
@@ -73,32 +86,198 @@ def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
     return PackageEntry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else PackageEntry(path, OTHER)
 
 
-class SuiteCode:
-    """The implementations in a package, by benchmark, and those that are this suite: by name, or by its files."""
+class Code:
+    """The folder benchmarks/ of a package.
 
-    def __init__(self, contents: Iterable[PackageEntry]) -> None:
-        paths = (tuple(entry.path.split("/")) for entry in contents if entry.path.startswith(f"{BENCHMARKS}/"))
-        self._paths = {path[1:] for path in paths if len(path) > 3}
+    folders: by benchmark, the names of the folders beside implementations/. implementations: by benchmark,
+    those that contain a file. readmes, scripts: (benchmark, implementation) of those that contain a README, a script.
+    """
+
+    def __init__(self, root: str = "", contents: Iterable[PackageEntry] = ()) -> None:
+        self.root = root
+        self.exists = False
+        self.folders: dict[str, list[str]] = {}
+        self.implementations: dict[str, set[str]] = {}
+        self.readmes: set[tuple[str, str]] = set()
+        self.scripts: set[tuple[str, str]] = set()
+        self._paths: set[tuple[str, ...]] = set()
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
-        for path in self._paths:
-            if path[1] == IMPLEMENTATIONS:
-                self._ends.setdefault(path[0], {}).setdefault(path[2], set()).add(path[-2:])
+        for entry in contents:
+            top, *parts = entry.path.split("/")
+            if top == BENCHMARKS:
+                self.exists = True
+                self._add_entry(entry, tuple(parts))
 
-    def made(self, benchmark: str, system: str) -> bool:
-        """Tell whether a result was made by this suite.
+    def _add_entry(self, entry: PackageEntry, parts: tuple[str, ...]) -> None:
+        if len(parts) == 1 and entry.kind == FOLDER:
+            self.folders[parts[0]] = []
+        elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
+            self.folders[parts[0]].append(parts[1])
+        elif len(parts) > 2:
+            self._paths.add(parts)
+            if parts[1] == IMPLEMENTATIONS:
+                self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
+                if len(parts) > 3 and (entry.kind != FILE or entry.size):
+                    self._add_implementation(parts[0], parts[2], entry)
+
+    def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
+        held = self.implementations.setdefault(benchmark, set())
+        if entry.kind == FOLDER:
+            return
+        held.add(name)
+        if entry.name.lower().startswith("readme"):
+            self.readmes.add((benchmark, name))
+        if entry.name.endswith(SCRIPT_ENDS):
+            self.scripts.add((benchmark, name))
+
+    def path(self, benchmark: str, *parts: str) -> str:
+        """Return the path of something below benchmarks/<benchmark>/."""
+        return os.path.join(self.root, BENCHMARKS, benchmark, *parts)
+
+    def links(self, benchmark: str, system: str) -> dict[str, str]:
+        """Return the files <system>_<implementation>.json of a system, by the implementation in their names."""
+        folder = self.path(benchmark, system)
+        return {
+            name.removeprefix(f"{system}_").removesuffix(".json"): os.path.join(folder, name)
+            for name in _list_names(folder)
+            if name.startswith(f"{system}_") and name.endswith(".json")
+        }
+
+    def is_of_suite(self, benchmark: str, system: str) -> bool:
+        """Tell whether a result was made by this suite: the code has its name, or its files.
 
         A file <system>_<implementation>.json says which code made it; without one it is the only code there is.
         """
-        names = self._ends.get(benchmark, {}).keys()
-        linked = {name for name in names if (benchmark, system, f"{system}_{name}.json") in self._paths}
-        made_by = linked or names
-        return bool(made_by) and all(self._is_suite(benchmark, name) for name in made_by)
+        ends = self._ends.get(benchmark, {})
+        linked = {name for name in ends if (benchmark, system, f"{system}_{name}.json") in self._paths}
+        files = {("common", "provenance.py"), (benchmark, "train.py")}
+        of_suite = [
+            letters_and_digits(name) == letters_and_digits(DISTRIBUTION) or files <= ends[name]
+            for name in linked or ends
+        ]
+        return bool(of_suite) and all(of_suite)
 
-    def _is_suite(self, benchmark: str, name: str) -> bool:
-        has_its_name = letters_and_digits(name) == letters_and_digits(DISTRIBUTION)
-        return has_its_name or {("common", "provenance.py"), (benchmark, "train.py")} <= self._ends[benchmark][name]
+
+def _list_names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def letters_and_digits(name: str) -> str:
     """Return the letters and digits of a name in lower case: spelled with hyphens or not, it is the same."""
     return "".join(filter(str.isalnum, name.lower()))
+
+
+# -- parameter files ---------------------------------------------------------------------------------------
+
+RCP_BYPASS: Final = "rcp-bypass"
+SEED_BYPASS: Final = "seed-checker-bypass"
+MAX_BYTES: Final = 64 << 10
+_NO_LETTERS: Final = re.compile("[^a-z]+")
+
+
+class Bypass(NamedTuple):
+    """A line that asks to leave a check out. folder, name: of the file, both relative to the organisation's folder."""
+
+    path: str
+    line: int
+    text: str
+    folder: str
+    name: str
+
+    @property
+    def about_convergence(self) -> bool:
+        """Whether the line means the convergence test."""
+        return "rcp" in _ascii_letters(self.text)
+
+    def covers(self, folder: str) -> bool:
+        """Tell whether a folder, relative to the organisation's, lies below that of the file."""
+        return not self.folder or folder == self.folder or folder.startswith(self.folder + "/")
+
+    def __str__(self) -> str:
+        return f"{self.name} line {self.line}: {self.text}"
+
+
+class ParameterFile(NamedTuple):
+    """A parameter file. obeyed: what the official tool would leave out if it read the file."""
+
+    folder: str
+    exact: bool
+    asked: tuple[Bypass, ...]
+    obeyed: frozenset[str]
+
+
+def read_parameters(root: str, contents: list[PackageEntry], tree: Tree = ANYWHERE) -> list[ParameterFile]:
+    """Return all parameter files in an organisation's folder, in whatever letter case and place."""
+    wanted = _ascii_letters(PARAMETERS_FILE)
+    candidates = (entry for entry in contents if entry.kind in (FILE, LINK) and "hecker" in entry.name.lower())
+    return [_read_file(root, entry, tree) for entry in candidates if _ascii_letters(entry.name).startswith(wanted)]
+
+
+def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
+    path = os.path.join(root, entry.path)
+    data = tree.begin(path, MAX_BYTES)  # nothing of what is not a readable regular file
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    lines = re.split("\r\n?|\n", data.decode("utf-16" if wide else "utf-8", "replace"))
+    bypasses = tuple(
+        Bypass(path, number, line.strip(), entry.folder, entry.path)
+        for number, line in enumerate(lines, 1)
+        if "bypass" in _ascii_letters(line) and not line.lstrip().startswith("#")
+    )
+    obeyed = frozenset(lines[-1:]) & {RCP_BYPASS, SEED_BYPASS}
+    return ParameterFile(entry.folder, entry.name == PARAMETERS_FILE, bypasses, obeyed)
+
+
+def _ascii_letters(text: str) -> str:
+    """Return the ASCII letters of a text, in lower case: equal for rcp_bypass, --RCP-BYPASS and 'rcp bypass'."""
+    return _NO_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+# -- scaling.json ------------------------------------------------------------------------------------------
+
+
+class Scaling(NamedTuple):
+    """What a scaling.json says. problem: why the factor is not used, "" if it is; line: where the problem is."""
+
+    path: str
+    factor: float | None = None
+    problem: str = ""
+    line: int = 0
+
+
+def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | None:
+    """Return what the file says, None if there is none; never raises.
+
+    tree: the package that the file belongs to. strict: a factor below 1, which would improve the score, is a problem;
+    the official tool multiplies by any number.
+    """
+    if not path:
+        return None
+    try:
+        document = json.loads(tree.read(path, MAX_BYTES).decode("utf-8-sig", "replace"))
+    except json.JSONDecodeError as error:
+        return Scaling(path, None, f"is not valid JSON: {error.msg}", error.lineno)
+    except RefusedFileError as error:
+        return Scaling(path, None, error.reason)
+    except OSError as error:
+        return Scaling(path, None, f"cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        return Scaling(path, None, "is nested too deeply" if isinstance(error, RecursionError) else str(error))
+    return _judge_document(path, document, strict)
+
+
+def _judge_document(path: str, document: Any, strict: bool) -> Scaling:
+    if not isinstance(document, dict):
+        return Scaling(path, None, f"contains a JSON {type(document).__name__}, not an object")
+    if "scaling_factor" not in document:
+        return Scaling(path, None, "has no member scaling_factor")
+    factor = document["scaling_factor"]
+    if not is_number(factor):
+        simple = factor is None or isinstance(factor, str | bool | float)
+        stated = json.dumps(factor)[:60] if simple else f"of JSON type {type(factor).__name__}"
+        return Scaling(path, None, f"says scaling_factor {stated}, not a finite number")
+    if strict and factor < 1:
+        return Scaling(path, None, f"says scaling_factor {factor:g}, which would improve the score; it is not used")
+    return Scaling(path, float(factor))

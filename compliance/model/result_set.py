@@ -14,7 +14,7 @@ from compliance.model.case import Case
 from compliance.model.finding import Finding, listed, worst
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, PowerPlace
-from compliance.model.parameters import Bypass, Scaling
+from compliance.model.package_files import Bypass, Scaling
 from compliance.model.score import Throughput, TimeToTrain, most_at_once
 from compliance.model.system import SystemDescription
 
@@ -78,11 +78,6 @@ class ResultSet(Struct, frozen=True):
         return self.case.round
 
     @property
-    def profile(self) -> str:
-        """Whose rules apply: the written ones or those of the official tool."""
-        return self.case.profile
-
-    @property
     def strict(self) -> bool:
         """Whether the written rules apply."""
         return self.case.strict
@@ -121,12 +116,6 @@ class ResultSet(Struct, frozen=True):
     def judged_convergence(self) -> Verdict | None:
         """The verdict on convergence that counts in the profile; None if it is not tested."""
         return self.convergence if self.strict else self.official_convergence
-
-    @property
-    def fails_convergence(self) -> bool:
-        """Whether it fails the convergence test, waived or not."""
-        verdict = self.judged_convergence
-        return verdict is not None and not verdict.passed
 
     @property
     def committee_factor(self) -> float | None:

@@ -61,18 +61,6 @@ class TimeToTrain(Struct, frozen=True):
             return None
         return self.minutes * self.committee_factor
 
-    def without_result(self) -> TimeToTrain:
-        """Return the same without the means over all runs, for a result that lacks runs."""
-        return replace(
-            self,
-            minutes=None,
-            staging_minutes=None,
-            convergence=None,
-            energy_joules=None,
-            time_with_staging_minutes=None,
-            time_without_staging_minutes=None,
-        )
-
 
 class Throughput(Struct, frozen=True):
     """Score of a throughput result.
@@ -108,17 +96,6 @@ class Throughput(Struct, frozen=True):
         rate = self.models_per_minute
         return None if rate is None else rate / self.normalization
 
-    def without_result(self) -> Throughput:
-        """Return the same without time and energy, for a result that lacks runs."""
-        return replace(
-            self,
-            minutes=None,
-            energy_joules=None,
-            staging_minutes=None,
-            time_with_staging_minutes=None,
-            time_without_staging_minutes=None,
-        )
-
 
 def time_to_train(
     runs: list[JudgedRun], normalization: float = 1.0, committee_factor: float | None = None
@@ -140,7 +117,7 @@ def time_to_train(
         committee_factor,
         mean([run.staging_ms / 60_000 for run in accepted]),
         mean(counts),
-        _any_mini(runs),
+        any(run.mini for run in runs),
         _mean_energy(accepted, len(rejected)) if len(rejected) <= 1 else None,
         staging_clock(accepted),
         mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
@@ -160,13 +137,20 @@ def throughput(
         _minutes_of_all(accepted, lambda run: 0.0),
         tuple(rejected),
         normalization,
-        _any_mini(runs),
+        any(run.mini for run in runs),
         _total_energy(accepted),
         sum(run.staging_ms for run in accepted) / 60_000 / len(accepted) if accepted else None,
         staging_clock(accepted),
         _minutes_of_all(accepted, lambda run: -run.staging_outside_ms),
         _minutes_of_all(accepted, lambda run: run.staging_inside_ms),
     )
+
+
+def without_result(score: TimeToTrain | Throughput) -> TimeToTrain | Throughput:
+    """Return the score of a result that lacks runs: the same without what is of all runs together."""
+    of_all = {name for name in score.__struct_fields__ if name.endswith("minutes") and name != "run_minutes"}
+    of_all |= {"convergence", "energy_joules"} & set(score.__struct_fields__)
+    return replace(score, **dict.fromkeys(of_all))
 
 
 def staging_clock(runs: list[JudgedRun]) -> str:
@@ -209,10 +193,6 @@ def _mean_energy(accepted: list[JudgedRun], rejected: int) -> float | None:
 def _total_energy(runs: list[JudgedRun]) -> float | None:
     joules = [run.energy_joules for run in runs if run.energy_joules is not None]
     return sum(joules) if joules and len(joules) == len(runs) else None
-
-
-def _any_mini(runs: list[JudgedRun]) -> bool:
-    return any(run.mini for run in runs)
 
 
 def _sorted_out(runs: list[JudgedRun]) -> tuple[list[JudgedRun], list[str]]:

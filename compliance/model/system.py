@@ -78,11 +78,6 @@ class SystemDescription(Struct):
         word = str(self.fields.get("division", "")).strip().lower()
         return word if word in ("closed", "open") else None
 
-    @property
-    def official_closed(self) -> bool:
-        """Whether the official tool takes it for closed: exact spelling only."""
-        return self.fields.get("division") == "closed"
-
     def count(self, name: str) -> int | None:
         """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without one up to 10**9."""
         value = self.fields.get(name)

@@ -44,7 +44,8 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
     needs_waiver: dict[str, bool] = {}  # whether a result of this name needs a waiver
     for results in sets:
         name = waiver_name(results)
-        needs_waiver[name] = needs_waiver.get(name, False) or results.fails_convergence
+        verdict = results.judged_convergence
+        needs_waiver[name] = needs_waiver.get(name, False) or bool(verdict and not verdict.passed)
     for name, waiver in waivers.items():
         if name not in needs_waiver:
             yield waiver, f"this waiver names no result that was checked: {name}{meant(name, needs_waiver)}"

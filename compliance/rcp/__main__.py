@@ -44,7 +44,10 @@ max speedup: mean / min mean. kept: results are compared with this point. Those 
 a larger batch does, or than a line between their neighbours."""
 
 
-def _point_rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list[list[str]]:
+def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> None:
+    if not points:
+        print("  no reference points")
+        return
     kept = {mode: {point.batch_size for point in prune(points, mode)} for mode in modes}
     heads = ["batch size", "runs", "mean", "std", "min mean", "max speedup"]
     rows = [heads + [f"kept {mode}" for mode in modes]]
@@ -53,14 +56,6 @@ def _point_rows(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> list
         marks = ["yes" if point.batch_size in kept[mode] else "no" for mode in modes]
         cells = [str(point.batch_size), str(len(point.epochs)), *numbers, f"{point.max_speedup:.4f}"]
         rows.append(cells + marks)
-    return rows
-
-
-def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> None:
-    if not points:
-        print("  no reference points")
-        return
-    rows = _point_rows(points, modes)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
@@ -101,31 +96,26 @@ def _make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 after an error (wrong use exits with 2)."""
     given = _make_parser().parse_args(arguments)
-    return run_command(
-        lambda: _record_run(given) if given.command == "record" else _show_points(given), (ValueError, OSError)
-    )
+    return run_command(lambda: _run(given), (ValueError, OSError))
 
 
-def _record_run(arguments: argparse.Namespace) -> int:
-    _check_exists(arguments.runs)
-    record(arguments.runs, arguments.output, arguments.name, arguments.benchmark)
+def _run(arguments: argparse.Namespace) -> int:
+    path = arguments.runs if arguments.command == "record" else arguments.table
+    if path and not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    if arguments.command == "record":
+        record(arguments.runs, arguments.output, arguments.name, arguments.benchmark)
+    else:
+        _show_points(arguments)
     return 0
 
 
-def _show_points(arguments: argparse.Namespace) -> int:
-    if arguments.table:
-        _check_exists(arguments.table)
+def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
     for table in [arguments.table] if arguments.table else [ROOT / REFERENCES[name].points for name in names]:
         show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
-    return 0
-
-
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
 
 
 if __name__ == "__main__":

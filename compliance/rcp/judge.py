@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from common.values import is_integer, is_number
 from compliance.rcp.points import Mode, ReferencePoint, interpolate, prune
@@ -36,6 +36,8 @@ VerdictCase = Literal[
 ]
 NOT_CONVERGED: Final = 1e9
 """The official tool's number for a run that did not converge."""
+BYPASSED: Final = ("RCP found", "RCP Interpolation", "Missing RCP")
+"""How the messages begin with which the official tool lets a result pass if the submitter asks for the bypass."""
 ROUNDING: Final = 1e-9
 """Relative tolerance for rounding: with a spread of zero, a result equal to the reference must pass."""
 
@@ -57,19 +59,9 @@ class Verdict:
     submission_mean: float | None = None
     normalization: float = 1.0
 
-    @property
-    def may_be_bypassed(self) -> bool:
-        """Whether the official tool lets the result pass if the submitter asks for the bypass."""
-        return self.official_message.startswith(("RCP found", "RCP Interpolation", "Missing RCP"))
 
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """What a result is compared with, and a sentence that says why."""
-
-    case: VerdictCase
-    point: ReferencePoint
-    introduction: str
+_Match = tuple[VerdictCase, ReferencePoint, str]
+"""The point that a result is compared with, in which case, and a sentence that says why."""
 
 
 def _match_batch_size(
@@ -79,18 +71,18 @@ def _match_batch_size(
     below = [point for point in points if point.batch_size <= batch_size]
     above = [point for point in points if point.batch_size > batch_size]
     if below and below[-1].batch_size == batch_size:
-        return _Match("exact", below[-1], f"There are reference runs at global_batch_size {batch_size}.")
+        return "exact", below[-1], f"There are reference runs at global_batch_size {batch_size}."
     if not below:
         text = (
             f"No reference has a global_batch_size of {batch_size} or less, the smallest is used instead "
             f"({above[0].batch_size}): a smaller batch must not converge faster."
         )
-        return _Match("smaller batch", above[0], text)
+        return "smaller batch", above[0], text
     if not above:
         return None
     low, high = below[-1], above[0]
     text = f"global_batch_size {batch_size} lies between the points at {low.batch_size} and {high.batch_size}."
-    return _Match("interpolated", interpolate(low, high, batch_size, required_runs, mode), text)
+    return "interpolated", interpolate(low, high, batch_size, required_runs, mode), text
 
 
 def _has_converged(value: float, mode: Mode) -> bool:
@@ -98,16 +90,9 @@ def _has_converged(value: float, mode: Mode) -> bool:
     return value != NOT_CONVERGED if mode == "official" else is_number(value) and value < NOT_CONVERGED
 
 
-def _is_size(value: Any, mode: Mode) -> bool:
-    if mode == "official":
-        return isinstance(value, (int, float)) and value > 0
-    return is_integer(value) and value >= 1
-
-
 def no_verdict(reason: str) -> Verdict:
     """Return the verdict for logs on which the official RCP checker ends with a traceback."""
-    text = f"The official RCP checker ends with a traceback: {reason}."
-    return Verdict(False, "no verdict", "traceback", text)
+    return Verdict(False, "no verdict", "traceback", f"The official RCP checker ends with a traceback: {reason}.")
 
 
 def _missing_text(batch_size: int) -> str:
@@ -128,9 +113,9 @@ def judge(
     if it did not converge. required_runs: runs of a time-to-train result (also for throughput results).
     """
     if not points:
-        text = "There are no reference points to compare with."
-        return Verdict(False, "no table", "Cannot find any RCPs", text)
-    if batch_size is None or not _is_size(batch_size, mode):
+        return Verdict(False, "no table", "Cannot find any RCPs", "There are no reference points to compare with.")
+    is_size = isinstance(batch_size, (int, float)) if mode == "official" else is_integer(batch_size)
+    if batch_size is None or not is_size or not batch_size > 0:
         text = "The batch size is unknown: every log of a result must state the same global_batch_size."
         return Verdict(False, "no batch size", "Could not detect global_batch_size", text)
     failed = sum(not _has_converged(value, mode) for value in epochs)
@@ -151,18 +136,19 @@ def judge(
 
 def _compare_epochs(match: _Match, batch_size: int, epochs: Sequence[float], mode: Mode) -> Verdict:
     """Return the verdict for a result whose reference is known."""
-    point, accepted = match.point, match.point.accepts_from(mode)
-    phrase = "RCP found" if match.case == "exact" else "RCP Interpolation"
+    case, point, introduction = match
+    accepted = point.accepts_from(mode)
+    phrase = "RCP found" if case == "exact" else "RCP Interpolation"
     mean = olympic_mean(value if _has_converged(value, mode) else math.inf for value in epochs)
     if mean is None:
         text = f"{len(epochs)} runs; at least 3 are needed, because the mean leaves out the fastest and the slowest."
         return Verdict(False, "too few runs", phrase, text, point)
     passed = mean > 0 and mean >= accepted * (1 - ROUNDING)
-    if match.case == "smaller batch":
+    if case == "smaller batch":
         phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing_text(batch_size)
     factor = max(1.0, point.mean / mean) if passed else 1.0
-    text = f"{match.introduction} {_explain_failure(point, accepted, mean, passed, factor)}"
-    return Verdict(passed, match.case, phrase, text, point, mean, factor)
+    text = f"{introduction} {_explain_failure(point, accepted, mean, passed, factor)}"
+    return Verdict(passed, case, phrase, text, point, mean, factor)
 
 
 def _explain_failure(point: ReferencePoint, accepted: float, mean: float, passed: bool, factor: float) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from common.reference import FULL, ROUNDS
 from compliance.benchmarks import REFERENCES
 from compliance.rcp.stats import bisected, min_acceptable_mean, olympic_mean
-from compliance.rcp.table import RcpTable, RecordedPoint, TableError, read_table
+from compliance.rcp.table import RcpTable, RecordedPoint, read_table
 
 Mode = Literal["official", "envelope"]
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -38,7 +38,6 @@ class ReferencePoint:
     min_mean: float
     max_speedup: float
     unit: str = "epochs"
-    interpolated: bool = False
 
     @classmethod
     def from_runs(cls, entry: RecordedPoint, unit: str, required_runs: int) -> ReferencePoint:
@@ -74,8 +73,7 @@ def interpolate(
     runs_counted = 2 * required_runs - (0 if mode == "official" else 2)
     minimum = min_acceptable_mean(mean, std, runs_counted, required_runs)
     speedup = mean / minimum if minimum else math.inf
-    name = f"{low.name} .. {high.name}"
-    return ReferencePoint(name, batch_size, (), {}, mean, std, minimum, speedup, low.unit, interpolated=True)
+    return ReferencePoint(f"{low.name} .. {high.name}", batch_size, (), {}, mean, std, minimum, speedup, low.unit)
 
 
 def load_points_from(
@@ -93,11 +91,11 @@ def _points_of(
 ) -> tuple[ReferencePoint, ...]:
     points = []
     for entry in table.entries:
-        if entry.variant == variant and entry.holds_in(round_):
+        if entry.variant == variant and round_ in (entry.rounds or ROUNDS):
             try:
                 points.append(ReferencePoint.from_runs(entry, table.unit, required_runs))
             except ValueError as error:
-                raise TableError(f"{path}: point {entry.name!r}, key 'epochs': {error}") from error
+                raise ValueError(f"{path}: point {entry.name!r}, key 'epochs': {error}") from error
     return tuple(sorted(points, key=lambda point: point.batch_size))
 
 
@@ -119,9 +117,7 @@ def load_points(
     return _points_of(_shipped_table(path), path, required_runs or reference.runs, short, variant)
 
 
-@lru_cache(maxsize=16)
-def _shipped_table(path: Path) -> RcpTable:
-    return read_table(path)
+_shipped_table = lru_cache(maxsize=16)(read_table)
 
 
 def prune(points: Sequence[ReferencePoint], mode: Mode = "envelope") -> tuple[ReferencePoint, ...]:
@@ -173,14 +169,12 @@ def compare_hyperparameters(point: ReferencePoint, logged: Mapping[str, Any]) ->
     Keys that the log lacks are left out. Numbers agree to 1e-6, also as strings; lists item by item;
     the letter case of opt_name does not matter.
     """
-    pairs = [
-        (LOGGED_AS.get(key, key), value) for key, value in point.hyperparameters.items() if key not in NO_INFLUENCE
-    ]
-    return [
-        (key, value, logged[key])
-        for key, value in pairs
-        if key in logged and not _points_agree(key, value, logged[key])
-    ]
+    differing = []
+    for name, value in point.hyperparameters.items():
+        key = LOGGED_AS.get(name, name)
+        if name not in NO_INFLUENCE and key in logged and not _points_agree(key, value, logged[key]):
+            differing.append((key, value, logged[key]))
+    return differing
 
 
 def _points_agree(key: str, reference: Any, logged: Any) -> bool:

@@ -16,7 +16,7 @@ from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
-from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, TableError, is_digest, read_table, write_table
+from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, is_digest, read_table, write_table
 
 MACHINE: Final = frozenset({"number_of_nodes", "accelerators_per_node"})
 """Settings that say where a run was made; they are not hyperparameters."""
@@ -58,15 +58,10 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
     hyperparameters = {key: log.value(key) for key in keys if log[key]}
     with ANYWHERE.open(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    run = RecordedRun(name, digest, epochs, _source_hash(log))
-    return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
-
-
-def _source_hash(log: Log) -> str | None:
-    """Return the hash of the sources that made the run, as the suite's trainers log it; None if it does not."""
     provenance = log.value("provenance")
     sources = provenance.get("source_sha256") if isinstance(provenance, dict) else None
-    return sources if is_digest(sources) else None
+    run = RecordedRun(name, digest, epochs, sources if is_digest(sources) else None)
+    return LoggedRun(benchmark, reference.variant, int(batch_size), run, hyperparameters)
 
 
 def _last_epoch(log: Log, target: Target) -> float | None:
@@ -112,7 +107,8 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
     key = (logged.variant, logged.batch_size)
     index = next((i for i, entry in enumerate(entries) if (entry.variant, entry.batch_size) == key), None)
     if index is None:
-        index, name = len(entries), f"{prefix or _message_prefix(logged)}_{logged.batch_size}"
+        prefix = prefix or f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
+        index, name = len(entries), f"{prefix}_{logged.batch_size}"
         entries.append(RecordedPoint(name, logged.batch_size, (), logged.hyperparameters, variant=logged.variant))
     entry = entries[index]
     if entry.epochs and not entry.runs:
@@ -120,8 +116,10 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
             f"point {entry.name!r} does not list its runs (a published point?), so "
             f"{logged.run.file} cannot be added; record to another table"
         )
-    differences = _describe_differences(entry, logged.hyperparameters)
-    if differences:
+    point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
+    differing = compare_hyperparameters(point, logged.hyperparameters)
+    if differing:
+        differences = "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in differing)
         raise ValueError(
             f"{logged.run.file} has other hyperparameters than point {entry.name!r}: {differences}. The runs "
             "of a point differ in the seed only; move the log away or record to another table"
@@ -129,15 +127,6 @@ def _add_run(entries: list[RecordedPoint], logged: LoggedRun, prefix: str | None
     runs = (*entry.runs, logged.run)
     epochs = tuple(sorted(run.epochs for run in runs if run.epochs is not None))
     entries[index] = replace(entry, epochs=epochs, runs=runs)
-
-
-def _message_prefix(logged: LoggedRun) -> str:
-    return f"{logged.benchmark}_{'ref' if logged.variant == FULL else logged.variant}"
-
-
-def _describe_differences(entry: RecordedPoint, logged: dict[str, Any]) -> str:
-    point = ReferencePoint(entry.name, entry.batch_size, (), entry.hyperparameters, 0, 0, 0, 1)
-    return "; ".join(f"{key} {ours!r} -> {theirs!r}" for key, ours, theirs in compare_hyperparameters(point, logged))
 
 
 def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None) -> None:
@@ -148,7 +137,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
     """
     old = _read_if_there(output)
     if old and benchmark not in (None, old.benchmark):
-        raise TableError(f"{output}: a table of {old.benchmark}, not of {benchmark}; record to another file")
+        raise ValueError(f"{output}: a table of {old.benchmark}, not of {benchmark}; record to another file")
     found = _read_runs(folder)
     benchmark = benchmark or (old.benchmark if old else _only_benchmark(found))
     logged_runs = [logged for logged in found if logged.benchmark == benchmark]
@@ -166,7 +155,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
         _add_run(entries, logged, prefix)
     if fresh:
         if _read_if_there(output) != old:
-            raise TableError(f"{output}: changed in the meantime by another process; run the command again")
+            raise ValueError(f"{output}: changed in the meantime by another process; run the command again")
         write_table(output, replace(table, entries=tuple(entries)))
     print(f"{output}: {len(fresh)} new runs, {len(logged_runs) - len(fresh)} already known")
     _print_progress(entries, 2 * reference.runs)

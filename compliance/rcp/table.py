@@ -23,22 +23,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
 from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
-from common.values import is_number
+from common.values import is_number, plain
 from compliance.benchmarks import REFERENCES
 
 UNITS: Final = ("epochs", "samples")
-
-
-class TableError(ValueError):
-    """A table cannot be used; the message names file, point and key and says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPoint:
-    """One point as in the file; `epochs` ascending, in the unit of the table."""
+    """One point as in the file; `epochs` ascending, in the unit of the table; without rounds it belongs to all."""
 
     name: str
     batch_size: int
@@ -62,10 +59,6 @@ class RecordedPoint:
     rounds: tuple[str, ...] = ()
     variant: str = FULL
     runs: tuple[RecordedRun, ...] = ()
-
-    def holds_in(self, round_: str) -> bool:
-        """Tell whether the point belongs to a round; a point without rounds belongs to all."""
-        return not self.rounds or round_ in self.rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +72,6 @@ class RcpTable:
 
 
 Expectation = tuple[str, Callable[[Any], bool]]
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 1
 
 
 def _is_amount(value: Any) -> bool:
@@ -109,13 +98,10 @@ _TABLE_KEYS: Final[dict[str, Expectation]] = {
 }
 _POINT_KEYS: Final[dict[str, Expectation]] = {
     "name": ("a name", _is_name),
-    "batch_size": ("a whole number >= 1", _is_count),
+    "batch_size": ("a whole number >= 1", lambda v: type(v) is int and v >= 1),
     "epochs": ("a list of numbers > 0, one per converged run", lambda v: _is_list(v, _is_amount)),
     "hyperparameters": ("a mapping (may be empty: {})", lambda v: isinstance(v, dict)),
-    "rounds": (
-        f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]',
-        lambda v: _is_list(v, ROUNDS.__contains__),
-    ),
+    "rounds": (f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]', lambda v: _is_list(v, ROUNDS.__contains__)),
     "variant": (" or ".join(VARIANTS), lambda v: v in VARIANTS),
     "runs": ("a list of {file, sha256, epochs}", lambda v: _is_list(v, lambda run: isinstance(run, dict))),
 }
@@ -128,20 +114,19 @@ _RUN_KEYS: Final[dict[str, Expectation]] = {
 
 
 def _check_keys(where: str, document: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
-    """Raise TableError unless `document` has all required keys, no unknown ones, and valid values."""
+    """Raise ValueError unless `document` has all required keys, no unknown ones, and valid values."""
     if not isinstance(document, dict):
-        raise TableError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {document!r:.60}")
+        raise ValueError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {document!r:.60}")
     for key in document:
         if key not in keys:
-            raise TableError(f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it")
+            raise ValueError(f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it")
     for key, (expected, test) in keys.items():
         if key not in document:
             if key not in optional:
-                raise TableError(f"{where}, key {key!r}: missing; add it, {expected} is expected")
+                raise ValueError(f"{where}, key {key!r}: missing; add it, {expected} is expected")
         elif not test(document[key]):
-            raise TableError(
-                f"{where}, key {key!r}: expected {expected}, found {document[key]!r:.60}. Correct the value"
-            )
+            found = f"found {document[key]!r:.60}"
+            raise ValueError(f"{where}, key {key!r}: expected {expected}, {found}. Correct the value")
 
 
 def _read_entry(path: Path, index: int, document: dict[str, Any]) -> RecordedPoint:
@@ -152,10 +137,10 @@ def _read_entry(path: Path, index: int, document: dict[str, Any]) -> RecordedPoi
         _check_keys(f"{where}, run {number + 1}", run, _RUN_KEYS, optional=("sources",))
     epochs = sorted(document["epochs"])
     if runs and epochs != sorted(run["epochs"] for run in runs if run["epochs"] is not None):
-        raise TableError(f"{where}, key 'epochs': differs from the epochs under 'runs'; make both agree")
+        raise ValueError(f"{where}, key 'epochs': differs from the epochs under 'runs'; make both agree")
     logged = document["hyperparameters"].get("global_batch_size", document["batch_size"])
     if logged != document["batch_size"]:
-        raise TableError(
+        raise ValueError(
             f"{where}, key 'batch_size': {document['batch_size']}, but hyperparameters.global_batch_size says "
             f"{logged}; correct the wrong one"
         )
@@ -171,7 +156,7 @@ def _read_entry(path: Path, index: int, document: dict[str, Any]) -> RecordedPoi
 
 
 def _check_distinct(path: Path, entries: tuple[RecordedPoint, ...]) -> None:
-    """Raise TableError if two points claim the same batch size of one round and variant."""
+    """Raise ValueError if two points claim the same batch size of one round and variant."""
     owner: dict[tuple[str, str, int], int] = {}
     for index, entry in enumerate(entries):
         for round_ in entry.rounds or ROUNDS:
@@ -180,13 +165,13 @@ def _check_distinct(path: Path, entries: tuple[RecordedPoint, ...]) -> None:
                 where = f"{path}: point {index + 1} ({entry.name}), key 'batch_size'"
                 owned = f"{entry.batch_size} is taken in round {round_} ({entry.variant})"
                 by = f"point {first + 1} ({entries[first].name})"
-                raise TableError(f"{where}: {owned} by {by}; merge the two or give them different rounds")
+                raise ValueError(f"{where}: {owned} by {by}; merge the two or give them different rounds")
 
 
 def read_table(path: Path) -> RcpTable:
     """Return the checked content of a table file.
 
-    Raises TableError if the file cannot be read, is not YAML, or breaks the format.
+    Raises ValueError if the file cannot be read, is not YAML, or breaks the format.
     """
     import yaml  # here, because most uses of the checker never open a table
 
@@ -195,29 +180,16 @@ def read_table(path: Path) -> RcpTable:
             text = file.read().decode()
         document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except OSError as error:
-        raise TableError(
-            f"{path}: cannot be read ({error.strerror}); expected a table of convergence points"
-        ) from error
+        reason = f"cannot be read ({error.strerror})"
+        raise ValueError(f"{path}: {reason}; expected a table of convergence points") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise TableError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
+        raise ValueError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
     _check_keys(str(path), document, _TABLE_KEYS)
     entries = tuple(_read_entry(path, index, point) for index, point in enumerate(document["points"]))
     _check_distinct(path, entries)
-    header = "".join(_leading_comment(text))
+    header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
     return RcpTable(document["benchmark"], document["unit"], entries, header)
-
-
-def _leading_comment(text: str) -> Iterator[str]:
-    for line in text.splitlines(keepends=True):
-        if not line.startswith("#"):
-            return
-        yield line
-
-
-def _plain_numbers(value: float) -> float:
-    """Return whole numbers as int, so that 17.0 is written 17."""
-    return int(value) if math.isfinite(value) and value == int(value) else value
 
 
 def _flow_yaml(value: list[Any] | dict[str, Any]) -> str:
@@ -249,13 +221,12 @@ def render(table: RcpTable) -> str:
         if entry.variant != FULL:
             lines.append(f"    variant: {_quote_word(entry.variant)}")
         lines.append(f"    batch_size: {entry.batch_size}")
-        lines.append(f"    epochs: {_flow_yaml([_plain_numbers(value) for value in entry.epochs])}")
+        lines.append(f"    epochs: {_flow_yaml(list(map(plain, entry.epochs)))}")
         lines.append(f"    hyperparameters: {_flow_yaml(dict(entry.hyperparameters))}")
         if entry.runs:
             lines.append("    runs:")
         for run in entry.runs:
-            epochs = None if run.epochs is None else _plain_numbers(run.epochs)
-            fields = {"file": run.file, "sha256": run.sha256, "epochs": epochs}
+            fields = {"file": run.file, "sha256": run.sha256, "epochs": plain(run.epochs)}
             lines.append(f"      - {_flow_yaml(fields | ({'sources': run.sources} if run.sources else {}))}")
     return table.header + "\n".join(lines) + "\n"
 

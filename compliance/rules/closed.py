@@ -81,9 +81,8 @@ class Configuration(LogRule, strict_only=True):
             return
         in_folder = case.round_why in (FLAT, NAMED)
         why = f" ({case.round_why})" if case.round_why else ""
-        message = (
-            f"the run was configured for round {show(stated)}, but is judged by the rules of round {case.round}{why}"
-        )
+        rules = f"the rules of round {case.round}{why}"
+        message = f"the run was configured for round {show(stated)}, but is judged by {rules}"
         expected = "a folder of the run's own round" if in_folder else "the run's own round, see --round"
         yield self.finding(log.path, record.line, message, expected, PROVENANCE, ERROR if in_folder else WARNING)
 
@@ -93,9 +92,8 @@ class Configuration(LogRule, strict_only=True):
             yield self.finding(log.path, record.line, message, f"{row.allowed.text} in closed: {row.cite}", row.key)
         others = [row.key for row, _ in comparison.refused[MOST_KEYS:]]
         if others:
-            message = (
-                f"the configuration of the run departs from closed in {len(others)} more keys: {_list_keys(others)}"
-            )
+            keys = f"{len(others)} more keys: {_list_keys(others)}"
+            message = f"the configuration of the run departs from closed in {keys}"
             yield self.finding(log.path, record.line, message, "", PROVENANCE)
 
     def _find_contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
@@ -103,9 +101,8 @@ class Configuration(LogRule, strict_only=True):
             return
         wrong = next((repeated for repeated in log[key] if not _values_agree(repeated.value, stated)), None)
         if wrong is not None:
-            message = (
-                f"{key} is {show(wrong.value)}, but the configuration in line {record.line} makes it {show(stated)}"
-            )
+            contradiction = f"the configuration in line {record.line} makes it {show(stated)}"
+            message = f"{key} is {show(wrong.value)}, but {contradiction}"
             yield self.finding(log.path, wrong.line, message, "what the run was configured with", key)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from common.reference import since
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
@@ -11,9 +10,6 @@ from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
 from compliance.model.waivers import unused
 from compliance.rules.rule import SetRule, SubmissionsRule, show
-
-if TYPE_CHECKING:
-    from compliance.rcp.judge import Verdict
 
 JUDGED_BY_RUNS = ("exact", "interpolated", "smaller batch", "too few runs")
 """Cases of a verdict that further runs may change."""
@@ -79,10 +75,9 @@ class PruningAgrees(SetRule, strict_only=True):
         if ours is None or theirs is None or ours.case != theirs.case:
             return
         if ours.passed is not theirs.passed or abs(ours.normalization - theirs.normalization) > 1e-9:
-            message = (
-                f"true envelope: {_shorten_reason(ours)}; official pruning and interpolation: {_shorten_reason(theirs)}"
-                f" ({theirs.official_message})"
-            )
+            own, official = (f"{'pass' if v.passed else 'fail'}, factor {v.normalization:.4f}" for v in (ours, theirs))
+            message = f"true envelope: {own}; official pruning and interpolation: {official}"
+            message += f" ({theirs.official_message})"
             yield self.finding(results.folder, 0, message)
 
 
@@ -202,7 +197,3 @@ def _why_not(results: ResultSet) -> str:
     if not results.runs:
         return "convergence not tested: there are no runs"
     return f"convergence not tested: the {problem} has no reference convergence points of round {results.round}"
-
-
-def _shorten_reason(verdict: Verdict) -> str:
-    return f"{'pass' if verdict.passed else 'fail'}, factor {verdict.normalization:.4f}"

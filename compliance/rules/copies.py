@@ -1,27 +1,154 @@
-"""Rules about copies: a run happens once, has results of its own, and counts for one result."""
+"""Rules about seeds and copies: a run happens once, with a seed and results of its own, and counts for one result."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 from operator import eq
+from typing import Any
 
+from common.reference import since
 from common.tree import ANYWHERE
 from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, same_times
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
+from compliance.model.layout import WEAK
 from compliance.model.package import Submissions
+from compliance.model.package_files import SEED_BYPASS
 from compliance.model.result_set import TIMES, VALUES, Copies, ResultSet, names_of
-from compliance.rules.rule import SetRule, SubmissionsRule
+from compliance.rules.rule import SetRule, SubmissionsRule, show
 from compliance.rules.runs import RESULTS
-from compliance.rules.seeds import SEEDS, SeedsUnique
-from compliance.rules.settings import seed_of
+from compliance.rules.settings import seed_of, seed_problem
 
 UNSEEN = "the official tool notices a copy only by its seed; with an edited seed it passes"
 ONE_FOLDER = "the official tools look at one folder at a time"
 SHOWN = 3
+SEEDS = "training_rules.adoc#random-numbers; seed checker (mlcommons/logging#384)"
+MARK = ("file", "lineno")
 Pair = tuple[JudgedRun, JudgedRun]
+
+
+class SeedsLogged(SetRule):
+    """Every run of a closed result logs its seed, a whole number."""
+
+    id = "RUN03"
+    cite = SEEDS
+    rounds = since("1.0")
+    divisions = ("closed",)
+    why = "Only runs with different seeds are independent samples of the convergence."
+    fix = "Draw a seed for each run from system randomness and log it with key seed."
+    differs = (
+        "strict only warns about missing seeds in rounds 1.0 and 2.0, which did not require them; the official tool"
+        " applies it backwards, and also asks for source file and line of the record (strict: a warning)"
+    )
+    good = (lambda package: package().edit(1, lambda log: log.set("seed", "77")),)
+    bad = (
+        lambda package: package().edit(1, lambda log: log.drop("seed")),
+        lambda package: package().edit(1, lambda log: log.set("seed", "lucky")),
+        lambda package: package(round_="2.0").edit(1, lambda log: log.set("seed", "lucky")),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if SEED_BYPASS in results.officially_bypassed:
+            return
+        # The rule dates from 2024: strict only warns about earlier submissions, which could not know it.
+        early = results.strict and results.round != "3.0"
+        missing = [run for run in results.runs if not run.seeds]
+        if missing:
+            message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
+            severity = NOTE if results.loose else WARNING if early else ERROR
+            yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
+        severity = NOTE if results.loose else ERROR
+        for run in results.runs:
+            yield from self._first_problem(run, results.strict, severity)
+            if not results.strict and not run.parsed_clean:
+                yield self.finding(run.path, 0, "seeds cannot be read: lines do not parse", "a clean log", "seed")
+
+    def _first_problem(self, run: JudgedRun, strict: bool, severity: str) -> Iterator[Finding]:
+        for line, file, source_line, value in run.seeds:
+            official = _official_problem(file, source_line, value)
+            problem = seed_problem(value) if strict else official
+            if problem:
+                yield self.finding(run.path, line, problem, "a whole number", "seed", severity)
+                return
+            if official and severity == ERROR:
+                yield self.finding(run.path, line, official, "as mllog writes it", "seed", WARNING)
+                return
+
+
+class SeedsUnique(SetRule):
+    """No two runs of a closed result share a seed."""
+
+    id = "RUN04"
+    cite = SEEDS
+    rounds = since("1.0")
+    divisions = ("closed",)
+    why = "Two runs with one seed are one sample of the convergence counted twice; a second seed changes nothing."
+    fix = "Repeat the run with a new seed; move the named throughput instances to pruned_results."
+    differs = (
+        "the official tool compares seed, source file and source line: the same seed from another line passes, but one"
+        " run that logs its seed twice fails (strict: a warning); of more than 10,000 seeds in a log the first are"
+        " compared (strict: an error)"
+    )
+    good = (lambda package: package().edit(2, lambda log: log.double("seed", value=77)),)
+    bad = (
+        lambda package: package().edit(2, lambda log: log.set("seed", 1001)),
+        lambda package: package().edit(2, lambda log: log.set("seed", "1001").meta("seed", "lineno", 7)),
+        lambda package: package().edit(2, lambda log: log.double("seed", value=1001)),
+        lambda package: package().edit(2, lambda log: log.double("seed")),
+    )
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if SEED_BYPASS in results.officially_bypassed:
+            return
+        for seed, places in _seed_places(results).items():
+            runs = list({id(run): run for run, _ in places}.values())
+            number = seed[-1] if isinstance(seed, tuple) else seed
+            run, line = places[-1]
+            if len(runs) > 1:
+                message = f"duplicate seed {show(number)}: also in {names_of(runs[:-1])}"
+                if results.scaling == WEAK:
+                    message += f"; keep one, prune {names_of(runs[1:])}"
+                yield self.finding(run.path, line, message, "its own seed", "seed")
+            elif len(places) > 1:
+                message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
+                message += " as that of two runs"
+                severity = WARNING if results.strict else ERROR
+                yield self.finding(run.path, line, message, "one seed record, from rank 0", "seed", severity)
+        for run in results.runs:
+            if run.seed_count > len(run.seeds):
+                message = f"{run.seed_count} seeds are logged, of which only the first {len(run.seeds)} are compared"
+                severity = ERROR if results.strict else SKIPPED
+                expected = "one seed record, from rank 0"
+                yield self.finding(run.path, run.seeds[-1][0], message, expected, "seed", severity)
+
+
+def _seed_places(results: ResultSet) -> dict[Hashable, list[tuple[JudgedRun, int]]]:
+    """Return by seed where it is logged; in the profile official, by source file, source line and seed."""
+    places: dict[Hashable, list[tuple[JudgedRun, int]]] = defaultdict(list)
+    for run in results.runs:
+        for line, file, source_line, value in run.seeds:
+            if results.strict:
+                number = seed_of(value)
+                if number is not None:
+                    places[number].append((run, line))
+            elif not _official_problem(file, source_line, value):
+                places[file, source_line, int(value)].append((run, line))
+    return places
+
+
+def _official_problem(file: Any, source_line: Any, value: Any) -> str:
+    """Return on what the official seed checker fails, "" if it can read the seed."""
+    for name, field in zip(MARK, (file, source_line), strict=True):
+        if field is None or not isinstance(field, Hashable):
+            return f"the seed's {name} is {show(field)}, which the official tool cannot compare"
+    try:
+        int(value)
+    except (TypeError, ValueError, OverflowError):
+        return f"seed is {show(value)}"
+    return ""
 
 
 class NoCopies(SetRule, strict_only=True):
@@ -63,11 +190,14 @@ class UsedOnce(SubmissionsRule, strict_only=True):
     bad = (lambda package: package().copy_to("other_system"),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies, pairs in _of_kind(submissions, TIMES):
-            same = [pair for pair in pairs if _same_log(*pair)]
+        for copies in _of_kind(submissions, TIMES):
+            same = [pair for pair in copies.pairs if _same_log(*pair)]
             if same:
                 message = f"the same run is used twice: {_describe_owners(copies, same)}"
-                severity = WARNING if _is_tolerable(copies) else ERROR
+                one, other = copies.first, copies.second
+                # No rule forbids another round, or time to train and throughput of one organisation.
+                both_metrics = one.scaling != other.scaling and one.organisation == other.organisation
+                severity = WARNING if one.round != other.round or both_metrics else ERROR
                 yield self.finding(same[0][1].path, 0, message, "runs for each result", severity=severity)
 
 
@@ -85,8 +215,8 @@ class NoEditedCopies(SubmissionsRule, strict_only=True):
     )
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies, pairs in _of_kind(submissions, TIMES):
-            edited = [pair for pair in pairs if not _same_log(*pair)]
+        for copies in _of_kind(submissions, TIMES):
+            edited = [pair for pair in copies.pairs if not _same_log(*pair)]
             if edited:
                 first, second = edited[0]
                 alike_as = how_alike(first, second, "the other")
@@ -113,8 +243,10 @@ class OwnResults(SetRule, strict_only=True):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         pairs = [pair for copies in results.copies if copies.kind == VALUES for pair in copies.pairs]
-        if SeedsUnique.applies(results.round, results.judged_as, results.profile):
-            pairs = [pair for pair in pairs if not _same_seeds(*pair)]  # RUN04 says it
+        if SeedsUnique.applies(results.round, results.judged_as, results.case.profile):
+            seeds = {id(run): [seed_of(seed[-1]) for seed in run.seeds] for pair in pairs for run in pair}
+            # Of runs with the same seeds, RUN04 says it.
+            pairs = [(a, b) for a, b in pairs if not seeds[id(a)] or seeds[id(a)] != seeds[id(b)]]
         if pairs:
             first, second = pairs[0]
             logs = list({run.path: run for pair in pairs for run in pair}.values())
@@ -134,9 +266,9 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
     bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
-        for copies, pairs in _of_kind(submissions, VALUES):
-            first, second = pairs[0]
-            message = f"{_how_equal(first, second)}: {_describe_owners(copies, pairs)}"
+        for copies in _of_kind(submissions, VALUES):
+            first, second = copies.pairs[0]
+            message = f"{_how_equal(first, second)}: {_describe_owners(copies, copies.pairs)}"
             yield self.finding(second.path, 0, message, "runs for each result")
 
 
@@ -177,36 +309,20 @@ def _same_log(run: JudgedRun, other: JudgedRun) -> bool:
     return same_times(first, second) and first.values == second.values
 
 
-def _same_seeds(first: JudgedRun, second: JudgedRun) -> bool:
-    seeds, others = ([seed_of(value) for _, _, _, value in run.seeds] for run in (first, second))
-    return bool(seeds) and seeds == others
-
-
-def _is_tolerable(copies: Copies) -> bool:
-    """Tell whether no rule forbids it: another round, or time to train and throughput of one organisation."""
-    one, other = copies.first, copies.second
-    both_metrics = one.scaling != other.scaling and one.organisation == other.organisation
-    return one.round != other.round or both_metrics
-
-
-def _of_kind(submissions: Submissions, kind: str) -> Iterator[tuple[Copies, list[Pair]]]:
-    for copies in submissions.copies:
-        if copies.kind == kind:
-            yield copies, copies.pairs
+def _of_kind(submissions: Submissions, kind: str) -> list[Copies]:
+    return [copies for copies in submissions.copies if copies.kind == kind]
 
 
 def _describe_owners(copies: Copies, pairs: list[Pair]) -> str:
     logs = "a log" if len(pairs) == 1 else f"{len(pairs)} logs"
     verb = "is that" if len(pairs) == 1 else "are those"
-    one, other = copies.first, copies.second
-    return (
-        f"{logs} of {other.name} (round {other.round}) {verb} of {one.name} (round {one.round}): {_name_pairs(pairs)}"
-    )
+    first, second = (f"{results.name} (round {results.round})" for results in (copies.first, copies.second))
+    return f"{logs} of {second} {verb} of {first}: {_name_pairs(pairs)}"
 
 
 def _name_pairs(pairs: list[Pair]) -> str:
     names = [f"{os.path.basename(second.path)} = {os.path.basename(first.path)}" for first, second in pairs]
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return listed(names, SHOWN)
 
 
 def _are_identical(path: str, other: str) -> bool:

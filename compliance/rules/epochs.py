@@ -10,7 +10,7 @@ from typing import Final
 from common.reference import since
 from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES
-from compliance.logs.course import Block, Course, Numbered, by_number, until
+from compliance.logs.course import Course, Numbered, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.model.case import Case
@@ -41,9 +41,8 @@ class Blocks(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for start in log["block_start"]:
             if not before(log, "run_start", start):
-                yield self.finding(
-                    log.path, start.line, "block_start before run_start", "after run_start", "block_start"
-                )
+                message = "block_start before run_start"
+                yield self.finding(log.path, start.line, message, "after run_start", "block_start")
             if not has_field(start, "epoch_count") or not self._is_positive(start):
                 message = "block_start without a positive epoch_count"
                 yield self.finding(log.path, start.line, message, '"epoch_count": n', "block_start")
@@ -127,41 +126,33 @@ class EpochOrder(LogRule, strict_only=True):
         wrong = [
             *self._find_break(log, "epoch_start", course.epochs),
             *self._find_break(log, "epoch_stop", course.epoch_stops),
-            *self._find_return(log, course.evaluations),
-            *self._block_breaks(log, course.blocks),
+            *self._find_break(log, "eval_start", course.evaluations),
         ]
+        for before_, block in pairwise(course.blocks):
+            if block.first != before_.last + 1:
+                message = f"epoch order: a block starts with epoch {block.first} after epoch {before_.last}"
+                expected = f"epoch {before_.last} + 1"
+                wrong.append(self.finding(log.path, block.start.line, message, expected, "block_start"))
         if wrong:
             # One lost or swapped epoch shows in several keys.
             yield min(wrong, key=lambda finding: finding.line)
 
     def _find_break(self, log: Log, key: str, numbered: list[Numbered]) -> Iterator[Finding]:
-        """Yield the first epoch that does not follow the one before it; several ranks may log the same stop."""
+        """Yield the first epoch that does not follow the one before it.
+
+        Several ranks may log the same stop; an epoch may have no evaluation, or several.
+        """
         numbers = [number for number, _ in numbered]
         if not numbers or numbers == list(range(int(numbers[0]), int(numbers[0]) + len(numbers))):
             return
         for (last, _), (number, record) in pairwise(numbered):
-            if number != last + 1 and (number != last or key == "epoch_start"):
+            evaluated = key == "eval_start"
+            gap = number != last + 1 and (number != last or key == "epoch_start")
+            if number < last if evaluated else gap:
                 verb = "repeats" if number == last else "goes back to" if number < last else "skips to"
                 message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
-                yield self.finding(log.path, record.line, message, f"epoch {last} + 1", key)
-                return
-
-    def _find_return(self, log: Log, evaluations: list[Numbered]) -> Iterator[Finding]:
-        """Yield the first evaluation that goes back: there may be none or several in an epoch."""
-        numbers = [number for number, _ in evaluations]
-        if numbers == sorted(numbers):
-            return
-        for (last, _), (number, record) in pairwise(evaluations):
-            if number < last:
-                message = f"epoch order: eval_start goes back to epoch {number} after epoch {last}"
-                yield self.finding(log.path, record.line, message, f"epoch {last} or later", "eval_start")
-                return
-
-    def _block_breaks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:
-        for before_, block in pairwise(blocks):
-            if block.first != before_.last + 1:
-                message = f"epoch order: a block starts with epoch {block.first} after epoch {before_.last}"
-                yield self.finding(log.path, block.start.line, message, f"epoch {before_.last} + 1", "block_start")
+                expected = f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
+                yield self.finding(log.path, record.line, message, expected, key)
                 return
 
 
@@ -201,9 +192,8 @@ class EpochPairs(LogRule, strict_only=True):
         open_ = [n for n, records in starts.items() if len(records) > len(stops.get(n, ())) and n < limit]
         if open_:
             ends = len(stops.get(open_[0], ()))
-            has = (
-                f"is logged {len(starts[open_[0]])} times, {name}_stop {ends} times" if ends else f"has no {name}_stop"
-            )
+            twice = f"is logged {len(starts[open_[0]])} times, {name}_stop {ends} times"
+            has = twice if ends else f"has no {name}_stop"
             message = f"{name}_start of epoch {show(open_[0])} {has}{more(open_, 'records')}"
             yield self.finding(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.

@@ -59,9 +59,8 @@ class EvaluatedEpoch(LogRule, strict_only=True):
         number, record = course.untrained[0]
         start = course.training(number)
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"
-        message = (
-            f"evaluation of epoch {show(number)} before its training: {why}{more(course.untrained, 'evaluations')}"
-        )
+        others = more(course.untrained, "evaluations")
+        message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
         yield self.finding(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
 
 
@@ -111,7 +110,9 @@ class EvaluationsReport(LogRule, strict_only=True):
         silent = []
         for number, ends in by_number(stops).items():
             starts = course.evaluations_of.get(number, [])
-            stopped = _last_of_each(starts, ends)
+            # Several ranks may log the same start and stop: one eval_stop of each evaluation counts.
+            places = [_evaluation_index(starts, stop) for stop in ends]
+            stopped = [stop for last, at, stop in zip([-1, *places], places, ends, strict=False) if at != last]
             if missing := max(0, len(stopped) - results[number]):
                 evaluations = {_evaluation_index(starts, one) for of, one in pairs if of == number}
                 stopped.sort(key=lambda stop: _evaluation_index(starts, stop) in evaluations)
@@ -178,9 +179,8 @@ class ResultPlace(LogRule, strict_only=True):
             (number, record), before = lost[0]
             last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
             message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
-            yield self.finding(
-                log.path, record.line, message, f"eval_start of epoch {show(number)} before it", record.key
-            )
+            expected = f"eval_start of epoch {show(number)} before it"
+            yield self.finding(log.path, record.line, message, expected, record.key)
 
 
 class OneResult(LogRule, strict_only=True):
@@ -208,15 +208,13 @@ class OneResult(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
-        choices = [
-            choice for number in course.repeated for choice in _competing_results(course, number, case.round == "0.7")
-        ]
+        early = case.round == "0.7"
+        choices = [choice for number in course.repeated for choice in _competing_results(course, number, early)]
         if choices:
             first = choices[0]
             epoch = show(first.record.meta("epoch_num"))
-            problem = (
-                "a second result in one evaluation" if first.inside else "evaluated again without training between"
-            )
+            again = "evaluated again without training between"
+            problem = "a second result in one evaluation" if first.inside else again
             values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
@@ -247,7 +245,9 @@ class Steps(LogRule, strict_only=True):
             return
         course = course_of(log, case)
         starts, stops = steps(course.epochs), steps(course.epoch_stops)
-        usual = _usual_steps(starts, stops)
+        # Most epochs, or the longer ones of unequal epochs, are trained for so many steps; 0 if that is not logged.
+        lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
+        usual = lengths[3 * len(lengths) // 4] if lengths else 0
         if usual > 0 and not log["run_resumed"]:
             yield from self._find_short(log, course, starts, usual)
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
@@ -297,12 +297,6 @@ class Steps(LogRule, strict_only=True):
                     return
 
 
-def _usual_steps(starts: Numbers, stops: Numbers) -> float:
-    """Return how many steps most epochs, or the longer ones of unequal epochs, are trained for; 0 if not logged."""
-    lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
-    return lengths[3 * len(lengths) // 4] if lengths else 0
-
-
 class _Choice(NamedTuple):
     """A result where there was another one; inside: in the same evaluation."""
 
@@ -320,6 +314,7 @@ def _competing_results(course: Course, number: float, steps_optional: bool) -> I
     seen: set[tuple[Any, Any]] = set()
     amounts: dict[Any, Record] = {}
     last: Record | None = None
+    trained_ms = SHORTEST_SHARE * course.usual_ms  # in so much time between results there may be training
     for record in course.repeated[number]:
         step, value = _exact_text(record.meta("step_num")), _exact_text(record.value)
         if (step, value) in seen:
@@ -330,22 +325,11 @@ def _competing_results(course: Course, number: float, steps_optional: bool) -> I
         before = amounts.get(step)
         if 0 < evaluations < len(seen):
             yield _Choice(record, before or course.repeated[number][0], True)
-        elif before and not (steps_optional and step is None and _has_trained(course, before, evaluation)):
+        elif before and not (steps_optional and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
             yield _Choice(record, before, False)
         elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
             yield _Choice(record, last, False)
         last = amounts[step] = record
-
-
-def _has_trained(course: Course, result: Record, evaluation: Record) -> bool:
-    """Tell whether there is time for training between a result and the next evaluation."""
-    return evaluation.time_ms - result.time_ms >= SHORTEST_SHARE * course.usual_ms
-
-
-def _last_of_each(starts: list[Record], stops: list[Record]) -> list[Record]:
-    """Return one eval_stop of each evaluation of an epoch: several ranks may log the same start and stop."""
-    places = [_evaluation_index(starts, stop) for stop in stops]
-    return [stop for before, position, stop in zip([-1, *places], places, stops, strict=False) if position != before]
 
 
 def _evaluation_index(starts: list[Record], record: Record) -> int:

@@ -84,9 +84,7 @@ class MeasurementBounded(FileRule):
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_start")),
         lambda package: package("deepcam").power(node=lambda file: file.drop("power_measurement_stop")),
-        lambda package: package("deepcam").power(
-            node=lambda file: file.add("power_measurement_start", None, file.stop_ms)
-        ),
+        lambda package: package("deepcam").power(node=lambda file: file.add(START, None, file.stop_ms)),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
@@ -130,9 +128,8 @@ class MeasurementCovers(FileRule):
         outside = max(-late, 0) + max(-early, 0)
         expected = "from run_start to run_stop"
         if begin >= run.stop_ms or end <= run.start_ms:
-            message = (
-                f"measured at a different time than the run: {_span_text(late)} {'later' if late > 0 else 'earlier'}"
-            )
+            direction = "later" if late > 0 else "earlier"
+            message = f"measured at a different time than the run: {_span_text(late)} {direction}"
             yield self.finding(log.path, log.starts.line, message, f"{expected}; check the clock and the time zone")
             return
         if late > EDGE_MS:
@@ -253,9 +250,7 @@ class ConversionEfficiency(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 94)),
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", "0.94")),
         lambda package: package("deepcam").power(node=lambda file: file.set("conversion_eff", 0.5)),
-        lambda package: package("deepcam").power(
-            node=lambda file: file.set("conversion_eff", 0.9, measurement_type="DC")
-        ),
+        lambda package: package("deepcam").power(node=lambda file: file.set(EFFICIENCY, 0.9, measurement_type="DC")),
         lambda package: package("deepcam").power(node=lambda file: file.add("conversion_eff", 0.9, file.stop_ms)),
         lambda package: package("deepcam").power(node=lambda file: file.drop("conversion_eff")),
     )

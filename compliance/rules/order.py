@@ -224,10 +224,7 @@ class Forward(LogRule, strict_only=True):
     why = "The score is a difference of times: setting the clock back improves it."
     fix = "Log from one rank with one clock (monotonic); never edit times."
     good = (lambda log: log().shift("epoch_stop", -800),)
-    bad = (
-        lambda log: log().shift("run_stop", -7_200_000),
-        lambda log: log().shift("eval_start", -120_000),
-    )
+    bad = (lambda log: log().shift("run_stop", -7_200_000), lambda log: log().shift("eval_start", -120_000))
     IGNORED = ("cache_clear",)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -241,7 +238,8 @@ class Forward(LogRule, strict_only=True):
                 continue
             if latest is None or record.time_ms > latest.time_ms:
                 latest = record
-            elif record.time_ms < latest.time_ms - self._time_tolerance(record):
+            # Several ranks may log init_start: valid logs step back by a few seconds there.
+            elif record.time_ms < latest.time_ms - (60_000 if record.key == "init_start" else CLOCK_TOLERANCE_MS):
                 late.append((record, latest))
         if late:
             record, latest = late[0]
@@ -250,11 +248,6 @@ class Forward(LogRule, strict_only=True):
             relation = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
             message = f"time goes backwards by {back:.1f} s: {relation}"
             yield self.finding(log.path, record.line, message, "times that increase from record to record", record.key)
-
-    @staticmethod
-    def _time_tolerance(record: Record) -> float:
-        # Several ranks may log init_start: valid logs step back by a few seconds there.
-        return 60_000 if record.key == "init_start" else CLOCK_TOLERANCE_MS
 
 
 class PositiveTime(LogRule, strict_only=True):

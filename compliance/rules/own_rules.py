@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import redirect_stdout
+from functools import cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from types import ModuleType
@@ -22,19 +23,12 @@ from compliance.rules.rule import RULES, Rule, forget
 GROUP = "mlperf_hpc.rules"
 
 
-class RulesError(UsageError):
-    """Rules cannot be loaded; the message says from where and why."""
-
-
 def load_rules(sources: Iterable[str] = ()) -> None:
     """Register the rules of these modules or Python files, and those of installed packages.
 
-    What is loaded already is not loaded again. Raises RulesError, and registers nothing of a source that fails.
+    What is loaded already is not loaded again. Raises UsageError, and registers nothing of a source that fails.
     """
-    if not _installed_loaded:
-        for module in _installed_modules():
-            _load_source(module, f"{module} (an installed package, entry point {GROUP})")
-        _installed_loaded.append(True)
+    _load_installed()
     for source in sources:
         _load_source(source, source)
 
@@ -44,7 +38,7 @@ def own_rules() -> dict[str, list[str]]:
     by_source: dict[str, list[str]] = {}
     for id_, rule in sorted(RULES.items()):
         if not rule.is_suite_rule():
-            by_source.setdefault(_source_of(rule), []).append(id_)
+            by_source.setdefault(_files.get(rule.__module__, rule.__module__), []).append(id_)
     return by_source
 
 
@@ -53,20 +47,15 @@ def sources() -> list[str]:
     return [source for source in own_rules() if source != "__main__"]
 
 
-_installed_loaded: list[bool] = []
 _files: dict[str, str] = {}
 """The files that were loaded, by the name of the module that was made of each."""
-
-
-def _source_of(rule: type[Rule]) -> str:
-    return _files.get(rule.__module__, rule.__module__)
 
 
 def _load_source(source: str, name: str) -> None:
     """Import one source; `name` is what a message calls it."""
     before = dict(RULES)
     if not _is_file(source) and not all(part.isidentifier() for part in source.split(".")):
-        raise RulesError(f"{name!r}: neither a Python file nor the name of a module")
+        raise UsageError(f"{name!r}: neither a Python file nor the name of a module")
     try:
         with redirect_stdout(sys.stderr):  # a report may be on standard output
             module = _of_file(source) if _is_file(source) else importlib.import_module(source)
@@ -74,9 +63,11 @@ def _load_source(source: str, name: str) -> None:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit too
         _restore_rules(before)
-        raise RulesError(f"{name}: {_explain_failure(error, source)}") from None
-    if not any(_belongs_to(rule, module) for rule in RULES.values() if not rule.is_suite_rule()):
-        raise RulesError(
+        raise UsageError(f"{name}: {_explain_failure(error, source)}") from None
+    own = [rule for rule in RULES.values() if not rule.is_suite_rule()]
+    # A rule may be defined in a part of the module, if it is a package.
+    if not any(f"{rule.__module__}.".startswith(f"{module.__name__}.") for rule in own):
+        raise UsageError(
             f"{name}: no rule of your own in it; expected a class derived from LogRule, SetRule, PackageRule or "
             "SubmissionsRule of compliance.rules.rule, with an id"
         )
@@ -115,11 +106,6 @@ def _restore_rules(before: dict[str, type[Rule]]) -> None:
     forget()
 
 
-def _belongs_to(rule: type[Rule], module: ModuleType) -> bool:
-    """Tell whether the rule was defined in the module, or in a part of it if it is a package."""
-    return f"{rule.__module__}.".startswith(f"{module.__name__}.")
-
-
 def _explain_failure(error: BaseException, source: str) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"cannot be read: {error.strerror}"
@@ -140,14 +126,15 @@ def _explain_failure(error: BaseException, source: str) -> str:
 # -- installed packages ------------------------------------------------------------------------------------
 
 
-def _installed_modules() -> Iterator[str]:
-    """Yield the modules that installed packages name in the entry-point group."""
+@cache
+def _load_installed() -> None:
+    """Load the modules that installed packages name in the entry-point group."""
     if not any(map(_names_the_group, sys.path)):
         return
     from importlib.metadata import entry_points  # costs as much as reading a log: only where there is something
 
     for point in entry_points(group=GROUP):
-        yield point.module
+        _load_source(point.module, f"{point.module} (an installed package, entry point {GROUP})")
 
 
 def _names_the_group(folder: str) -> bool:

@@ -127,9 +127,8 @@ class EpochTakesTime(LogRule, strict_only=True):
             number = min(short, key=lambda epoch: times[epoch] / parts[epoch])
             start = course.started[number]
             ends = [*course.evaluations, *course.epoch_stops]
-            end = min(
-                (r for epoch, r in ends if epoch == number and r.order > start.order), key=FILE_ORDER, default=start
-            )
+            own = [record for epoch, record in ends if epoch == number and record.order > start.order]
+            end = min(own, key=FILE_ORDER, default=start)
             took = f"{times[number] / 1000:.1f} s after its epoch_start"
             message = f"{end.key} of epoch {show(number)} {took}{more(short, 'epochs')}"
             expected = f"about {slow / 1000:.1f} s, the time of other epochs"
@@ -220,8 +219,9 @@ class FasterThanPublished(LogRule, strict_only=True):
         rate, best = samples_per_second(log, case.reference), PUBLISHED.get(case.reference.name)
         if rate is None or best is None:
             return
-        scale = _count_accelerators(log)
-        each = rate / scale if scale else 0
+        nodes, accelerators = log.value("number_of_nodes"), log.value("accelerators_per_node")
+        scale = nodes * accelerators if is_number(nodes) and is_number(accelerators) else 0
+        each = rate / scale if scale and nodes > 0 else 0
         for scope, ours, theirs, result in (
             ("", rate, best.total, best.result),
             (" per accelerator", each, best.per_accelerator, best.result_per_accelerator),
@@ -264,9 +264,3 @@ class FasterThanSiblings(SetRule, strict_only=True):
                 f" {len(rates)} runs ({usual:,.4g})"
             )
             yield self.finding(fast[0].path, 0, message, f"at most {FASTER_THAN_SIBLINGS} times the median")
-
-
-def _count_accelerators(log: Log) -> float:
-    """Return the accelerators of the run; 0 if it has none or does not say."""
-    nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-    return nodes * each if is_number(nodes) and is_number(each) and nodes > 0 and each > 0 else 0

@@ -10,7 +10,6 @@ from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
-from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
 from compliance.rules.rule import PackageRule, show
 
@@ -119,12 +118,13 @@ class FileNames(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
-            yield from few(self._check_unexpected(results))
-
-    def _check_unexpected(self, results: ResultSet) -> Iterator[Finding]:
-        for path in results.other_files:
-            problem = "unexpected folder" if os.path.isdir(path) else "unexpected"
-            yield self.finding(path, 0, f"file names: {problem} {os.path.basename(path)!r}", "result_<i>.txt")
+            kinds = (
+                (path, "unexpected folder" if os.path.isdir(path) else "unexpected") for path in results.other_files
+            )
+            yield from few(
+                self.finding(path, 0, f"file names: {kind} {os.path.basename(path)!r}", "result_<i>.txt")
+                for path, kind in kinds
+            )
 
 
 class Described(PackageRule):
@@ -151,9 +151,8 @@ class Described(PackageRule):
         for system in used:
             if system not in package.descriptions:
                 path = os.path.join(package.root, "systems", f"{system}.json")
-                yield self.finding(
-                    path, 0, f"system json missing: no description of {system}", f"systems/{system}.json"
-                )
+                message = f"system json missing: no description of {system}"
+                yield self.finding(path, 0, message, f"systems/{system}.json")
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
@@ -287,9 +286,8 @@ class DescriptionValues(PackageRule, strict_only=True):
             empty = [name for name in FIELDS if isinstance(fields.get(name), str) and is_blank(fields[name])]
             needed = [name for name in empty if name in NEVER_EMPTY]
             if needed:
-                yield self.finding(
-                    path, 0, f"empty in the system json: {', '.join(needed)}", "a value", severity=WARNING
-                )
+                message = f"empty in the system json: {', '.join(needed)}"
+                yield self.finding(path, 0, message, "a value", severity=WARNING)
             elif empty:
                 message = f"{len(empty)} fields of the system json are empty: {', '.join(empty)}"
                 yield self.finding(path, 0, message, "a value where one applies", severity=NOTE)

@@ -93,12 +93,11 @@ class PowerNumbers(SetRule):
             yield from self._check_numbers(results, kind)
 
     def _check_numbers(self, results: ResultSet, kind: str) -> Iterator[Finding]:
-        counts: Counter[int] = Counter()
-        measured = list(_measured_runs(results))
-        for _, in_folder in measured:
-            counts[len(_file_names(in_folder, kind))] += 1
-        for run, in_folder in measured:
-            files, severity = _file_names(in_folder, kind), _fault_severity([run])
+        runs = list(_measured_runs(results))
+        measured = [(run, place, place.nodes if kind == "node" else place.switches) for run, place in runs]
+        counts = Counter(len(files) for _, _, files in measured)
+        for run, in_folder, files in measured:
+            severity = _fault_severity([run])
             numbers = sorted(map(power_number, files))
             if numbers != list(range(len(files))):
                 message = f"the {kind} files are numbered {listed(numbers)}"
@@ -233,10 +232,6 @@ def _measured_runs(results: ResultSet) -> Iterator[tuple[JudgedRun, PowerPlace]]
 def _fault_severity(runs: list[JudgedRun]) -> str:
     """Return the severity of a fault: the energy of failing runs does not count."""
     return WARNING if all(run.verdict == "FAIL" for run in runs) else ERROR
-
-
-def _file_names(folder: PowerPlace, kind: str) -> list[str]:
-    return folder.nodes if kind == "node" else folder.switches
 
 
 def _move_file(package: Any, old: str, new: str) -> Any:

@@ -24,16 +24,14 @@ LARGEST_TEXT = 256 << 10
 MOST_BYTES = 32 << 20
 LETTERS = bytes(range(82, 64, -1))
 """The body of a token, for examples."""
-CREDITS = re.compile(
-    r"(licen[cs]e|copying|copyright|legal|notice|patents|third.?party|authors|maintainers|contributors|citation|credits"
-    r"|acknowledg)",
-    re.IGNORECASE,
+CREDITS = (
+    r"(?i)(licen[cs]e|copying|copyright|legal|notice|patents|third.?party|authors|maintainers|contributors|citation"
+    r"|credits|acknowledg)"
 )
 """Files whose purpose is to name people."""
-CREDIT = re.compile(
-    rb"copyright|\(c\)|\xc2\xa9|licen[cs]e|(?:\b|_)(?:author|maintainer|contributor|credit)"
-    rb"|\b(?:written|modified) by\b",
-    re.IGNORECASE,
+CREDIT = (
+    rb"(?i)copyright|\(c\)|\xc2\xa9|licen[cs]e|(?:\b|_)(?:author|maintainer|contributor|credit)"
+    rb"|\b(?:written|modified) by\b"
 )
 """Lines that credit or license something: whoever passes the code on must leave the names in them."""
 
@@ -97,12 +95,11 @@ class NoPersonalDataInFiles(PackageRule, strict_only=True):
         if left_out:
             reason = f"personal data and secrets in the last {left_out} files: {MOST_BYTES >> 20} MiB were read"
             yield self.finding(package.root, 0, reason, severity=SKIPPED)
-        yield from few(self._report_mentions(package))
-
-    def _report_mentions(self, package: Package) -> Iterator[Finding]:
-        for path, mention in _search_texts(package):
-            if mention.kind in KINDS:
-                yield self.finding(path, mention.line, _mention_text(mention), "no personal data")
+        yield from few(
+            self.finding(path, mention.line, _mention_text(mention), "no personal data")
+            for path, mention in _search_texts(package)
+            if mention.kind in KINDS
+        )
 
 
 class NoSecretsInFiles(PackageRule, strict_only=True):
@@ -126,18 +123,19 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._report_mentions(package))
-
-    def _report_mentions(self, package: Package) -> Iterator[Finding]:
-        for path, mention in _search_texts(package):
-            if mention.kind not in KINDS:
-                message = f"a secret: a {mention.kind}, starting with {mention.text}"
-                yield self.finding(path, mention.line, message, "no secrets")
+        yield from few(
+            self.finding(path, mention.line, f"a secret: a {mention.kind}, starting with {mention.text}", "no secrets")
+            for path, mention in _search_texts(package)
+            if mention.kind not in KINDS
+        )
 
 
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
     """Return the texts to search, those among the results last, and how many are left out as there is too much."""
-    texts = sorted(filter(_is_small_text, package.contents), key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
+    # Personal data in logs is found when they are read: PRV01.
+    small = [entry for entry in package.contents if entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT]
+    texts = [entry for entry in small if not is_log(entry.path)]
+    texts.sort(key=lambda entry: entry.path.startswith(f"{RESULTS}/"))
     read = 0
     for at, entry in enumerate(texts):
         read += entry.size
@@ -149,9 +147,8 @@ def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
 def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
     """Yield the path and each of the personal data and secrets in the texts, which are read once."""
     if not package.mentions:
-        package.mentions.update(
-            (package.path(entry), _find_mentions(entry, package)) for entry in _texts_to_search(package)[0]
-        )
+        entries, _ = _texts_to_search(package)
+        package.mentions.update((package.path(entry), _find_mentions(entry, package)) for entry in entries)
     for path, mentions in package.mentions.items():
         yield from ((path, mention) for mention in mentions)
 
@@ -160,25 +157,16 @@ def _mention_text(mention: Mention) -> str:
     return f"personal data: the {mention.kind} {mention.text}"
 
 
-def _is_small_text(entry: PackageEntry) -> bool:
-    """Tell whether it may be a text to search; personal data in logs is found when they are read (PRV01)."""
-    return entry.kind == FILE and 0 < entry.size <= LARGEST_TEXT and not is_log(entry.path)
-
-
 def _find_mentions(entry: PackageEntry, package: Package) -> list[Mention]:
     from compliance.logs.secrets import secrets  # its patterns take time to compile: only packages pay for them
 
     mentions: list[Mention] = []
     text = package.tree.begin(package.path(entry), LARGEST_TEXT)
     if b"\0" not in text[:1024]:
-        if not CREDITS.match(entry.name):
-            Watch(mentions).look(_without_credits(text), 1)
+        if not re.match(CREDITS, entry.name):
+            # Mail addresses in lines that credit or license something may stay.
+            lines = text.split(b"\n") if b"@" in text else [text]
+            unseen = [line.replace(b"@", b" ") if b"@" in line and re.search(CREDIT, line) else line for line in lines]
+            Watch(mentions).look(b"\n".join(unseen), 1)
         mentions += secrets(text)
     return mentions
-
-
-def _without_credits(text: bytes) -> bytes:
-    """Return the text without the mail addresses in lines that credit or license something, line for line."""
-    if b"@" not in text:
-        return text
-    return b"\n".join(line.replace(b"@", b" ") if CREDIT.search(line) else line for line in text.split(b"\n"))

@@ -111,7 +111,8 @@ class EvaluationValues(LogRule):
             number = show(wrong[0].meta("epoch_num"))
             message = f"epoch_num of {key} is {number}: value type is not a number{more(wrong, 'results')}"
             yield self.finding(log.path, wrong[0].line, message, "a number", key)
-        values = [r for r in log[key] if not is_number(r.value) and (case.strict or not _is_comparable(r.value))]
+        values = [record for record in log[key] if not is_number(record.value)]
+        values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
         if values:
             message = f"{key} is {show(values[0].value)}: value type is not a finite number{more(values, 'results')}"
             yield self.finding(log.path, values[0].line, message, "a number", key)
@@ -198,7 +199,3 @@ def _official_met(target: Target, value: Any) -> bool:
         return bool(0 < value <= target.value if target.lower_is_better else target.value <= value <= 1)
     except TypeError:
         return False
-
-
-def _is_comparable(value: Any) -> bool:
-    return isinstance(value, (int, float))

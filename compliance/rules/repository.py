@@ -7,14 +7,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compliance.model.finding import ERROR, WARNING, Finding, few
+from compliance.model.finding import WARNING, Finding, few
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
-REPOSITORY = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
-NO_OFFICIAL_CHECK = "no official tool checks this"
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
@@ -31,11 +29,17 @@ KINDS = {
 }
 
 
-class RepositoryNames(PackageRule, strict_only=True):
+class RepositoryRule(PackageRule):
+    """Base of the rules about what a repository may contain."""
+
+    cite = "repo_checker of mlcommons/logging; submission_rules.adoc#submission-structure"
+    differs = "no official tool checks this"
+
+
+class RepositoryNames(RepositoryRule, strict_only=True):
     """Files have plain names and reasonable sizes, and links have a target."""
 
     id = "PKG10"
-    cite = REPOSITORY
     differs = "the official repository checker is a separate tool; it reports valid relative links as broken"
     why = "The results repository refuses such files."
     fix = "Use names without spaces or a leading dot; keep data and checkpoints out; fix links."
@@ -47,8 +51,16 @@ class RepositoryNames(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_forbidden(package))
-        yield from few(self._find_broken(package))
-        yield from few(self._find_large(package))
+        yield from few(
+            self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file")
+            for entry in package.contents
+            if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry))
+        )
+        yield from few(
+            self.finding(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
+            for entry in package.contents
+            if entry.size > MAX_FILE_BYTES
+        )
         if len(package.contents) >= MOST:
             message = f"contains more than {MOST:,} files and folders: the rest was not checked"
             yield self.finding(package.root, 0, message, "a few thousand at most", severity=WARNING)
@@ -59,24 +71,12 @@ class RepositoryNames(PackageRule, strict_only=True):
                 message = f"name with a space or a leading dot: {entry.name!r}"
                 yield self.finding(package.path(entry), 0, message, "a plain name", severity=WARNING)
 
-    def _find_broken(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry)):
-                yield self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file")
 
-    def _find_large(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.size > MAX_FILE_BYTES:
-                yield self.finding(package.path(entry), 0, "the file is larger than 50 MiB", "at most 50 MiB")
-
-
-class PortableNames(PackageRule, strict_only=True):
+class PortableNames(RepositoryRule, strict_only=True):
     """Every file system can store the names, side by side."""
 
     id = "PKG30"
     severity = WARNING
-    cite = REPOSITORY
-    differs = NO_OFFICIAL_CHECK
     why = "Elsewhere the checkout may fail, or one of two files silently replace the other."
     fix = "Use letters a-z, digits, dot, dash, underscore and plus; do not let names differ only in case."
     good = (lambda package: package().replace("docs/a.md", b"x").replace("other/A.md", b"x"),)
@@ -111,12 +111,10 @@ class PortableNames(PackageRule, strict_only=True):
                 yield self.finding(package.path(entry), 0, message, f"at most {LONGEST_PATH} below the package")
 
 
-class LinksInside(PackageRule, strict_only=True):
+class LinksInside(RepositoryRule, strict_only=True):
     """Links stay inside the package, which contains only files, folders and links."""
 
     id = "PKG31"
-    cite = REPOSITORY
-    differs = NO_OFFICIAL_CHECK
     why = "Elsewhere, absolute links and links to other packages break, or lead to something else."
     fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
@@ -127,7 +125,11 @@ class LinksInside(PackageRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_linked(package))
-        yield from few(self._no_files(package))
+        yield from few(
+            self.finding(package.path(entry), 0, "is not a file, folder or link", "a file")
+            for entry in package.contents
+            if entry.kind == OTHER and not _not_judged(entry, package)
+        )
 
     def _find_linked(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
@@ -139,17 +141,11 @@ class LinksInside(PackageRule, strict_only=True):
                 message = f"the link leaves the package: {entry.target!r}"
                 yield self.finding(package.path(entry), 0, message, "a link inside the package", severity=WARNING)
 
-    def _no_files(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if entry.kind == OTHER and not _not_judged(entry, package):
-                yield self.finding(package.path(entry), 0, "is not a file, folder or link", "a file", severity=ERROR)
 
-
-class JudgedFiles(PackageRule):
+class JudgedFiles(RepositoryRule):
     """What is judged are files of the package, not pipes, folders or links that leave it."""
 
     id = "PKG33"
-    cite = REPOSITORY
     differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
     why = "It is neither opened nor followed, so that nothing behind it is judged; elsewhere it is something else."
     fix = "Put a copy of the file into the package."
@@ -162,13 +158,11 @@ class JudgedFiles(PackageRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._not_files(package))
-
-    def _not_files(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            why = _not_judged(entry, package)
-            if why:
-                yield self.finding(package.path(entry), 0, f"{why}: not read", "a file of the package")
+        yield from few(
+            self.finding(package.path(entry), 0, f"{why}: not read", "a file of the package")
+            for entry in package.contents
+            if (why := _not_judged(entry, package))
+        )
 
 
 def _not_judged(entry: PackageEntry, package: Package) -> str:
@@ -191,13 +185,11 @@ def _leads_out(entry: PackageEntry, package: Package) -> bool:
     return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
 
 
-class NothingLeftOver(PackageRule, strict_only=True):
+class NothingLeftOver(RepositoryRule, strict_only=True):
     """The package contains no caches, compiled code, core dumps, editor copies or empty logs."""
 
     id = "PKG32"
     severity = WARNING
-    cite = REPOSITORY
-    differs = NO_OFFICIAL_CHECK
     why = "They hide what matters, and a core dump may contain passwords."
     fix = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
     good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),)

@@ -9,17 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from common.errors import UsageError
 from common.reference import ROUNDS
-from compliance.model.case import PROFILES, STRICT, Case
+from compliance.logs.log import Log
+from compliance.model.case import PROFILES, STRICT
 from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
-
-if TYPE_CHECKING:
-    from compliance.logs.log import Log
-    from compliance.model.package import Package, Submissions
-    from compliance.model.result_set import ResultSet
 
 FAMILIES: Final = {
     "FRM": "The form of a log file: bytes, lines, records, times",
@@ -34,19 +30,13 @@ FAMILIES: Final = {
 }
 """What the rules with a prefix are about. A rule of your own takes a prefix that is not in this table."""
 
-RETIRED: Final = frozenset(
-    "PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG22 PKG23 PKG24 PKG29 PKG34".split(),
-)
+RETIRED: Final = frozenset("PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG22 PKG23 PKG24 PKG29 PKG34".split())
 """Ids that are retired or were never assigned: a report of another year may name them, so that none is used again."""
 
 
 def prefix(id_: str) -> str:
     """Return the capital letters that a rule's id begins with: `RUN` of `RUN03`."""
     return id_.rstrip("0123456789")
-
-
-class RuleError(UsageError):
-    """A rule is not defined as a rule must be; the message says which and what is wrong with it."""
 
 
 class Rule:
@@ -78,7 +68,7 @@ class Rule:
             cls.profiles = (STRICT,)
         if "id" in cls.__dict__:
             if problem := _find_problem(cls):
-                raise RuleError(f"{cls.__name__}: {problem}")
+                raise UsageError(f"{cls.__name__}: {problem}")
             RULES[cls.id] = cls
             forget()
 
@@ -104,6 +94,10 @@ class Rule:
         return Finding(self.id, severity or self.severity, path, line, message, expected, key)
 
     found = finding  # the earlier name, for rules of your own; goes with version 0.4
+
+    def check(self, *subject: Any, **unused: Any) -> Iterator[Finding]:
+        """Yield what is wrong with the subject, which depends on the kind of rule."""
+        raise NotImplementedError
 
     def skipped(self, path: str, reason: str) -> Finding:
         """Return a finding that the rule could not be applied, and why."""
@@ -138,41 +132,25 @@ def forget() -> None:
 
 
 class LogRule(Rule):
-    """A rule about one log."""
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        """Yield what is wrong with the log."""
-        raise NotImplementedError
+    """A rule about one log: `check(log, case)`."""
 
     def exactly_once(self, log: Log, key: str, repeats: str = WARNING) -> Iterator[Finding]:
         """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
         records = log.records.get(key)
         if records is None:
-            near = _similar_keys(key, log.other_keys)
+            import difflib  # only a log that lacks a key pays for it
+
+            near = difflib.get_close_matches(key, sorted(log.other_keys), 1)
             hint = f" (is {near[0]!r} a misspelling of it?)" if near else ""
             yield self.finding(log.path, 0, f"{key} is not logged{hint}", "exactly one record", key)
         elif len(records) > 1:
             values = [record.value for record in records]
             same = values.count(values[0]) == len(values)  # as the official tool: strict must not be weaker
-            difference = "with the same value" if same else f"with different values: {_list_values(values)}"
-            yield self.finding(
-                log.path,
-                records[1].line,
-                f"{key} is logged {len(records)} times {difference}; first in line {records[0].line}",
-                "exactly one record",
-                key,
-                repeats if same else ERROR,
-            )
-
-
-def _similar_keys(key: str, others: set[str]) -> list[str]:
-    import difflib  # only a log that lacks a key pays for it
-
-    return difflib.get_close_matches(key, sorted(others), 1)
-
-
-def _list_values(values: list[Any]) -> str:
-    return ", ".join(dict.fromkeys(show(value) for value in values[:20]))
+            shown_values = ", ".join(dict.fromkeys(map(show, values[:20])))
+            difference = "with the same value" if same else f"with different values: {shown_values}"
+            message = f"{key} is logged {len(records)} times {difference}; first in line {records[0].line}"
+            severity = repeats if same else ERROR
+            yield self.finding(log.path, records[1].line, message, "exactly one record", key, severity)
 
 
 def show(value: Any) -> str:
@@ -182,27 +160,15 @@ def show(value: Any) -> str:
 
 
 class SetRule(Rule):
-    """A rule about the runs of one result: the logs of one system and benchmark."""
-
-    def check(self, results: ResultSet) -> Iterator[Finding]:
-        """Yield what is wrong with the set of runs."""
-        raise NotImplementedError
+    """A rule about the runs of one result, the logs of one system and benchmark: `check(results)`."""
 
 
 class PackageRule(Rule):
-    """A rule about one organisation's submission folder."""
-
-    def check(self, package: Package) -> Iterator[Finding]:
-        """Yield what is wrong with the folder."""
-        raise NotImplementedError
+    """A rule about one organisation's submission folder: `check(package)`."""
 
 
 class SubmissionsRule(Rule):
-    """A rule about everything that is checked together: several packages, several rounds."""
-
-    def check(self, submissions: Submissions) -> Iterator[Finding]:
-        """Yield what is wrong between the packages."""
-        raise NotImplementedError
+    """A rule about everything that is checked together, several packages and rounds: `check(submissions)`."""
 
 
 def rules_of(kind: type[Rule], round_: str, division: str | None, profile: str) -> tuple[Rule, ...]:

@@ -1,4 +1,7 @@
-"""Rules about what a log states: who submits what, with which settings, on which data."""
+"""Rules about what a log states: who submits what, with which settings, on which data and variant of the problem.
+
+The mini problems of this suite are such variants; they do not give MLPerf results.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,25 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import ANY, Check, Setting, one_of
+from common.reference import ANY, FULL, MINI, MINI_2, NOT_EMPTY, VARIANTS, Check, Setting, one_of
 from common.values import is_integer
-from compliance.benchmarks import benchmarks_of, names_in_words
+from compliance.benchmarks import MINIS, benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import BAGGING
+from compliance.logs.run import BAGGING, variant_of
 from compliance.model.case import Case
-from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
+from compliance.model.result_set import ResultSet
 from compliance.model.system import is_blank, is_placeholder
-from compliance.rules.rule import LogRule, show
+from compliance.rules.rule import LogRule, SetRule, show
 
 SUBMISSION = "submission_rules.adoc#submission-structure; training_rules.adoc#logging"
 HYPERPARAMETERS = "hpc_training_rules.adoc#hyperparameters-and-optimizer"
 DIVISIONS = one_of("closed", "open")
 STATUSES = one_of("cloud", "onprem", "preview", "research")
-NOT_EMPTY = Check("not empty", lambda value: value != "")
+MINI_ROUND = "docs/reference/profiles.md (the mini round of this suite)"
+UNKNOWN = "the official tool does not know the mini round"
+KEY = "dataset_variant"
 A_NAME = Check("a name", lambda value: isinstance(value, str) and not is_blank(value))
 
 
@@ -163,9 +169,7 @@ class SettingsAllowed(LogRule):
                 continue
             if applies(setting, log):
                 wrong = next(record for record in records if not check.allows(record.value))
-                message = f"{setting.key} is {show(wrong.value)}{_type_hint(wrong.value, check)}"
-                if setting.why:
-                    message += f" ({setting.why})"
+                message = _describe_value(setting, wrong, check)
                 yield self.finding(log.path, wrong.line, message, check.text, setting.key)
 
 
@@ -190,14 +194,16 @@ class Samples(LogRule):
         for setting in case.settings:
             if setting.key not in ("train_samples", "eval_samples"):
                 continue
-            if setting.key == "train_samples" and case.strict and _draws_a_number(log[BAGGING]):
-                continue  # SET15 is about it
+            if setting.key == "train_samples" and case.strict and log[BAGGING]:
+                from common.settings.run import POISSON  # only the logs of ensembles pay for it
+
+                if any(bagging.value == POISSON for bagging in log[BAGGING]):
+                    continue  # a number drawn at random; SET15 is about it
             check = check_of(setting, case)
-            wrong = [r for r in log[setting.key] if check is not None and not check.allows(r.value)]
-            if wrong and check is not None:
-                message = f"{setting.key} is {show(wrong[0].value)}{_type_hint(wrong[0].value, check)}"
-                why = f" ({setting.why})" if setting.why else ""
-                yield self.finding(log.path, wrong[0].line, message + why, check.text, setting.key)
+            wrong = next((r for r in log[setting.key] if check is not None and not check.allows(r.value)), None)
+            if wrong and check:
+                message = _describe_value(setting, wrong, check)
+                yield self.finding(log.path, wrong.line, message, check.text, setting.key)
 
 
 class NoPlaceholder(LogRule, strict_only=True):
@@ -266,13 +272,94 @@ class SeedLogged(LogRule, strict_only=True):
             yield self.finding(log.path, others[0].line, message, "one seed record, from rank 0", "seed", WARNING)
 
 
-def _draws_a_number(bagging: list[Record]) -> bool:
-    """Tell whether the number of training samples is drawn at random, too."""
-    if not bagging:
-        return False
-    from common.settings.run import POISSON  # only the logs of ensembles pay for it
+class NoMini(LogRule, strict_only=True):
+    """The run is on the full problem, not on the mini one."""
 
-    return any(record.value == POISSON for record in bagging)
+    id = "SET07"
+    cite = MINI_ROUND
+    differs = UNKNOWN
+    why = "The mini problems are for laptops and tests; their results are not MLPerf results."
+    fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
+    bad = (lambda log: log(division="open", variant=MINI), lambda log: log(division="open", variant=MINI_2))
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        variant = variant_of(log)
+        first = next((record for record in log[KEY] if record.value == variant), None)
+        if variant != FULL and first is not None:
+            message = f"the log is a mini run (dataset_variant {variant}), not an MLPerf result"
+            severity = NOTE if case.allow_mini else ERROR
+            yield self.finding(log.path, first.line, message, "a run on the full dataset", KEY, severity)
+
+
+class KnownVariant(LogRule, strict_only=True):
+    """The dataset_variant, if logged, is logged once and exists for the benchmark."""
+
+    id = "SET09"
+    cite = MINI_ROUND
+    differs = UNKNOWN
+    why = "Target, dataset sizes and reference runs depend on it."
+    fix = "Log the name of the mini problem as dataset_variant; for the full one log full, or nothing."
+    good = (lambda log: log(division="open", variant=MINI),)
+    bad = (
+        lambda log: log().add(KEY, "tiny"),
+        lambda log: log().add(KEY, None),
+        lambda log: log().add(KEY, FULL).add(KEY, MINI),
+        lambda log: log(benchmark="openfold", division="open").add(KEY, MINI),
+        lambda log: log(benchmark="oc20", division="open").add(KEY, MINI_2),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if not log[KEY]:
+            return
+        yield from self.exactly_once(log, KEY)
+        for record in log[KEY]:
+            if record.value not in VARIANTS:
+                expected = " or ".join(map(show, VARIANTS))
+                yield self.finding(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
+        if case.benchmark and case.reference is None:
+            variant = variant_of(log)
+            variants = [mini.variant for mini in MINIS.get(case.benchmark, ())] or ["no mini problem"]
+            message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
+            expected = f"of {case.benchmark}: {' or '.join(variants)}"
+            yield self.finding(log.path, log[KEY][0].line, message, expected, KEY)
+
+
+class MiniIsOpen(LogRule, strict_only=True):
+    """A mini run belongs to the open division."""
+
+    id = "SET10"
+    cite = MINI_ROUND
+    differs = UNKNOWN
+    why = "The closed division is for the full problem; a mini run in it could be mistaken for an MLPerf result."
+    fix = "Log submission_division open."
+    good = (lambda log: log(division="open", variant=MINI),)
+    bad = (lambda log: log(division="closed", variant=MINI),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        if variant_of(log) == FULL:
+            return
+        for record in log["submission_division"]:
+            if record.value != "open":
+                message = f"a mini run whose submission_division is {show(record.value)}"
+                yield self.finding(log.path, record.line, message, '"open"', "submission_division")
+
+
+class OneVariant(SetRule, strict_only=True):
+    """All runs of a result are on the same problem, full or mini."""
+
+    id = "RUN13"
+    cite = MINI_ROUND
+    differs = UNKNOWN
+    why = "A mini run takes minutes and cannot replace a run on the full dataset, or vice versa."
+    fix = "Keep runs of the two problems in separate folders."
+    good = (lambda package: package(division="open", variant=MINI),)
+    bad = (lambda package: package().edit(3, lambda log: log.add(KEY, MINI)),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        odd = [run for run in (*results.runs, *results.pruned) if run.variant != results.variant]
+        if odd:
+            message = f"runs on the {odd[0].variant} problem ({len(odd)}) among runs on the {results.variant} one"
+            yield self.finding(odd[0].path, 0, message, f"only runs on the {results.variant} problem", KEY)
 
 
 def seed_of(value: Any) -> int | None:
@@ -294,9 +381,10 @@ def seed_problem(value: Any) -> str:
     return f"seed is {show(value)}, not a whole number"
 
 
-def _type_hint(value: Any, check: Check) -> str:
-    """Return a hint if a number was expected but something else was logged."""
+def _describe_value(setting: Setting, record: Record, check: Check) -> str:
+    """Return what a setting is, with a hint if a number was expected but something else was logged, and the reason."""
     kinds = {str: "a string", bool: "true or false", type(None): "null", list: "a list", dict: "an object"}
-    kind = kinds.get(type(value))
+    kind = kinds.get(type(record.value))
     numeric = check.text.startswith(("a number", "a whole number")) or check.text[:1].isdecimal()
-    return f": value type is {kind}, not a number" if kind and numeric else ""
+    hint = f": value type is {kind}, not a number" if kind and numeric else ""
+    return f"{setting.key} is {show(record.value)}{hint}{f' ({setting.why})' if setting.why else ''}"

@@ -84,10 +84,7 @@ class RightFolder(SetRule, strict_only=True):
     differs = "the official tool never compares logs with the folder or the system description"
     why = "A log in the wrong folder is judged by the wrong target, run count and rules."
     fix = "Move the logs to results/<system>/<scaling>/<benchmark>/ that they name; correct the system description."
-    bad = (
-        lambda package: package().rename_folder("deepcam"),
-        lambda package: package().system(division="open"),
-    )
+    bad = (lambda package: package().rename_folder("deepcam"), lambda package: package().system(division="open"))
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         wrong = [run for run in results.runs if run.benchmark and run.benchmark != results.folder_benchmark]

@@ -43,8 +43,7 @@ class SampleLog:
         self.benchmark, self.round, self.division, self.run = benchmark, round_, division, run
         reference = reference_of(benchmark, variant)
         assert reference, f"{benchmark} has no problem {variant}"
-        self.reference = reference
-        example = self.reference.example
+        self.reference, example = reference, reference.example
         self.clock_ms = START_MS[round_] + run * 10_000_019
         self.records: list[dict[str, Any]] = []
         self._edits: list[tuple[str, int, Callable[[bytes], bytes]]] = []
@@ -97,14 +96,13 @@ class SampleLog:
 
     def _make_record(self, key: str, value: Any, time_ms: float, metadata: dict[str, Any]) -> dict[str, Any]:
         kind = "INTERVAL_START" if key.endswith("_start") else "INTERVAL_END" if key.endswith("_stop") else ""
-        line = 100 + len(key)
         return {
             "namespace": "",
             "time_ms": time_ms,
             "event_type": kind or "POINT_IN_TIME",
             "key": key,
             "value": value,
-            "metadata": {"file": "train.py", "lineno": line, **metadata},
+            "metadata": {"file": "train.py", "lineno": 100 + len(key), **metadata},
         }
 
     # -- finding and changing -------------------------------------------------------------------------------
@@ -114,8 +112,7 @@ class SampleLog:
         return [record for record in self.records if record.get("key") == key]
 
     def _record_index(self, key: str, which: int = 0) -> int:
-        places = [at for at, record in enumerate(self.records) if record.get("key") == key]
-        return places[which]
+        return [at for at, record in enumerate(self.records) if record.get("key") == key][which]
 
     def set(self, key: str, value: Any) -> Self:
         """Change the value of the key's first record; add the key if it is not there."""
@@ -200,14 +197,13 @@ class SampleLog:
     # -- larger changes -------------------------------------------------------------------------------------
 
     def evaluation(self, epoch: int, value: Any) -> Self:
-        """Change the result of the epoch's evaluation (from 1)."""
+        """Change the result of the epoch's evaluation (from 1; 0 is the last)."""
         self.records[self._record_index(self.reference.target.key, epoch - 1)]["value"] = value
         return self
 
     def last_evaluation(self, value: Any) -> Self:
         """Change the result of the last evaluation."""
-        self.records[self._record_index(self.reference.target.key, -1)]["value"] = value
-        return self
+        return self.evaluation(0, value)
 
     def add_evaluation(self, value: Any, after: str) -> Self:
         """Insert an evaluation result, epoch 0 or one more than there are."""
@@ -299,11 +295,7 @@ class SampleLog:
 
     def swap_epochs(self, one: int, other: int) -> Self:
         """Exchange the numbers of two epochs."""
-        for record in self.records:
-            number = record["metadata"].get("epoch_num")
-            if number in (one, other):
-                record["metadata"]["epoch_num"] = one + other - number
-        return self
+        return self.numbers(lambda number: one + other - number if number in (one, other) else number)
 
     def replace(self, run: int) -> Self:
         """Take over the records of another run."""

@@ -155,9 +155,7 @@ class SamplePackage:
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""
-        copied = SampleLog(self.benchmark, self.round, self.division, source, variant=self._same["variant"])
-        copied.records = json.loads(json.dumps(self._make_log(source).records))
-        self.files[f"{self.folder}/result_{target}.txt"] = copied
+        self.files[f"{self.folder}/result_{target}.txt"] = deepcopy(self._make_log(source))
         return self
 
     def copy_to(self, system: str) -> Self:

@@ -124,7 +124,7 @@ class GraphBatch:
 
     graph: Graph | Joined
     indices: np.ndarray
-    names: list[str] = field(default_factory=list)  # of a tuple the key of a recording would have the length
+    names: list[str] = field(default_factory=list)
     wait_s: float = 0.0
 
 

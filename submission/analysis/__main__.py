@@ -20,6 +20,7 @@ from submission.summary.rows import NoResultsError
 from submission.text_table import output_width, plain_text
 
 MOST_UNITS: Final = 10_000_000
+DESCRIPTION: Final = "Analyse results: where the time goes, how epochs and times scale, how runs vary; with figures."
 EXAMPLES: Final = """\
 examples:
   python -m submission.analysis hpc_results_v0.7/ -o out/              one round
@@ -39,28 +40,17 @@ the files cannot be written, 2 wrong use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.analysis",
-        description="Analyse results: where the time goes, how epochs and times scale, how runs vary; with figures.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="TREE", help="repository of submissions, submission, folder of runs, or log"
-    )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
-    parser.add_argument("--force", action="store_true", help="replace the files of an earlier analysis")
-    parser.add_argument("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
-    parser.add_argument("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
-    parser.add_argument(
-        "--project", type=_units, default=(), metavar="N,...", help="project results to these numbers of accelerators"
-    )
+    parser = CommandParser("python -m submission.analysis", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="TREE", help="repository of submissions, submission, folder of runs, or log")
+    add("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
+    add("--force", action="store_true", help="replace the files of an earlier analysis")
+    add("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
+    add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
+    add("--project", type=_units, default=(), metavar="N,...", help="project results to these numbers of accelerators")
     add_result_options(parser)
-    return parser
+    given = parser.parse_args(arguments)
+    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _units(text: str) -> tuple[int, ...]:

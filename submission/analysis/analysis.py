@@ -10,17 +10,10 @@ from typing import Final
 from compliance.engine.options import Options
 from compliance.model.waivers import meant
 from submission.analysis.cost.model import CostedStep, CostModel, ModelError, ceilings_of, read_ceilings, read_workloads
-from submission.analysis.facts import Facts, known_facts, read_facts
-from submission.analysis.fits.fit import (
-    Fit,
-    against_power_cap,
-    energy_against_units,
-    epoch_time_against_units,
-    epochs_against_batch,
-)
+from submission.analysis.fits import fit
 from submission.analysis.fits.projection import Projections, projections, read_published
 from submission.analysis.model import AnalysedSet
-from submission.analysis.sets import analyse
+from submission.analysis.sets import Facts, analyse, known_facts, read_facts
 from submission.summary.rows import NoResultsError, read_logs
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)
@@ -36,7 +29,7 @@ class Analysis:
     """
 
     sets: list[AnalysedSet]
-    fits: list[Fit]
+    fits: list[fit.Fit]
     projected: Projections
     costed: list[CostedStep]
     cost_error: ModelError
@@ -72,10 +65,10 @@ def analyse_trees(
     return Analysis(
         sets,
         [
-            *epochs_against_batch(good),
-            *epoch_time_against_units(good),
-            *energy_against_units(good),
-            *against_power_cap(good, facts.power_cap_watts),
+            *fit.epochs_against_batch(good),
+            *fit.epoch_time_against_units(good),
+            *fit.energy_against_units(good),
+            *fit.against_power_cap(good, facts.power_cap_watts),
         ],
         projections(good, units, read_published()),
         list(_costed(good, model)),

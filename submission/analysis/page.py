@@ -15,14 +15,13 @@ from common.version import VERSION
 from compliance.formats.words import plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
-from submission.analysis.figures.names import by_benchmark
+from submission.analysis.figures.labels import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW, WIDE
 from submission.analysis.figures.runs import time_shares, variation
 from submission.analysis.figures.scaling import compute_analysis, time_to_solution
 from submission.analysis.figures.trends import best_by_round, draw_fit
 from submission.analysis.fits.projection import Projections, projection_table
-from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import QUANTITIES, definitions
+from submission.analysis.model import QUANTITIES, AnalysedSet, definitions
 from submission.analysis.tables import number, short_name, tables
 from submission.text_table import TextTable
 from submission.web.html import Html, disclosure, document, element, joined, table, theme_switch
@@ -65,6 +64,7 @@ def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> s
     if problems:
         heading = element("h2", "Results that cannot be analysed")
         problems = [element("section", heading, element("ul", *problems), id="problems")]
+    sections = [element("section", element("h2", p.title), *p.body, id=p.name, class_="analysis") for p in parts]
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     body = [
         element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
@@ -74,14 +74,7 @@ def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> s
             element("p", _summary(sets), class_="verdict"),
             element("nav", element("ul", *links, class_="contents"), aria_label="Contents"),
         ),
-        element(
-            "main",
-            *(
-                element("section", element("h2", part.title), *part.body, id=part.name, class_="analysis")
-                for part in parts
-            ),
-            *problems,
-        ),
+        element("main", *sections, *problems),
         _footer(files),
     ]
     return document(title, joined(body), GENERATOR)
@@ -186,15 +179,12 @@ def _fits(found: Analysis) -> Iterator[Html]:
         critical = fit.critical
         said = [fit.said]
         if critical is not None:
-            said.append(
-                f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}"
-                if critical.e0 is not None and critical.bc is not None
-                else critical.problem
-            )
-        for one in fit.efficiencies:
-            said.append(
-                f"{one.second_units:,} units are {one.efficiency:.3f} times as efficient as {one.first_units:,}"
-            )
+            known = critical.e0 is not None and critical.bc is not None
+            said.append(f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if known else critical.problem)
+        said += [
+            f"{one.second_units:,} units are {one.efficiency:.3f} times as efficient as {one.first_units:,}"
+            for one in fit.efficiencies
+        ]
         rows = [(one.name, plain(one.x), number(one.y), "") for one in fit.points]
         rows += [(one.name, "", "", one.reason) for one in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
@@ -217,12 +207,10 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     first, *others = tables(sets)
     yield _html_table(first)
     yield from (disclosure(one.title, _html_table(one)) for one in others)
-    notes = [(one, [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]) for one in sets]
-    items = [
-        element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, said))}")
-        for one, said in notes
-        if said
-    ]
+    items = []
+    for one in sets:
+        if notes := [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]:
+            items.append(element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, notes))}"))
     if items:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 
@@ -243,14 +231,12 @@ UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s s
 
 def _footer(files: Sequence[str]) -> Html:
     links = joined([element("a", name, href=name) for name in files], ", ")
+    meanings = table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4)
     return element(
         "footer",
         element("h2", "How to read this page"),
         element("p", WHICH_RUNS),
-        disclosure(
-            "Definitions of the quantities",
-            table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4),
-        ),
+        disclosure("Definitions of the quantities", meanings),
         element("p", "The numbers behind this page: ", links, ".") if files else "",
     )
 

@@ -1,4 +1,8 @@
-"""Analyse the results of a check: the quantities of each run, which runs count, and their statistics."""
+"""Analyse the results of a check: the quantities of each run, which runs count, and their statistics.
+
+Facts that logs do not say (staging that copies nothing, normalisation, power caps) are data with a reason, in
+facts.yaml and in files of the same form.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import os
 import reprlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Final
 
 from common.command import counted
+from common.config import load, rebuild, shown
 from common.values import identity, is_number, is_stated, same
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judged_run import JudgedRun
@@ -18,10 +24,9 @@ from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, SHORTEST_STAGING
-from compliance.model.waivers import waiver_name
-from submission.analysis.facts import Facts
-from submission.analysis.model import AnalysedRun, AnalysedSet, LogPca, Statistics
-from submission.analysis.quantities import (
+from compliance.model.waivers import FORM, waiver_name
+from compliance.rcp.stats import olympic_mean
+from submission.analysis.model import (
     EPOCH_TIME,
     EPOCHS,
     LARGEST,
@@ -32,10 +37,16 @@ from submission.analysis.quantities import (
     STAGING_INSIDE,
     STAGING_RATE,
     TARGET_EPOCH,
+    AnalysedRun,
+    AnalysedSet,
+    LogPca,
+    Statistics,
     quantities,
 )
 from submission.summary.rows import Row, every_set, row_of
 
+MOST: Final = 1e9
+"""Numbers of epochs and watts are below it."""
 SUCCESS: Final = ("success", None)
 """The status of a run that ended as it should; some logs of round 0.7 state none."""
 FASTEST, SLOWEST = "the fastest run", "the slowest run"
@@ -46,6 +57,80 @@ NORMALISED: Final = frozenset(
 """Quantities that are multiplied where a result is normalised, beside run_time and what follows from it."""
 OLYMPIC: Final = 3
 """Fewer runs all count: without the fastest and the slowest nothing would be left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """The epochs of reference runs, to whose olympic mean a result is normalised, and why."""
+
+    epochs: tuple[float, ...]
+    reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.epochs) < 3:
+            raise ValueError("epochs: expected those of at least 3 runs: the fewest and the most do not count")
+        for epochs in self.epochs:
+            _check_positive("epochs", epochs)
+
+    def factor(self, epochs: Iterable[float]) -> float:
+        """Return by what epochs and times of a result with these epochs are multiplied."""
+        own, wanted = olympic_mean(epochs), olympic_mean(self.epochs)
+        return wanted / own if own and wanted else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts by the name of the result, as a file states them.
+
+    staging_excluded: why its staging interval means nothing. reference_epochs: the keys of its Normalisation.
+    power_cap_watts: of each accelerator.
+    """
+
+    staging_excluded: dict[str, str] = field(default_factory=dict)
+    reference_epochs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    power_cap_watts: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for section in (one.name for one in fields(self)):
+            for name in getattr(self, section):
+                if name.count("/") != FORM.count("/"):
+                    raise ValueError(f"{section}: {shown(name)} names no result; expected {FORM}")
+        for name, watts in self.power_cap_watts.items():
+            _check_positive(f"power_cap_watts: {name}", watts)
+
+    def names(self) -> list[str]:
+        """Return the names of all results that facts are about."""
+        return list(dict.fromkeys((*self.staging_excluded, *self.reference_epochs, *self.power_cap_watts)))
+
+    def updated(self, other: Facts) -> Facts:
+        """Return these facts with those of another file, which count where both know a result."""
+        return Facts(*({**getattr(self, name), **getattr(other, name)} for name in (one.name for one in fields(self))))
+
+    def read_normalisation(self, name: str, source: str = "facts") -> Normalisation | None:
+        """Return how a result is normalised, None if it is not; UsageError, which names the source, if it is broken."""
+        entry = self.reference_epochs.get(name)
+        return None if entry is None else rebuild(Normalisation, entry, f"{source}: reference_epochs: {name}")
+
+
+def known_facts() -> Facts:
+    """Return the facts of published results."""
+    return read_facts(Path(__file__).with_name("facts.yaml"))
+
+
+def read_facts(path: Path) -> Facts:
+    """Return the facts of a file of the user's; UsageError if it is broken."""
+    facts = load(Facts, path)
+    for name in facts.reference_epochs:
+        facts.read_normalisation(name, str(path))
+    return facts
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < MOST:
+        raise ValueError(f"{name}: expected a number above 0 and below {MOST:.0e}; got {value}")
+
+
+# -- the analysis ---------------------------------------------------------------------------------------------
 
 
 def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
@@ -138,7 +223,7 @@ class _Outcome:
                     values["run_rest_time"] += values.get(STAGING_INSIDE, 0.0)
                 for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
                     values.pop(key, None)
-        given = facts.reference_epochs.get(name)
+        given = facts.read_normalisation(name)
         if given is not None:
             self._normalise(given.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
             self.excluded["normalised"] = given.reason
@@ -162,14 +247,10 @@ class _Outcome:
         kept = [run.values for run in runs if run.kept]
         named = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
         found = {name: summarise(name, values) for name, values in named.items() if len(values) == len(kept)}
-        pca = (
-            log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True))
-            if {EPOCHS, EPOCH_TIME} <= found.keys()
-            else None
-        )
+        both = {EPOCHS, EPOCH_TIME} <= found.keys()
+        pca = log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True)) if both else None
         if pca is not None and pca.correlation is None:
             self.excluded["epochs_system_correlation"] = "epochs or epoch times do not vary"
-        self._note(runs)
         return replace(
             empty,
             runs=runs,
@@ -178,7 +259,7 @@ class _Outcome:
             pca=pca,
             hyperparameters=self._hyperparameters(),
             excluded=self.excluded,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *self._notes(runs)),
             normalisation=self.normalisation,
         )
 
@@ -211,28 +292,24 @@ class _Outcome:
         keys = (key for key in stated[0] if key not in NOT_HYPERPARAMETERS)
         return {key: stated[0][key] for key in keys if all(same(one.get(key), stated[0][key]) for one in stated)}
 
-    def _note(self, runs: Sequence[AnalysedRun]) -> None:
-        """Add what a reader must know: runs left out, epochs after the target, staging out of the clock."""
-        say = self.notes.append
+    def _notes(self, runs: Sequence[AnalysedRun]) -> Iterator[str]:
+        """Yield what a reader must know: runs left out, epochs after the target, staging out of the clock."""
         for run in runs:
             if run.why_not not in ("", FASTEST, SLOWEST):
-                say(f"{run.name} does not count: {run.why_not}")
-        missed = sum(run.path not in self.failed and not run.converged for run in self.results.runs)
-        if missed:
-            say(
-                f"{counted(missed, 'run')} with status success but without the target: counted by time, as in the paper"
-            )
-        later = sum(run.values.get(TARGET_EPOCH, math.inf) < run.values.get(EPOCHS, 0) for run in runs)
-        if later:
-            say(f"{counted(later, 'run')} longer than to the target: see {EPOCHS} and {TARGET_EPOCH}")
+                yield f"{run.name} does not count: {run.why_not}"
+        if missed := sum(run.path not in self.failed and not run.converged for run in self.results.runs):
+            without = "with status success but without the target: counted by time, as in the paper"
+            yield f"{counted(missed, 'run')} {without}"
+        if later := sum(run.values.get(TARGET_EPOCH, math.inf) < run.values.get(EPOCHS, 0) for run in runs):
+            yield f"{counted(later, 'run')} longer than to the target: see {EPOCHS} and {TARGET_EPOCH}"
         if self.results.score is not None and self.results.score.staging_clock not in ("", IN):
-            say("staging lies out of the clock: run_time lacks it")
+            yield "staging lies out of the clock: run_time lacks it"
         if len({identity(run.batch_size) for run in self.results.runs if is_stated(run.batch_size)}) > 1:
-            say("the runs differ in global_batch_size: the result has no batch size")
+            yield "the runs differ in global_batch_size: the result has no batch size"
         if (sharing := _sharing(self.results)) > 1:
-            say(f"{sharing} ranks share each sample, so that a step has fewer samples than units")
+            yield f"{sharing} ranks share each sample, so that a step has fewer samples than units"
         if len(runs) < OLYMPIC:
-            say(f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest")
+            yield f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest"
 
 
 # -- statistics over the runs of a result that count -----------------------------------------------------------

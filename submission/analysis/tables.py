@@ -100,10 +100,6 @@ def _per_unit(one: AnalysedSet) -> str:
     return number(rate / one.units if rate and one.units else None)
 
 
-def _correlation(one: AnalysedSet) -> str:
-    return "" if one.pca is None or one.pca.correlation is None else f"{one.pca.correlation:+.2f}"
-
-
 PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval", "rest": "rest"}
 """The part of the time of a run, and its name in a quantity."""
 UNITS: Final = Column[AnalysedSet]("units", "", lambda one: "" if one.units is None else plain(one.units))
@@ -149,7 +145,10 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         Column("steps", "", _mean("run_steps")),
         Column("samples", "", _mean("run_stop_samples")),
         Column("1st comp.", "variance", lambda one: percent(one.pca.explained if one.pca else None)),
-        Column("correlation", "", _correlation),
+        Column(
+            *("correlation", ""),
+            lambda one: f"{one.pca.correlation:+.2f}" if one.pca and one.pca.correlation is not None else "",
+        ),
     ),
 }
 """The columns of each table by its title."""

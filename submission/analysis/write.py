@@ -16,9 +16,8 @@ from compliance.formats.json import json_text
 from submission.analysis.analysis import Analysis
 from submission.analysis.figures.panel import HALF
 from submission.analysis.fits.fit import Fit
-from submission.analysis.model import AnalysedSet
+from submission.analysis.model import QUANTITIES, RATIOS, AnalysedSet, definitions
 from submission.analysis.page import GENERATOR, draw_fits, pictures, render
-from submission.analysis.quantities import QUANTITIES, RATIOS, definitions
 from submission.text_table import csv_records, csv_text
 from submission.web.html import Html, asset
 

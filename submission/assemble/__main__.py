@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Final
 from common.command import CommandParser, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
 from compliance.model.layout import STRONG, WEAK
-from submission.assemble.assemble import assemble_package
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly
+from submission.assemble.packing import Assembly, assemble_package
 
 DESCRIPTION: Final = """\
 Make a submission, in the layout of rounds 1.0 and later, from result logs, a system description and the code:
@@ -46,7 +44,22 @@ exit status: 0 the package is complete or was extended, 1 it cannot be made from
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    options = vars(_build_parser().parse_args(arguments))
+    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
+    add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")
+    add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
+    add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
+    add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
+    pruned_help = "instances of a throughput result that do not count"
+    add("--pruned", nargs="+", type=Path, default=[], metavar="PATH", help=pruned_help)
+    add("--implementation", metavar="ID", help="folder of the code (default: that of --sources, or mlperf-hpc-suite)")
+    add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
+    redact_help = "remove mail addresses and home directories from the copied logs; code stays as it is"
+    add("--redact", action="store_true", help=redact_help)
+    add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
+    add("--dry-run", action="store_true", help="list what would be written, and write nothing")
+    options = vars(parser.parse_args(arguments))
     dry_run = options.pop("dry_run")
     assembly = Assembly(**options)  # the other options have the names of its fields
     return run_command(lambda: _print_package(assembly, dry_run), (AssemblyError, ManifestError, OSError))
@@ -67,25 +80,6 @@ def _print_package(assembly: Assembly, dry_run: bool) -> int:
         option = " --allow-mini" if package.mini else ""
         print(clean(as_called(f"next: python -m compliance.check {package.root}{option}")))
     return 0
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES)
-    add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
-    add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")
-    add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
-    add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
-    add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
-    pruned_help = "instances of a throughput result that do not count"
-    add("--pruned", nargs="+", type=Path, default=[], metavar="PATH", help=pruned_help)
-    add("--implementation", metavar="ID", help="folder of the code (default: that of --sources, or mlperf-hpc-suite)")
-    add("--sources", type=Path, metavar="DIR", help="the code that made the logs (default: this suite)")
-    redact_help = "remove mail addresses and home directories from the copied logs; code stays as it is"
-    add("--redact", action="store_true", help=redact_help)
-    add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
-    add("--dry-run", action="store_true", help="list what would be written, and write nothing")
-    return parser
 
 
 if __name__ == "__main__":

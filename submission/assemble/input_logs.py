@@ -106,10 +106,8 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             raise AssemblyError(f"{log.path} {twice}: give it once, as a run or as pruned")
         first[log.original_sha256] = log.path
         if not log.run.benchmark:
-            benchmarks = ", ".join(REFERENCES)
-            raise AssemblyError(
-                f"{log.path}: submission_benchmark is not a known benchmark; expected one of {benchmarks}"
-            )
+            expected = f"expected one of {', '.join(REFERENCES)}"
+            raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
     open_ended = [log.path for log in runs if not log.run.finished]
     if open_ended and not unfinished:
         raise AssemblyError(
@@ -130,20 +128,14 @@ def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
 
     Different benchmarks may run on parts of a system, with different platform names.
     """
-    organisations: dict[str | None, Path] = {}
-    platforms: dict[str | None, dict[str | None, Path]] = {}
+    first: dict[str, dict[str | None, Path]] = {}
     for path, run in logs:
-        organisations.setdefault(run.organisation, path)
-        platforms.setdefault(run.benchmark, {}).setdefault(run.platform, path)
-    _check_one("organisations (submission_org)", organisations)
-    for benchmark, first in platforms.items():
-        _check_one(f"platforms (submission_platform) for {benchmark}", first)
-
-
-def _check_one(kind: str, first: Mapping[str | None, Path]) -> None:
-    if len(first) > 1:
-        values = listed([f"{show(value)} in {path}" for value, path in first.items()])
-        raise AssemblyError(f"several {kind}: {values}. Assemble each one separately")
+        first.setdefault("organisations (submission_org)", {}).setdefault(run.organisation, path)
+        first.setdefault(f"platforms (submission_platform) for {run.benchmark}", {}).setdefault(run.platform, path)
+    for kind, paths in first.items():
+        if len(paths) > 1:
+            values = listed([f"{show(value)} in {path}" for value, path in paths.items()])
+            raise AssemblyError(f"several {kind}: {values}. Assemble each one separately")
 
 
 def _find_logs(paths: Sequence[Path]) -> Iterator[Path]:

@@ -1,23 +1,30 @@
-"""Plan a package: which files it gets, and where, before anything is written."""
+"""Assemble a package: plan which files it gets, and where, before anything is written; then write and record them."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
+from tqdm import tqdm
+
 from common.config import to_yaml
 from common.errors import UsageError
-from common.files import LOG_NAME
+from common.files import LOG_NAME, remove_leftovers, whole_file
 from common.measure.power.keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
+from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, parse_run
+from compliance.logs.secrets import secrets
 from compliance.model.finding import listed
 from compliance.model.layout import MAX_FILE_BYTES, POWER, PRUNED, RESULTS, SYSTEMS, WEAK, power_files, result_name
 from compliance.model.package_files import letters_and_digits
@@ -38,6 +45,7 @@ from submission.assemble.input_logs import (
     InputLog,
     check_logs,
     check_one_system,
+    files_below,
     read_copy,
     read_input_logs,
 )
@@ -46,6 +54,22 @@ FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A package as assembled.
+
+    written: new files. unchanged: all others. incomplete: result sets with too few runs: "1 of 10 runs". mini: the
+    runs are on mini problems.
+    """
+
+    root: Path
+    written: list[Path]
+    unchanged: list[Path]
+    incomplete: dict[str, str]
+    warnings: list[str] = field(default_factory=list)
+    mini: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,3 +343,62 @@ def _check_outside(output: Path, folders: Iterable[Path]) -> None:
     for folder in folders:
         if folder.is_dir() and os.path.commonpath((target, real := os.path.realpath(folder))) == real:
             raise UsageError(f"-o {output} is inside {folder}, an input: choose a folder outside it")
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
+    """Write the missing files of a package and return it; a second call writes nothing.
+
+    dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
+    anything is written, and ManifestError for a damaged provenance.json.
+    """
+    packing = Packing(assembly)
+    new = packing.files_to_write()
+    _refuse_secrets(new)
+    root = packing.root
+    written = [root / item.name for item in new]
+    record = root / provenance.NAME
+    if dry_run:
+        written += [record] if new or not record.exists() else []
+    else:
+        for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
+            _write_file(root / item.name, item.read(), item.executable)
+        text = provenance.record_package(root, packing.earlier, packing.redactions, packing.read_runs)
+        if packing.tree.begin(record, len(text) + 1) != text:
+            _write_file(record, text)
+            written.append(record)
+    unchanged = sorted({*files_below(root, packing.tree)} - {*written})
+    incomplete = provenance.find_incomplete({*packing.present, *packing.redactions})
+    return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
+
+
+def _refuse_secrets(items: Sequence[PackageFile]) -> None:
+    """Raise AssemblyError if a file to write contains a secret; the message names where each comes from."""
+    leaks = [
+        f"{item.source}:{mention.line} ({mention.kind}, {mention.text})"
+        for item in tqdm(items, desc="searching", unit=" files", disable=None, delay=2)
+        for mention in secrets(_inflate_text(item.read()))
+    ]
+    if leaks:
+        raise AssemblyError(
+            f"secrets would be published: {listed(leaks)}. Revoke them, take them from variables or files outside the "
+            "code, and assemble again; nothing was written"
+        )
+
+
+def _inflate_text(data: bytes) -> bytes:
+    """Return the contents of a file, of a compressed one what can be inflated within the limits."""
+    parts: list[bytes] = []
+    with suppress(InflateError, EOFError, zlib.error):
+        parts += pieces(io.BytesIO(data))[1]
+    return b"".join(parts)
+
+
+def _write_file(target: Path, data: bytes, executable: bool = False) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(target)
+    with whole_file(target) as part:
+        part.write_bytes(data)
+        part.chmod(part.stat().st_mode | (0o111 if executable else 0))

@@ -8,17 +8,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command import CommandParser, UsageError, checked_output, clean, counted
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
-from submission.compare.comparison import compare
+from submission.compare.comparison import compare, compare_with_published
 from submission.compare.formats import FORMATS
-from submission.compare.published import compared
 from submission.compare.sides import pairs
 from submission.text_table import markdown_text, output_width, plain_text
 
 MAX_NAMES = 10
 """Results that are named where they are not compared."""
+DESCRIPTION = "Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score."
 EXAMPLES = """\
 A and B are result folders, submissions, folders of runs, single logs, or whole rounds. Results of the same benchmark
 and scaling are compared; among several, those of the same division, system and batch size, or else the nearest in size.
@@ -43,58 +43,46 @@ exit status: 0 compared, 2 wrong use, such as no common benchmark
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = _parser()
+    parser = CommandParser("python -m submission.compare", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("a", metavar="A", help="a result, a submission, a round, a folder of runs, a log, or a fom.json")
+    add("b", metavar="B", nargs="?", help="the other one; none for a fom.json")
+    add("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
+    add("--format", choices=tuple(FORMATS), default="table", help="default: table")
+    add_rules_option(parser)
     given = parser.parse_args(arguments)
-    try:
-        if given.b is None:
-            if not given.a.endswith(".json"):
-                parser.error(f"what to compare {clean(given.a)} with is missing: only a fom.json can stand alone")
-            return _measurement(given)
-        for path in (given.a, given.b):
-            if not os.path.lexists(path):
-                parser.error(f"no such file or folder: {path}")
-        found, alone = pairs(given.a, given.b, given.benchmark)
-        if alone:
-            names = [*(side.name for side in alone[:MAX_NAMES]), *(["..."] if alone[MAX_NAMES:] else [])]
-            said = f"not compared, nothing to pair with: {counted(len(alone), 'result')}"
-            print(f"{said} ({clean(', '.join(names))})", file=sys.stderr)
-        with checked_output():
-            write_text(FORMATS[given.format]([compare(pair) for pair in found], output_width()), None)
-    except ValueError as error:
-        parser.error(clean(error))
-    except KeyboardInterrupt:
-        return 130
+    run = _compare_measurement if given.b is None else _compare
+    return run_command(lambda: run(given), (), NOTHING_WRITTEN)
+
+
+def _compare(given: argparse.Namespace) -> int:
+    """Compare two results; return the exit status."""
+    for path in (given.a, given.b):
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}")
+    found, alone = pairs(given.a, given.b, given.benchmark)
+    if alone:
+        names = [*(side.name for side in alone[:MAX_NAMES]), *(["..."] if alone[MAX_NAMES:] else [])]
+        print(
+            f"not compared, nothing to pair with: {counted(len(alone), 'result')} ({clean(', '.join(names))})",
+            file=sys.stderr,
+        )
+    write_text(FORMATS[given.format]([compare(pair) for pair in found], output_width()), None)
     return 0
 
 
-def _measurement(given: argparse.Namespace) -> int:
+def _compare_measurement(given: argparse.Namespace) -> int:
     """Compare a measurement with published results; return the exit status."""
+    if not given.a.endswith(".json"):
+        raise UsageError(f"what to compare {given.a} with is missing: only a fom.json can stand alone")
     if given.format == "json":
         raise UsageError("--format json is for two results: name B, or choose table or markdown")
     for option, value in (("--benchmark", given.benchmark), ("--rules", given.rules)):
         if value:
             raise UsageError(f"{option} is for two results: name B, or leave it out")
-    table = compared(Path(given.a))
-    markdown = given.format == "markdown"
-    with checked_output():
-        write_text((markdown_text(table) if markdown else plain_text(table, output_width())) + "\n", None)
+    table = compare_with_published(Path(given.a))
+    write_text(markdown_text(table) if given.format == "markdown" else plain_text(table, output_width()), None)
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.compare",
-        description="Show two results of a benchmark side by side: hyperparameters, convergence, time, system, score.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "a", metavar="A", help="a result, a submission, a round, a folder of runs, a log, or a fom.json"
-    )
-    parser.add_argument("b", metavar="B", nargs="?", help="the other one; none for a fom.json")
-    parser.add_argument("--benchmark", choices=sorted(REFERENCES), help="only this one (default: all common ones)")
-    parser.add_argument("--format", choices=tuple(FORMATS), default="table", help="default: table")
-    add_rules_option(parser)
-    return parser
 
 
 if __name__ == "__main__":

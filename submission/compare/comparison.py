@@ -1,22 +1,28 @@
-"""Compare two results: facts and measures side by side."""
+"""Compare two results, facts and measures side by side; or a measurement with published results of similar scale."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
+from common.command import UsageError, clean
+from common.measure.fom import Measurement, read_measurement
+from common.reference import FULL
 from common.values import is_number
-from compliance.benchmarks import reference_of
-from compliance.formats.words import STAGED, convergence_text
+from compliance.benchmarks import REFERENCES, reference_of
+from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
 from compliance.model.judged_run import JudgedRun
 from compliance.model.score import BOTH, Throughput, TimeToTrain
-from submission.analysis.quantities import SAMPLES, quantities
-from submission.compare.hyperparameters import ABSENT, changes, configured, differing, logged
-from submission.compare.sides import Pair, Side, mean
+from submission.analysis.fits.projection import read_published
+from submission.analysis.model import EPOCH_TIME, SAMPLES, AnalysedSet, quantities
+from submission.compare.sides import ABSENT, Pair, Side, changes, configured, differing, logged, mean
+from submission.text_table import TextTable
 
 CURVE_POINTS: Final = 8
 TTT, NORMALISED, SCALED = "time to train, min", "normalised by RCP, min", "scaled by scaling.json, min"
@@ -219,19 +225,14 @@ def _times(side: Side) -> dict[str, Any]:
     return {
         "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
         RUN_TIME: side.mean(lambda run: run.minutes),
-        **{f"{part}, mean, min": side.mean(_minutes_of(part)) for part in PARTS},
-        "time of an epoch, mean, min": side.mean(_epoch_minutes),
+        **{f"{part}, mean, min": mean(_minutes(run.details.seconds.get(part)) for run in side.runs) for part in PARTS},
+        "time of an epoch, mean, min": side.mean(lambda run: _minutes(mean(run.details.epoch_seconds))),
         "training, samples/s": rate,
         "training, samples/s per accelerator (node)": rate / side.scale if rate is not None and side.scale else None,
     }
 
 
-def _minutes_of(part: str) -> Callable[[Run], float | None]:
-    return lambda run: run.details.seconds[part] / 60 if part in run.details.seconds else None
-
-
-def _epoch_minutes(run: Run) -> float | None:
-    seconds = mean(run.details.epoch_seconds)
+def _minutes(seconds: float | None) -> float | None:
     return None if seconds is None else seconds / 60
 
 
@@ -276,3 +277,51 @@ def _interpolate(curve: Points, epoch: float) -> float | None:
         return above
     (left, below) = curve[after - 1]
     return below + (above - below) * (epoch - left) / (right - left)
+
+
+# -- published results -------------------------------------------------------------------------------------
+
+MOST_PUBLISHED: Final = 8
+"""Published results that are shown."""
+PUBLISHED_HEADINGS: Final = (
+    *(("round", ""), ("organisation", ""), ("system", ""), ("hardware", ""), ("division", "")),
+    *(("units", ""), ("batch", ""), ("rate", "samples/s"), ("of a unit", "samples/s"), ("measured", "by a unit's")),
+)
+PUBLISHED_NUMERIC: Final = (*(False,) * 5, *(True,) * 5)
+
+
+def compare_with_published(path: Path) -> TextTable:
+    """Return a measurement beside the published results whose number of units is nearest; UsageError without any."""
+    found = read_measurement(path)
+    if found.benchmark not in REFERENCES:
+        raise UsageError(f"{path}: benchmark is {clean(found.benchmark)!r}; expected one of {', '.join(REFERENCES)}")
+    if found.network != FULL:
+        raise UsageError(
+            f"{path}: the {clean(found.network)} network was measured, published results have the full one"
+        )
+    results = [one for one in read_published() if one.row.benchmark == found.benchmark and one.mean(EPOCH_TIME)]
+    if not results:
+        raise UsageError(f"{path}: there are no published results of {found.benchmark} with the time of an epoch")
+    results.sort(key=lambda one: abs(math.log(one.units / found.units)) if one.units else math.inf)
+    title = (
+        f"{path.name}, not an MLPerf result: {found.benchmark}, units {plain(found.units)}, "
+        f"{found.samples_per_s:,.4g} samples/s, {found.samples_per_s_per_unit:,.4g} a unit; "
+        "published epochs include their evaluation"
+    )
+    rows = tuple(_published_cells(found, one) for one in results[:MOST_PUBLISHED])
+    return TextTable(clean(title), PUBLISHED_HEADINGS, rows, PUBLISHED_NUMERIC)
+
+
+def _published_cells(found: Measurement, one: AnalysedSet) -> tuple[str, ...]:
+    samples = REFERENCES[found.benchmark].dataset.train_samples[one.row.round][0]
+    rate = samples / (60 * (one.mean(EPOCH_TIME) or math.inf))
+    each = rate / one.units if one.units else math.nan
+    row = one.row
+    return (
+        *map(clean, (row.round, row.organisation, row.system, row.accelerator or row.processor, row.division)),
+        plain(one.units or 0),
+        plain(row.batch_size or 0),
+        f"{rate:,.0f}",
+        f"{each:,.3g}",
+        f"{found.samples_per_s_per_unit / each:.3g}",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any, Final
 
 from common.command import clean, counted
@@ -11,7 +10,7 @@ from common.values import is_number, same
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code
 from submission.compare.comparison import Comparison, ComparisonLine, Section
-from submission.compare.hyperparameters import ABSENT, Varied, yaml_text
+from submission.compare.sides import ABSENT, Varied, yaml_text
 from submission.text_table import TextTable, markdown_text, plain_text, shortened
 
 Cells = tuple[str, ...]
@@ -58,11 +57,7 @@ def as_json(comparisons: list[Comparison], _: int | None = None) -> str:
     return json_text({"schema": 1, "comparisons": [_document(one) for one in comparisons]})
 
 
-FORMATS: Final[dict[str, Callable[[list[Comparison], int | None], str]]] = {
-    "table": table,
-    "markdown": markdown,
-    "json": as_json,
-}
+FORMATS: Final = {"table": table, "markdown": markdown, "json": as_json}
 
 
 # -- texts -------------------------------------------------------------------------------------------------
@@ -72,15 +67,15 @@ def _rows(section: Section) -> list[Cells]:
     """Return heading and lines of a section as cells that are safe to print."""
     measures = section.kind == "measures"
     rows: list[Cells] = [(section.title, "A", "B", "B / A" if measures else "")]
-    rows += [_measure_cells(line) if measures else _fact_cells(line) for line in section.lines]
+    show, note = (_measure, _compare_measures) if measures else (_fact, _compare_facts)
+    rows += [(line.what, show(line.a), show(line.b), note(line)) for line in section.lines]
     if section.same:
         rows.append((f"({counted(section.same, 'more value')} the same)", "", "", ""))
     return [tuple(map(clean, row)) for row in rows]
 
 
-def _measure_cells(line: ComparisonLine) -> Cells:
-    ratio = f"{line.ratio:.3f}" if line.ratio is not None else "" if line.comparable else "clocks differ"
-    return (line.what, _measure(line.a), _measure(line.b), ratio)
+def _compare_measures(line: ComparisonLine) -> str:
+    return f"{line.ratio:.3f}" if line.ratio is not None else "" if line.comparable else "clocks differ"
 
 
 def _measure(value: Any) -> str:
@@ -97,12 +92,10 @@ def _measure(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _fact_cells(line: ComparisonLine) -> Cells:
+def _compare_facts(line: ComparisonLine) -> str:
     if line.a is ABSENT or line.b is ABSENT:
-        note = "only B" if line.a is ABSENT else "only A"
-    else:
-        note = "" if same(line.a, line.b) else "differs"
-    return (line.what, _fact(line.a), _fact(line.b), note)
+        return "only B" if line.a is ABSENT else "only A"
+    return "" if same(line.a, line.b) else "differs"
 
 
 def _fact(value: Any) -> str:

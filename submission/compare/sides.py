@@ -1,19 +1,24 @@
-"""The two sides of a comparison: find the results below two paths, and pair them."""
+"""The two sides of a comparison: find the results below two paths, pair them, and compare their hyperparameters."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
+from common.errors import UsageError
 from common.reference import Reference
-from common.values import is_number
+from common.values import is_number, same
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.engine import Options, check_paths
 from compliance.formats.words import plain
+from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
@@ -100,6 +105,11 @@ class Side:
         return mean(map(measure, self.runs))
 
 
+PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
+YAML_KEYWORDS: Final = {"null", "true", "false"}
+"""Words that YAML does not read as text."""
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
     known = [value for value in values if value is not None and is_number(value)]
@@ -125,14 +135,14 @@ def pairs(a: str, b: str, benchmark: str | None = None) -> tuple[list[Pair], lis
     If both sides have results of several organisations, each is compared with results of its own. Among several results
     those are paired first that have most in common: organisation, division, system, batch size, and the nearest number
     of units.
-    Raises ValueError without a common benchmark, or if nothing can be paired.
+    Raises UsageError without a common benchmark, or if nothing can be paired.
     """
     of_a, of_b = _results(a), _results(b)
     common = [name for name in REFERENCES if name in of_a and name in of_b and benchmark in (None, name)]
     if not common:
         there = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
         wanted = f"results of {benchmark}" if benchmark else "results of one benchmark"
-        raise ValueError(
+        raise UsageError(
             f"expected {wanted} on both sides: {there}. python -m compliance.check shows what the logs are"
         )
     rounds = all(len({side.organisations for sides in of.values() for side in sides}) > 1 for of in (of_a, of_b))
@@ -149,7 +159,7 @@ def pairs(a: str, b: str, benchmark: str | None = None) -> tuple[list[Pair], lis
             alone += [side for side in (*one, *other) if id(side) not in used]
     if not found:
         folders = ", ".join(dict.fromkeys((alone[0].path, alone[-1].path)))
-        raise ValueError(
+        raise UsageError(
             f"no organisation has results in both {a} and {b}; name the folder of one result each, such as {folders}"
         )
     return found, alone
@@ -163,12 +173,10 @@ def _results(path: str) -> dict[str, list[Side]]:
         if results.benchmark and results.runs:
             found.setdefault(results.benchmark, []).append(Side(results.folder, results.runs, results))
     in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
-    alone: dict[str, list[JudgedRun]] = {}
-    for run in report.runs:
-        if run.benchmark and id(run) not in in_sets:
-            alone.setdefault(run.benchmark, []).append(run)
-    for name, runs in alone.items():
-        found.setdefault(name, []).append(Side(path, runs))
+    singles = [run for run in report.runs if id(run) not in in_sets]
+    for name in REFERENCES:
+        if runs := [run for run in singles if run.benchmark == name]:
+            found.setdefault(name, []).append(Side(path, runs))
     return found
 
 
@@ -184,7 +192,7 @@ def _paired(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pai
             chosen.append((one, other))
     chosen.sort(key=lambda pair: next(at for at, side in enumerate(a) if side is pair[0]))
     several = len(a) > 1 or len(b) > 1
-    return [Pair(benchmark, one, other, _in_common(one, other) if several else "") for one, other in chosen]
+    return [Pair(benchmark, one, other, _explain_pair(one, other) if several else "") for one, other in chosen]
 
 
 def _distance(a: Side, b: Side) -> tuple[float, ...]:
@@ -195,8 +203,96 @@ def _distance(a: Side, b: Side) -> tuple[float, ...]:
     return (strangers, *different, units)
 
 
-def _in_common(a: Side, b: Side) -> str:
+def _explain_pair(a: Side, b: Side) -> str:
     """Return what two results have in common, and their numbers of units if these differ."""
     same = [name for (name, mine), (_, others) in zip(a.kind, b.kind, strict=True) if name and mine and mine == others]
     size = "" if a.units == b.units else f"nearest size: {plain(a.units)} and {plain(b.units)} units"
     return "; ".join(filter(None, (f"same {', '.join(same)}" if same else "", size)))
+
+
+# -- hyperparameters ------------------------------------------------------------------------------------------
+
+
+ABSENT: Final = object()
+"""In place of a value that a side does not have, in contrast to the value None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """The values of a key that differs between runs, each with its number of runs."""
+
+    counts: tuple[tuple[Any, int], ...]
+
+
+def logged(runs: Iterable[Run]) -> dict[str, Any]:
+    """Return the hyperparameters by log key; values that differ between the runs are `Varied`."""
+    return _common(
+        runs, lambda run: {k: v for k, v in run.details.hyperparameters.items() if k not in NOT_HYPERPARAMETERS}
+    )
+
+
+def configured(runs: Iterable[Run]) -> dict[str, Any]:
+    """Return the settings by configuration key if all logs contain their configuration, as this suite's do; else {}."""
+    runs = list(runs)
+    return _common(runs, _configuration) if all(map(_configuration, runs)) else {}
+
+
+def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys that differ or exist on one side only: first those of `mine`, in its order."""
+    keys = dict.fromkeys((*mine, *other))
+    return [key for key in keys if not same(mine.get(key, ABSENT), other.get(key, ABSENT))]
+
+
+def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+    """Return `key=value`, quoted for a shell, for each key with another value or none in `present`.
+
+    Keys that differ between the runs of `wanted` are left out, because they have no single value.
+    """
+    return [
+        shlex.quote(f"{key}={yaml_text(wanted[key])}")
+        for key in differing(wanted, present)
+        if key in wanted and not isinstance(wanted[key], Varied)
+    ]
+
+
+def yaml_text(value: Any) -> str:
+    """Return a value as one line of YAML; text is quoted only if it would be read as another type."""
+    if isinstance(value, str):
+        return value if PLAIN_WORD.fullmatch(value) and value.lower() not in YAML_KEYWORDS else json.dumps(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(yaml_text, value))}]"
+    if isinstance(value, dict):
+        # JSON turns numeric keys, such as the epochs of a schedule, into text.
+        pairs = (
+            (key if re.fullmatch(r"-?\d+", key) else yaml_text(key), yaml_text(item)) for key, item in value.items()
+        )
+        return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+    return json.dumps(value)
+
+
+def _configuration(run: Run) -> dict[str, Any]:
+    """Return the values in the logged configuration that the log lists as hyperparameters, by dotted key."""
+    names = run.details.provenance.get("hyperparameters")
+    tree = run.details.provenance.get("config")
+    found: dict[str, Any] = {}
+    for name in names if isinstance(names, list) else ():
+        section, _, key = str(name).rpartition(".")
+        inside = tree.get(section) if section and isinstance(tree, dict) else tree
+        if isinstance(inside, dict) and key in inside:
+            found[str(name)] = inside[key]
+    return found
+
+
+def _common(runs: Iterable[Run], settings: Callable[[Run], Mapping[str, Any]]) -> dict[str, Any]:
+    several = [settings(run) for run in runs]
+    keys = dict.fromkeys(key for one in several for key in one)
+    return {key: _unite([one.get(key, ABSENT) for one in several]) for key in keys}
+
+
+def _unite(values: list[Any]) -> Any:
+    """Return the value if all are the same, else how often there is each."""
+    distinct: list[Any] = []
+    for value in values:
+        distinct += [] if any(same(other, value) for other in distinct) else [value]
+    counts = ((value, sum(same(value, other) for other in values)) for value in distinct)
+    return distinct[0] if len(distinct) == 1 else Varied(tuple(counts))

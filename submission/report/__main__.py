@@ -15,9 +15,10 @@ from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, ru
 from compliance.cli import add_result_options, read_result_options
 from compliance.engine import check_paths
 from compliance.formats.findings import all_shown, summary
-from submission.report.page import NotAReportError, write_report
+from submission.report.page import write_report
 from submission.summary.rows import NoResultsError, read_report
 
+DESCRIPTION: Final = "Report results as one HTML file: scores, how they were computed, charts and findings."
 EXAMPLES: Final = """\
 examples:
   python -m submission.report my_organisation/ -o report.html                a submission
@@ -35,23 +36,16 @@ cannot be written, 2 wrong use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NotAReportError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.report",
-        description="Report results as one HTML file: scores, how they were computed, charts and findings.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
-    parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the page to write")
-    parser.add_argument("--force", action="store_true", help="replace a page written by this command")
+    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
+    add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
+    add("-o", "--output", type=Path, required=True, metavar="FILE", help="the page to write")
+    add("--force", action="store_true", help="replace a page written by this command")
     add_result_options(parser)
-    parser.add_argument("--title", default="", help="heading of the page")
-    return parser
+    add("--title", default="", help="heading of the page")
+    given = parser.parse_args(arguments)
+    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _run(given: argparse.Namespace) -> int:

@@ -79,17 +79,12 @@ def convergence(name: str, curves: Sequence[Curve], goal: Goal) -> Html:
     if band:
         drawing.box((LEFT, top - 22), x(band[0]) - LEFT, bottom - top + 22, "band")
         drawing.line((x(band[1]), top - 22), (x(band[1]), bottom), "reference")
-        drawing.label_beside(
-            (x(band[0]), x(band[1])),
-            top - 12,
-            f"reference {amount(band[1])} (limit {amount(band[0])})",
-            "label reference-text",
-        )
+        text = f"reference {amount(band[1])} (limit {amount(band[0])})"
+        drawing.label_beside((x(band[0]), x(band[1])), top - 12, text, "label reference-text")
     if goal.mean is not None:
-        drawing.line((x(goal.mean), top - 40), (x(goal.mean), bottom), "mean")
-        drawing.label_beside(
-            (x(goal.mean), x(goal.mean)), top - 30, f"this result {amount(goal.mean)}", "label mean-text"
-        )
+        at = x(goal.mean)
+        drawing.line((at, top - 40), (at, bottom), "mean")
+        drawing.label_beside((at, at), top - 30, f"this result {amount(goal.mean)}", "label mean-text")
     if len(shown) > MANY:
         _distribution(drawing, shown, x, y)
     else:
@@ -134,7 +129,10 @@ def _distribution(drawing: Drawing, curves: Sequence[Curve], x: Scale, y: Scale)
     """Draw the median and the middle 80 % of the runs that are still training, and the ends of all runs."""
     by_epoch = quality_by_epoch(curves)
     epochs = sorted(by_epoch)
-    low, middle, high = ([y(bounded(_quantile(by_epoch[e], part))) for e in epochs] for part in (0.1, 0.5, 0.9))
+    low, middle, high = (
+        [y(bounded(by_epoch[epoch][round(part * (len(by_epoch[epoch]) - 1))])) for epoch in epochs]
+        for part in (0.1, 0.5, 0.9)
+    )
     across = [x(bounded(epoch)) for epoch in epochs]
     edge = [*zip(across, high, strict=True), *reversed(list(zip(across, low, strict=True)))]
     drawing.curve(edge, "area", "the middle 80 % of the runs", closed=True)
@@ -151,10 +149,6 @@ def quality_by_epoch(curves: Sequence[Curve]) -> dict[float, list[float]]:
         for epoch, value in curve.points:
             found[epoch].append(value)
     return {epoch: sorted(values) for epoch, values in found.items()}
-
-
-def _quantile(ascending: Sequence[float], part: float) -> float:
-    return ascending[round(part * (len(ascending) - 1))]
 
 
 def _convergence_text(curves: Sequence[Curve], goal: Goal) -> str:
@@ -283,7 +277,6 @@ def _histogram(drawing: Drawing, timed: Sequence[Timed], x: Scale, bottom: float
 def _spread_text(values: Sequence[float], mean: float | None) -> str:
     if not values:
         return "No run has both run_start and run_stop."
-    text = (
-        f"{len(values)} runs of {min(values):.4g} to {max(values):.4g} minutes, median {statistics.median(values):.4g}."
-    )
+    middle = statistics.median(values)
+    text = f"{len(values)} runs of {min(values):.4g} to {max(values):.4g} minutes, median {middle:.4g}."
     return text if mean is None else f"{text} The olympic mean is {mean:.4g} minutes."

@@ -78,18 +78,15 @@ def _group(group: Group, base: str, site: Site) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
     shown = [_text(text, found, base, site) for text, found in texts[:MAX_SHOWN_TEXTS]]
-    rest = [_brief(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
-    if rest:
-        beyond = [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
-        shown.append(
-            disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *rest, *beyond))
-        )
+    if texts[MAX_SHOWN_TEXTS:]:
+        items = [_list_item(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
+        items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
+        shown.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
     texts_of_rule = (("Why:", rule.why), ("How to fix:", rule.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
-    return element(
-        "div", head, *shown, disclosure("Why, and how to fix it", *reasons) if reasons else "", class_="finding"
-    )
+    why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
+    return element("div", head, *shown, why, class_="finding")
 
 
 def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
@@ -103,11 +100,9 @@ def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
     return element("div", element("p", text), *places, class_="said")
 
 
-def _brief(text: str, found: Sequence[Finding], base: str) -> Html:
+def _list_item(text: str, found: Sequence[Finding], base: str) -> Html:
     where = display_name(found[0].path, base, found[0].line) if found[0].path else ""
-    return element(
-        "li", text, f" ({where}; {extent(list(found))})" if len(found) > 1 else f" ({where})" if where else ""
-    )
+    return element("li", text, f" ({where}; {extent(list(found))})" if found[1:] else f" ({where})" if where else "")
 
 
 def _place(path: str, line: int, base: str, site: Site) -> Html:
@@ -115,16 +110,13 @@ def _place(path: str, line: int, base: str, site: Site) -> Html:
     if not lines:
         return element("p", site.link(path, base, line), class_="place")
     site.excerpts_left -= 1
-    rows = list(_lines(lines, line))
-    text = element("pre", joined(rows), tabindex="0")
-    return disclosure(display_name(path, base, line), text, site.link(path, base), class_="place")
-
-
-def _lines(lines: Sequence[tuple[int, str]], line: int) -> Iterator[Html]:
     width = len(str(lines[-1][0]))
+    rows = []
     for number, text in lines:
         content = joined([element("span", f"{number:>{width}}", class_="line-number"), "  ", escaped(text)])
-        yield element("mark" if number == line else "span", content)
+        rows.append(element("mark" if number == line else "span", content))
+    code = element("pre", joined(rows), tabindex="0")
+    return disclosure(display_name(path, base, line), code, site.link(path, base), class_="place")
 
 
 # -- lines of a log ----------------------------------------------------------------------------------------

@@ -16,11 +16,10 @@ from compliance.formats.findings import all_shown, inputs_by_round, lowered, sum
 from compliance.model.finding import INCOMPLETE
 from compliance.model.package import Package
 from compliance.model.report import Report
-from submission.analysis.facts import known_facts
-from submission.analysis.figures.names import by_benchmark
+from submission.analysis.figures.labels import by_benchmark
 from submission.analysis.figures.panel import HALF, NARROW
 from submission.analysis.figures.scaling import time_to_solution
-from submission.analysis.sets import analyse
+from submission.analysis.sets import analyse, known_facts
 from submission.report.findings import Site, badge, findings
 from submission.report.glance import ACROSS, failures, glance, package_id
 from submission.report.provenance import package_provenance, provenance_of
@@ -186,19 +185,15 @@ def _inputs(paths: Sequence[str], site: Site) -> Iterator[Html]:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-class NotAReportError(ValueError):
-    """The output is an existing file that is not a page of this command."""
-
-
 def write_report(report: Report, output: Path, title: str = "", previous: Report | None = None) -> None:
     """Write the page of a report to `output`, atomically; an existing page is replaced.
 
     report: of a check with `details`. previous: on the previous round, to compare the best results with.
-    Raises NotAReportError if `output` is another kind of file, OSError if the page cannot be written, ValueError for
+    Raises FileExistsError if `output` is another kind of file, OSError if the page cannot be written, ValueError for
     a report without details.
     """
     if os.path.lexists(output) and GENERATOR.encode() not in ANYWHERE.begin(output, 1024):
-        raise NotAReportError(f"{output} exists and is not a page of this command; choose another name")
+        raise FileExistsError(f"{output} exists and is not a page of this command; choose another name")
     text = render(report, str(output.absolute().parent), title, rows(previous) if previous else ())
     output.parent.mkdir(parents=True, exist_ok=True)
     write_whole_file(output, text, errors="backslashreplace")

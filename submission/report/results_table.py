@@ -190,15 +190,10 @@ def _table(
     kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
     kinds = {at: "text long" if head[at] in LONG else "text" if at < TEXTS else "number" for at in kept}
     titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]
-    lines = [
-        element(
-            "tr",
-            *(element("td", columns[at][number], class_=kinds[at]) for at in kept),
-            **filtered(line),
-            data_result=True,
-        )
-        for number, (line, _) in enumerate(rows)
-    ]
+    lines = []
+    for number, (line, _) in enumerate(rows):
+        cells = [element("td", columns[at][number], class_=kinds[at]) for at in kept]
+        lines.append(element("tr", *cells, **filtered(line), data_result=True))
     whole = element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_="results")
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)
 

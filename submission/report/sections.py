@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+from common.command import counted
 from common.values import is_number
 from compliance.formats.findings import shown_of
 from compliance.formats.words import STAGED, aligned, convergence_text, matters, minutes, plain, runs_text
 from compliance.logs.timeline import PARTS
 from compliance.model.finding import INCOMPLETE
+from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from compliance.model.score import IN, Throughput, TimeToTrain
+from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
-from submission.report.charts import (
-    MANY,
-    MANY_BARS,
-    STATES,
-    Curve,
-    Goal,
-    breakdown,
-    convergence,
-    quality_by_epoch,
-    spread,
-)
+from submission.report import charts
 from submission.report.findings import Site, badge, findings
 from submission.report.provenance import facts_table, shared_facts
 from submission.report.results_table import ResultLine, filtered
-from submission.report.score_text import how_scored, run_name, run_states
 from submission.web.html import Html, disclosure, element, joined, shorten_end, table
 
 Score = TimeToTrain | Throughput | None
+KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
 MAX_VALUE: Final = 2000
 """Characters of a value of a system description that are shown."""
 
@@ -46,7 +39,7 @@ def section(line: ResultLine, report: Report, site: Site) -> Html:
     head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
         key_figures(results),
-        element("div", *charts(name, curves, goal, results.score), class_="charts"),
+        element("div", *draw_charts(name, curves, goal, results.score), class_="charts"),
         element("h4", "Score"),
         *(element("p", sentence) for sentence in how_scored(results)),
         disclosure("Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _clock(results.score))),
@@ -72,7 +65,7 @@ def label(word: str) -> Html:
     return element("strong", word, class_="label-word")
 
 
-def curves_of(results: ResultSet) -> list[Curve]:
+def curves_of(results: ResultSet) -> list[charts.Curve]:
     """Return the curves of all runs, in the order of the set."""
     state = run_states(results)
     curves = []
@@ -82,11 +75,11 @@ def curves_of(results: ResultSet) -> list[Curve]:
             for at, found in enumerate(run.details.evaluations, 1)
         )
         name = run_name(run.path, results.folder if results.loose else "")
-        curves.append(Curve(name, state[run.path], points, run.minutes, run.details.seconds))
+        curves.append(charts.Curve(name, state[run.path], points, run.minutes, run.details.seconds))
     return curves
 
 
-def goal_of(results: ResultSet) -> Goal | None:
+def goal_of(results: ResultSet) -> charts.Goal | None:
     """Return what the result is compared with; None if its benchmark is unknown."""
     if results.reference is None:
         return None
@@ -95,7 +88,7 @@ def goal_of(results: ResultSet) -> Goal | None:
     if mean is None and isinstance(results.score, TimeToTrain):
         mean = results.score.convergence
     point = verdict.point if verdict else None
-    return Goal(
+    return charts.Goal(
         results.reference.target,
         results.reference.epoch_unit,
         mean if mean is not None and is_number(mean) else None,
@@ -146,22 +139,22 @@ def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
     return pairs
 
 
-def charts(name: str, curves: Sequence[Curve], goal: Goal | None, score: Score) -> list[Html]:
+def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | None, score: Score) -> list[Html]:
     """Return the figures for which the logs have data."""
     shown = []
     if goal and any(curve.points for curve in curves):
-        keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= MANY else MANY_KEYS
+        keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= charts.MANY else MANY_KEYS
         keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
-        shown.append(_figure("Convergence", convergence(f"{name}-convergence", curves, goal), keys, table_))
+        shown.append(_figure("Convergence", charts.convergence(f"{name}-convergence", curves, goal), keys, table_))
     if any(curve.minutes is not None for curve in curves):
-        keys = _state_keys(curves) if len(curves) <= MANY else []
+        keys = _state_keys(curves) if len(curves) <= charts.MANY else []
         mean = score.minutes if isinstance(score, TimeToTrain) else None
-        shown.append(_figure(f"Spread of the runs{_clock(score)}", spread(f"{name}-spread", curves, mean), keys))
+        shown.append(_figure(f"Spread of the runs{_clock(score)}", charts.spread(f"{name}-spread", curves, mean), keys))
     if any(curve.seconds for curve in curves):
         keys = [(f"part {part}", part) for part in PARTS]
-        title = "Time breakdown" + (" (selected runs)" if len(curves) > MANY_BARS else "")
-        shown.append(_figure(title, breakdown(f"{name}-time", curves), keys))
+        title = "Time breakdown" + (" (selected runs)" if len(curves) > charts.MANY_BARS else "")
+        shown.append(_figure(title, charts.breakdown(f"{name}-time", curves), keys))
     return shown
 
 
@@ -169,9 +162,9 @@ REFERENCE_KEYS: Final = [("band", "means below the limit fail: too fast"), ("ref
 MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept", "ends of runs")]
 
 
-def _state_keys(curves: Sequence[Curve]) -> list[tuple[str, str]]:
+def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
     found = {curve.state for curve in curves}
-    return [(f"end {state}", text) for state, text in STATES.items() if state in found]
+    return [(f"end {state}", text) for state, text in charts.STATES.items() if state in found]
 
 
 def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
@@ -194,16 +187,16 @@ def _swatch(class_: str) -> Html:
     return element("svg", mark, viewBox="0 0 22 12", class_="swatch", aria_hidden="true")
 
 
-def convergence_table(curves: Sequence[Curve], unit: str) -> Html:
+def convergence_table(curves: Sequence[charts.Curve], unit: str) -> Html:
     """Return the table of minimum, median and maximum quality at each evaluation."""
     rows = [
         (plain(epoch), f"{found[0]:.5g}", f"{found[len(found) // 2]:.5g}", f"{found[-1]:.5g}", len(found))
-        for epoch, found in sorted(quality_by_epoch(curves).items())
+        for epoch, found in sorted(charts.quality_by_epoch(curves).items())
     ]
     return table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
 
 
-def runs_table(curves: Sequence[Curve], unit: str, clock: str) -> Html:
+def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
     """Return the table of the runs: state, minutes, evaluations, last quality and minutes by part.
 
     clock: where the staging lies, for the title.
@@ -216,9 +209,135 @@ def runs_table(curves: Sequence[Curve], unit: str, clock: str) -> Html:
         parts = [seconds[part] / 60 if part in seconds else "–" for part in PARTS]
         quality = f"{value:.5g}" if value is not None else "–"
         facts = ("–" if curve.minutes is None else curve.minutes, plain(epoch), len(curve.points), quality)
-        rows.append((curve.name, STATES[curve.state], *facts, *parts))
+        rows.append((curve.name, charts.STATES[curve.state], *facts, *parts))
     columns = [aligned(column) for column in zip(*rows, strict=True)]
     return table(head, zip(*columns, strict=True), f"Runs{clock}", 2)
+
+
+# -- the score in sentences ----------------------------------------------------------------------------------
+
+
+def run_states(results: ResultSet) -> dict[str, str]:
+    """Return the state of each run by path: KEPT, DROPPED (fastest and slowest) or FAILED (rejected)."""
+    found = {run.path: FAILED if run.verdict == "FAIL" else KEPT for run in results.runs}
+    for run in left_out(results):
+        found[run.path] = DROPPED
+    return found
+
+
+def left_out(results: ResultSet) -> list[JudgedRun]:
+    """Return the accepted runs outside the olympic mean: the fastest, and the slowest if no run is rejected."""
+    if not isinstance(results.score, TimeToTrain) or results.score.minutes is None:
+        return []
+    timed = [(run.minutes, at, run) for at, run in enumerate(results.runs) if run.verdict != "FAIL"]
+    ranked = [run for _, _, run in sorted((m, at, run) for m, at, run in timed if m is not None)]
+    return ranked[:1] if results.score.rejected else [ranked[0], ranked[-1]]
+
+
+def run_name(path: str, base: str = "") -> str:
+    """Return the name of a run: result_3, or relative to a folder: first/result_0."""
+    name = os.path.relpath(path, base) if base and path != "-" else os.path.basename(path)
+    return name.removesuffix(".gz").removesuffix(".txt") or path
+
+
+def how_scored(results: ResultSet) -> list[str]:
+    """Return sentences that derive the score from the runs, or say why there is none."""
+    score = results.score
+    if isinstance(score, TimeToTrain):
+        return [*_explain_time(results, score), *_explain_convergence(results)]
+    if isinstance(score, Throughput):
+        return [*_explain_throughput(results, score), *_explain_convergence(results)]
+    if results.loose:
+        return ["No score: these logs are outside of a submission, and each is checked on its own."]
+    return ["No score: the benchmark is unknown."]
+
+
+def _count_missing(results: ResultSet) -> str:
+    return f"{counted(results.missing_runs, 'run')} of {len(results.runs) + results.missing_runs} missing"
+
+
+def _explain_time(results: ResultSet, score: TimeToTrain) -> Iterator[str]:
+    accepted, rejected = len(score.run_minutes), ", ".join(map(run_name, score.rejected[:20]))
+    if score.minutes is None:
+        if results.missing_runs:
+            yield f"No score: {_count_missing(results)}."
+        elif len(score.rejected) > 1:
+            yield f"No score: {len(score.rejected)} runs are rejected ({rejected}); at most one is allowed."
+        else:
+            yield (
+                f"No score: {counted(accepted, 'run')} with a time; the mean without the fastest and the slowest "
+                "needs at least three."
+            )
+        return
+    dropped = [f"{run_name(run.path)} with {minutes(run.minutes)} min" for run in left_out(results)]
+    if score.rejected:
+        yield (
+            f"One run is rejected ({rejected}); it counts as the slowest and is left out, as is the fastest "
+            f"({dropped[0]})."
+        )
+    else:
+        yield f"Of {accepted} runs the fastest ({dropped[0]}) and the slowest ({dropped[-1]}) are left out."
+    kept = len(results.runs) - 2
+    yield f"The mean of the {'other run' if kept == 1 else f'other {kept} runs'} is {minutes(score.minutes)} minutes."
+    yield from _explain_staging(score)
+    if score.normalization > 1:
+        yield (
+            f"The reference converges more slowly, so the time is multiplied by {score.normalization:.6f}: "
+            f"{minutes(score.normalized)} minutes."
+        )
+    if score.scaled is not None:
+        factor = f"{score.committee_factor:.6g}"
+        yield f"scaling.json has the committee's factor {factor}: {minutes(score.scaled)} minutes."
+
+
+def _explain_throughput(results: ResultSet, score: Throughput) -> Iterator[str]:
+    if score.rejected:
+        yield f"{counted(len(score.rejected), 'instance')} of this result failed the check and do not count."
+    if score.minutes is None or score.models_per_minute is None:
+        timeless = "no accepted instance has both run_start and run_stop"
+        yield f"No score: {_count_missing(results) if results.missing_runs else timeless}."
+        return
+    yield (
+        f"{counted(score.models, 'model')} trained in {minutes(score.minutes)} minutes, from the first run_start to "
+        f"the last run_stop: {score.models_per_minute:.4g} models per minute."
+    )
+    yield from _explain_staging(score)
+    whole = f" (the logs state the whole system; {counted(results.at_once, 'instance')} ran at once)"
+    whole = whole if results.states_whole_system else ""
+    yield (
+        f"The system has {plain(score.system_scale)} accelerators (or processors); each instance uses "
+        f"{plain(score.instance_scale)}{whole}."
+    )
+    if score.normalization > 1 and score.normalized_models_per_minute is not None:
+        yield (
+            f"The reference converges more slowly, so the rate is divided by {score.normalization:.6f}: "
+            f"{score.normalized_models_per_minute:.4g} models per minute."
+        )
+
+
+def _explain_staging(score: TimeToTrain | Throughput) -> Iterator[str]:
+    """Yield how long staging took, which clock the score has, and the score on the other clock."""
+    if not matters(score.staging_minutes) or score.staging_clock not in STAGED:
+        return
+    others = []
+    if score.staging_clock != IN:
+        others.append(f"with all of it the score is {minutes(score.time_with_staging_minutes)} minutes")
+    if score.staging_clock != OUT:
+        others.append(f"without it the score is {minutes(score.time_without_staging_minutes)} minutes")
+    where = STAGED[score.staging_clock]
+    yield f"Staging took {minutes(score.staging_minutes)} minutes, {where}; {', '.join(others)}."
+
+
+def _explain_convergence(results: ResultSet) -> Iterator[str]:
+    verdict = results.judged_convergence
+    if verdict is not None:
+        yield f"Convergence: {verdict.message}"
+    if verdict is None or verdict.passed:
+        return
+    if results.waiver:
+        yield f"A failed convergence test is waived: {results.waiver}"
+    elif results.bypasses:
+        yield f"The submitter asked to bypass this test: {results.bypasses[0]}"
 
 
 # -- system ------------------------------------------------------------------------------------------------
@@ -229,15 +348,12 @@ def description(results: ResultSet, site: Site) -> list[Html]:
     found = results.description
     if found is None:
         return []
-    rows = [(name.replace("_", " "), _value(value)) for name, value in found.fields.items()]
+    values = {name.replace("_", " "): shorten_end(str(value), MAX_VALUE) for name, value in found.fields.items()}
+    empty = element("span", "empty", class_="quiet")
+    rows = [(name, element("mark", text) if OPEN in text else text or empty) for name, text in values.items()]
     nodes, accelerator = found.fields.get("number_of_nodes"), found.fields.get("accelerator_model_name")
     words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(found.fields.get("framework") or "")]
     summary = f"System {found.name}: {', '.join(filter(None, words))[:200] or 'no fields'}"
     source = element("p", site.link(found.path, results.folder), class_="quiet")
     problem = [element("p", f"The file cannot be read: it {found.problem}")] if found.problem else []
     return [disclosure(summary, *problem, table(("field", "value"), rows, "System description", 2), source)]
-
-
-def _value(value: Any) -> Html | str:
-    text = shorten_end(str(value), MAX_VALUE)
-    return element("mark", text) if OPEN in text else text or element("span", "empty", class_="quiet")

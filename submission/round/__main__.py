@@ -68,46 +68,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG)
-    what = parser.add_argument_group("what to run")
-    what.add_argument(
-        "--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks"
-    )
-    what.add_argument("--benchmarks", nargs="+", choices=BENCHMARKS, default=[], help="only these")
-    what.add_argument("--runs", type=positive, help="runs per benchmark (default: as many as the rules require)")
-    what.add_argument(
+    add = parser.add_argument_group("what to run").add_argument
+    add("--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
+    add("--benchmarks", nargs="+", choices=BENCHMARKS, default=[], help="only these")
+    add("--runs", type=positive, help="runs per benchmark (default: as many as the rules require)")
+    add(
         "--throughput",
         type=positive,
         metavar="M",
         help="train M instances as one throughput result, instead of runs; with --emit slurm all at once, each on "
         "nodes of its own",
     )
-    what.add_argument(
+    add(
         "--instance-ranks", type=positive, metavar="S", help="ranks of each instance (default: 1; with --emit, all / M)"
     )
-    what.add_argument("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")
+    add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")
     generated = "made if need be; mini data that it lacks are generated"
-    what.add_argument("--data", type=Path, metavar="DIR", help=f"parent folder of the datasets, {generated}")
-    where = parser.add_argument_group("where and how")
-    where.add_argument("-o", "--output", type=Path, default=Path("runs/round"), help="default: runs/round")
-    where.add_argument("--jobs", type=positive, default=1, help="concurrent runs or instances (default: 1)")
-    where.add_argument("--threads", type=positive, default=0, help="CPU threads per run (default: equal shares)")
-    who = parser.add_argument_group("submitter")
-    who.add_argument("--organisation", metavar="NAME", help="default: submission.org of the configurations")
-    who.add_argument("--system", type=Path, metavar="FILE", help="system description (default: describe this machine)")
-    who.add_argument("--sources", type=Path, metavar="DIR", help="a checkout of the suite (default: this suite)")
+    add("--data", type=Path, metavar="DIR", help=f"parent folder of the datasets, {generated}")
+    add = parser.add_argument_group("where and how").add_argument
+    add("-o", "--output", type=Path, default=Path("runs/round"), help="default: runs/round")
+    add("--jobs", type=positive, default=1, help="concurrent runs or instances (default: 1)")
+    add("--threads", type=positive, default=0, help="CPU threads per run (default: equal shares)")
+    add = parser.add_argument_group("submitter").add_argument
+    add("--organisation", metavar="NAME", help="default: submission.org of the configurations")
+    add("--system", type=Path, metavar="FILE", help="system description (default: describe this machine)")
+    add("--sources", type=Path, metavar="DIR", help="a checkout of the suite (default: this suite)")
     add_rules_option(parser.add_argument_group("check of the package"))
-    cluster = parser.add_argument_group("scripts for a cluster, instead of running here")
-    cluster.add_argument("--emit", choices=SCHEDULERS, help="print a script that submits or starts the runs")
-    cluster.add_argument(
+    add = parser.add_argument_group("scripts for a cluster, instead of running here").add_argument
+    add("--emit", choices=SCHEDULERS, help="print a script that submits or starts the runs")
+    add(
         "--site",
         metavar="NAME|FILE",
         help=f"profile of the machine: a YAML file, or one of the unverified examples: {', '.join(site_names())}",
     )
-    cluster.add_argument("--nodes", type=positive, default=1, help="nodes per run (default: 1)")
-    cluster.add_argument("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
-    cluster.add_argument("--gpus-per-node", type=count, help="default: as in the site profile, or 0")
-    cluster.add_argument("--time", default="04:00:00", metavar="HH:MM:SS", help="limit per job (default: 04:00:00)")
-    cluster.add_argument("--container", metavar="FILE", help="image.sif (Apptainer), or image.sqsh (enroot, on Slurm)")
+    add("--nodes", type=positive, default=1, help="nodes per run (default: 1)")
+    add("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
+    add("--gpus-per-node", type=count, help="default: as in the site profile, or 0")
+    add("--time", default="04:00:00", metavar="HH:MM:SS", help="limit per job (default: 04:00:00)")
+    add("--container", metavar="FILE", help="image.sif (Apptainer), or image.sqsh (enroot, on Slurm)")
     return parser
 
 
@@ -175,12 +173,8 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 def _without_runs(arguments: Sequence[str]) -> str:
     """Return the command that trains all missing runs: this call without --runs."""
-    words, kept = iter(arguments), []
-    for word in words:
-        if word == "--runs":
-            next(words)
-        elif not word.startswith("--runs="):
-            kept.append(word)
+    words = zip(("", *arguments), arguments, strict=False)
+    kept = [word for before, word in words if "--runs" not in (before, word) and not word.startswith("--runs=")]
     return shlex.join(["python", "-m", "submission.round", *kept])
 
 

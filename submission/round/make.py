@@ -24,9 +24,8 @@ from compliance.logs.run import Run
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
-from submission.assemble.assemble import Assembled, assemble_package
 from submission.assemble.implementation import find_implementation
-from submission.assemble.packing import IMPLEMENTATION, Assembly
+from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, assemble_package
 from submission.report import write_report
 from submission.round.plan import Series, Setup, quoted, resolve
 from submission.round.processes import JobRunner, hold_lock

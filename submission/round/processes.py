@@ -126,7 +126,11 @@ class JobRunner:
                 tick()
                 for entry in [entry for entry in active if entry.process.poll() is not None]:
                     active.remove(entry)
-                    ended = self._ended(entry, finished(entry.job))
+                    done, status = finished(entry.job), entry.process.returncode
+                    last = done or entry.attempt == self.attempts or status == WRONG_USE
+                    seconds = time.monotonic() - entry.begin
+                    kept = entry.job.folder if done else set_aside(entry.job.folder)
+                    ended = Ended(entry.job, status, seconds, entry.attempt, done, kept, last)
                     if not ended.last:
                         waiting.appendleft((entry.job, entry.attempt + 1))
                     elif not ended.finished:
@@ -174,12 +178,6 @@ class JobRunner:
             pass_fds=() if self.lock < 0 else (self.lock,),
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)
         )
-
-    def _ended(self, entry: _Active, finished: bool) -> Ended:
-        seconds = time.monotonic() - entry.begin
-        last = finished or entry.attempt == self.attempts or entry.process.returncode == WRONG_USE
-        kept = entry.job.folder if finished else set_aside(entry.job.folder)
-        return Ended(entry.job, entry.process.returncode, seconds, entry.attempt, finished, kept, last)
 
 
 @contextmanager

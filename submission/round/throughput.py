@@ -35,12 +35,8 @@ class ThroughputRun:
     ranks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """The instances of a benchmark that have ended for good, with their logs as read. met: those with a model."""
-
-    met: dict[Path, Run]
-    missed: dict[Path, Run]
+Logs = dict[Path, Run]
+"""The logs of instances that have ended for good, as read."""
 
 
 def make_throughput(
@@ -68,8 +64,8 @@ def make_throughput(
         return _finish(package, trained, setups)
 
 
-def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> Trained:
-    """Train the instances that have no result yet; return all that have."""
+def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
+    """Train the instances that have no result yet; return all that have, those that met the target first."""
     benchmark = setup.series.benchmark
     folders = [instance_folder(output / benchmark / FOLDER, number) for number in range(wanted.count)]
     ranks = min(runner.size, wanted.count) * wanted.ranks
@@ -79,16 +75,17 @@ def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner)
             break
         if runner.run(training(benchmark, output, wanted, ranks), threads) == WRONG_USE:
             break
-    trained = Trained({}, {})
+    met: Logs = {}
+    missed: Logs = {}
     for folder in folders:
         ending = read_ending(folder)
         if ending is None or not ending.final:
             cause = ending.text if ending else "it was not started, or was killed"
             print(clean(f"{folder}: no result ({cause})"), file=sys.stderr)
         else:
-            logs = trained.met if ending.how == TARGET_MET else trained.missed
+            logs = met if ending.how == TARGET_MET else missed
             logs[folder / LOG_NAME] = read_run(str(folder / LOG_NAME))
-    return trained
+    return met, missed
 
 
 def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> list[str]:
@@ -108,14 +105,14 @@ def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) ->
     return [*launcher, f"{benchmark}.train", str(folder / CONFIG), *given, "--auto-resume"]
 
 
-def _finish(package: RoundPackage, trained: Mapping[str, Trained], setups: Sequence[Setup]) -> str:
+def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:
     """Write and check the package, and print the scores; return its verdict, FAIL without a model."""
     made = None
-    for benchmark, found in trained.items():
-        if found.met:
-            for log in found.missed:
+    for benchmark, (met, missed) in trained.items():
+        if met:
+            for log in missed:
                 print(clean(f"{log.parent}: missed the target: not a model, and not packaged (RUN11)"), file=sys.stderr)
-            made = package.pack(found.met, "weak")
+            made = package.pack(met, "weak")
         else:
             print(f"{benchmark}: no instance met the target: nothing to package", file=sys.stderr)
     if made is None:
@@ -126,7 +123,7 @@ def _finish(package: RoundPackage, trained: Mapping[str, Trained], setups: Seque
         for results in report.sets:
             if results.scaling == WEAK and results.benchmark == setup.series.benchmark and reference:
                 print("\n".join(score_lines(results, reference.runs)), flush=True)
-    return report.verdict if all(found.met for found in trained.values()) else FAIL
+    return report.verdict if all(met for met, _ in trained.values()) else FAIL
 
 
 # -- the score and what could be better ----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from submission.summary.formats import csv_summary, json_summary, markdown_summa
 from submission.summary.rows import NoResultsError, differences, read_report, rows
 from submission.text_table import output_width
 
+DESCRIPTION = "Show the scores of results as tables: of one submission, or of all submissions of a round."
 EXAMPLES = """\
 examples:
   python -m submission.summary hpc_results_v3.0/                   the tables of a round
@@ -30,26 +31,15 @@ exit status: 0 there are results (to check them: python -m compliance.check), 1 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _summarise(given), (OSError, NoResultsError), NOTHING_WRITTEN)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
-        prog="python -m submission.summary",
-        description="Show the scores of results as tables: of one submission, or of all submissions of a round.",
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs"
-    )
-    parser.add_argument("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
+    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES)
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs")
+    add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
     add_result_options(parser)
-    parser.add_argument(
-        "--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table"
-    )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
-    return parser
+    add("--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table")
+    add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
+    given = parser.parse_args(arguments)
+    return run_command(lambda: _summarise(given), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _summarise(given: argparse.Namespace) -> int:

@@ -68,8 +68,7 @@ CSV_COLUMNS: Final = {
 """Headings of the CSV file of each kind of scaling, with units, and the fields of a row."""
 CSV_DIFFERENCES: Final = (
     *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
-    *("before_with_staging", "now_with_staging"),
-    *("before_waived", "now_waived"),
+    *("before_with_staging", "now_with_staging", "before_waived", "now_waived"),
 )
 
 
@@ -87,13 +86,9 @@ def markdown_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) ->
 
 def json_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> str:
     """Return all fields of the rows as JSON; units are in their names, or in the docstrings of Row and Difference."""
-    document = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "results": [asdict(row) for row in rows],
-        "differences": [asdict(change) | {"speedup": change.speedup} for change in changes],
-    }
-    return json_text(document)
+    results = [asdict(row) for row in rows]
+    differences = [asdict(change) | {"speedup": change.speedup} for change in changes]
+    return json_text({"schema": SCHEMA, "version": VERSION, "results": results, "differences": differences})
 
 
 def csv_summary(rows: Sequence[Row], changes: Sequence[Difference] = ()) -> dict[str, str]:
@@ -119,7 +114,7 @@ def _tables(rows: Sequence[Row], changes: Sequence[Difference]) -> list[TextTabl
     for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in rows):
         found = [row for row in rows if (row.round, row.scaling) == (round_, scaling)]
         headings = (*NAMES, *SIZE, *SCORES[scaling], ("staging", "min"), WITH_STAGING[scaling], *ENDING)
-        rows_ = [(*_names(row), *_scores(row), *row.staging_cells, *_ending(row)) for row in found]
+        rows_ = [(*_leading_cells(row), *row.staging_cells, *_ending(row)) for row in found]
         columns = [
             aligned(column, 0 if name == "energy" else 2)
             for (name, _), column in zip(headings, zip(*rows_, strict=True), strict=True)
@@ -161,9 +156,7 @@ def _csv_value(row: Row | Difference, field: str) -> object:
 
 def _difference_table(changes: Sequence[Difference]) -> TextTable:
     """Return the table of the best scores; where a score lacks its staging, with those that the speed-up compares."""
-    apart = any(
-        (change.before, change.now) != (change.before_with_staging, change.now_with_staging) for change in changes
-    )
+    apart = any((one.before, one.now) != (one.before_with_staging, one.now_with_staging) for one in changes)
     cells = tuple(
         (
             clean(change.organisation),
@@ -177,21 +170,17 @@ def _difference_table(changes: Sequence[Difference]) -> TextTable:
     headings = tuple((name, "staging" if name.endswith("+") else "") for name in names)
     numeric = tuple(at > 1 for at in range(len(names)))
     groups = tuple(f"{_benchmark(change)}, {clean(change.division)}" for change in changes)
-    clock = " (both with staging)" if apart else ""
-    return TextTable(
-        f"Best passing score, now and in the previous round; speed-up{clock}", headings, cells, numeric, groups
-    )
+    title = f"Best passing score, now and in the previous round; speed-up{' (both with staging)' if apart else ''}"
+    return TextTable(title, headings, cells, numeric, groups)
 
 
 def _compared_scores(changes: Sequence[Difference]) -> list[tuple[str, ...]]:
     """Return the scores before and now, and both with staging, with equal decimals for each unit."""
     values = [(one.before, one.now, one.before_with_staging, one.now_with_staging) for one in changes]
-    numbers = {
-        unit: iter(
-            aligned([value for one, four in zip(changes, values, strict=True) if one.unit == unit for value in four])
-        )
-        for unit in {one.unit for one in changes}
-    }
+    by_unit: dict[str, list[float | None]] = {}
+    for one, scores in zip(changes, values, strict=True):
+        by_unit.setdefault(one.unit, []).extend(scores)
+    numbers = {unit: iter(aligned(scores)) for unit, scores in by_unit.items()}
     return [
         tuple(
             f"{number} {one.unit}{' (waived)' if waived else ''}" if (number := next(numbers[one.unit])) else "–"
@@ -205,18 +194,15 @@ def _benchmark(shown: Row | Difference) -> str:
     return clean(shown.benchmark) + (" (mini)" if shown.mini else "")
 
 
-def _names(row: Row) -> tuple[str, ...]:
-    """Return the cells of NAMES and SIZE."""
+def _leading_cells(row: Row) -> tuple[str | float | None, ...]:
+    """Return the cells of NAMES, SIZE and SCORES."""
     units = plain(row.accelerators or row.processors)
-    return row.verdict, clean(row.organisation), clean(row.system), units, plain(row.batch_size)
-
-
-def _scores(row: Row) -> tuple[str | float | None, ...]:
+    names = row.verdict, clean(row.organisation), clean(row.system), units, plain(row.batch_size)
     time = "–" if row.minutes is None else row.minutes
     if row.scaling == WEAK:
         instance = ("~" if row.states_whole_system else "") + plain(row.instance_scale)
-        return (plain(row.models), instance, time, row.models_per_minute, row.normalised)
-    return (time, row.normalised, row.scaled)
+        return (*names, plain(row.models), instance, time, row.models_per_minute, row.normalised)
+    return (*names, time, row.normalised, row.scaled)
 
 
 def _ending(row: Row) -> tuple[str | float | None, ...]:

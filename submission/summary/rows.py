@@ -30,6 +30,12 @@ from compliance.model.system import SystemDescription
 ALL_ORGANISATIONS: Final = "(all)"
 """Placeholder for the organisation in the rows with the best score of a round."""
 
+OF_SCORES: Final = (
+    *("minutes", "staging_minutes", "staging_clock"),
+    *("time_with_staging_minutes", "time_without_staging_minutes"),
+)
+"""The fields of a row that scores of both kinds have under the same name."""
+
 Key = tuple[str, bool, str, str, str]
 """A kind of result: benchmark, whether mini, division, scaling, and the organisation in lower case."""
 
@@ -246,29 +252,15 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
         "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
         "energy_joules": results.energy_joules,
     }
-    if score is not None:
-        fields |= {
-            "staging_minutes": score.staging_minutes,
-            "staging_clock": score.staging_clock,
-            "time_with_staging_minutes": score.time_with_staging_minutes,
-            "time_without_staging_minutes": score.time_without_staging_minutes,
-        }
     if isinstance(score, TimeToTrain):
-        return fields | {
-            "run_minutes": score.run_minutes,
-            "minutes": score.minutes,
-            "convergence": score.convergence,
-            "normalised": score.normalized if factor else None,
-            "scaled": score.scaled,
-        }
+        fields |= {name: getattr(score, name) for name in (*OF_SCORES, "run_minutes", "convergence", "scaled")}
+        fields["normalised"] = score.normalized if factor else None
     if isinstance(score, Throughput):
         accepted = [run for run in results.runs if run.verdict != "FAIL"]
-        return fields | {
+        names = (*OF_SCORES, "models", "models_per_minute", "instance_scale")
+        fields |= {name: getattr(score, name) for name in names}
+        fields |= {
             "run_minutes": tuple(sorted(run.minutes for run in accepted if run.minutes is not None)),
-            "minutes": score.minutes,
-            "models": score.models,
-            "models_per_minute": score.models_per_minute,
-            "instance_scale": score.instance_scale,
             "states_whole_system": results.states_whole_system,
             "normalised": score.normalized_models_per_minute if factor else None,
         }
@@ -327,23 +319,11 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
         benchmark, mini, division, scaling, organisation = key
         unit = "models/min" if scaling == WEAK else "min"
         name = names.get(organisation, organisation)
-        old, new = before.get(key), now.get(key)
-        found.append(
-            Difference(
-                name,
-                benchmark,
-                scaling,
-                division,
-                mini,
-                unit,
-                before=old.score if old else None,
-                now=new.score if new else None,
-                before_with_staging=old.score_with_staging if old else None,
-                now_with_staging=new.score_with_staging if new else None,
-                before_waived=old is not None and old.waiver != "",
-                now_waived=new is not None and new.waiver != "",
-            )
-        )
+        both = before.get(key), now.get(key)
+        values: list[Any] = [row.score if row else None for row in both]
+        values += [row.score_with_staging if row else None for row in both]
+        values += [row is not None and row.waiver != "" for row in both]
+        found.append(Difference(name, benchmark, scaling, division, mini, unit, *values))
     return found
 
 

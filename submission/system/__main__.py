@@ -22,9 +22,8 @@ from compliance.formats import FORMATS, Style
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import check_names, collect_notes, describe_system, merge_fields, render_description
 from submission.system.hardware import Fields
-from submission.system.machine import Machine, probe_machine
+from submission.system.machine import NO_READING, Machine, check_source, power_note, probe_machine, read_node
 from submission.system.nodes import Answer, answer_calls, collect_answers, count_parts, meeting_folder, open_call
-from submission.system.power import NO_READING, check_source, power_note, read_node
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
@@ -58,29 +57,19 @@ TIMEOUT_S: Final = 60
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    args = _build_parser().parse_args(argv)
-    return run_command(lambda: _check_file(args) if args.check else _write_description(args), (OSError, LaunchError))
-
-
-def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG)
-    make = parser.add_argument_group("describe the machine")
-    make.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
-    make.add_argument("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
-    make.add_argument(
-        "--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from"
-    )
-    make.add_argument("--power", metavar="SOURCE", help="also read the power of each node once; see below")
-    make.add_argument("--force", action="store_true", help="replace an existing, different FILE")
-    make.add_argument(
-        "--timeout", type=positive, default=TIMEOUT_S, metavar="SECONDS", help="wait for other nodes (default: 60)"
-    )
-    check = parser.add_argument_group("check a description")
-    check.add_argument("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
-    check.add_argument(
-        "--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with"
-    )
-    return parser
+    add = parser.add_argument_group("describe the machine").add_argument
+    add("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
+    add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
+    add("--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from")
+    add("--power", metavar="SOURCE", help="also read the power of each node once; see below")
+    add("--force", action="store_true", help="replace an existing, different FILE")
+    add("--timeout", type=positive, default=TIMEOUT_S, metavar="SECONDS", help="wait for other nodes (default: 60)")
+    add = parser.add_argument_group("check a description").add_argument
+    add("--check", type=Path, metavar="FILE", help="list missing or wrong fields")
+    add("--logs", nargs="+", default=[], metavar="PATH", help="logs, or folders of logs, to compare with")
+    args = parser.parse_args(argv)
+    return run_command(lambda: _check_file(args) if args.check else _write_description(args), (OSError, LaunchError))
 
 
 def _write_description(args: argparse.Namespace) -> int:
@@ -149,9 +138,8 @@ def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tupl
     """Return the merged fields, and the texts for each field of notes; warn of differences except in set fields."""
     if len(nodes) == 1:
         return nodes[0].fields, {}
-    merged, differences = merge_fields(
-        [{k: v for k, v in node.fields.items() if k not in set_fields} for node in nodes]
-    )
+    unset = [{name: node.fields[name] for name in node.fields if name not in set_fields} for node in nodes]
+    merged, differences = merge_fields(unset)
     verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:

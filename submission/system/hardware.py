@@ -177,12 +177,11 @@ def describe_storage(disks: Iterable[Disk]) -> Fields:
         else:
             kind = "NVMe SSD" if disk.name.startswith("nvme") else "hard disk" if disk.rotates else "SSD"
         kinds[kind, _format_size(disk.bytes)] += 1
-    return _clean_fields(
-        {
-            "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
-            "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
-        }
-    )
+    fields = {
+        "host_storage_type": " + ".join(dict.fromkeys(kind for kind, _ in kinds)),
+        "host_storage_capacity": " + ".join(f"{count}x {size} {kind}" for (kind, size), count in kinds.items()),
+    }
+    return _clean_fields(fields)
 
 
 def describe_network(fabric: Iterable[tuple[str, str, str]], ethernet_mbits: Iterable[int] = ()) -> Fields:

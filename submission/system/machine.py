@@ -1,6 +1,7 @@
 """Detect the fields of a system description; no host or user names, serial numbers or addresses.
 
-Every program is optional and has a time limit; if it fails, its fields are missing.
+Every program is optional and has a time limit; if it fails, its fields are missing. The power of a node while it is
+described is one reading of a meter of the whole node.
 """
 
 from __future__ import annotations
@@ -8,12 +9,17 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from common.errors import UsageError
+from common.measure.power.keys import OF_PARTS
+from common.measure.power.recorder import TimedReader
+from common.measure.power.sources import Clock, ReadingError, is_watts, open_source
 from common.provenance import versions
+from common.settings.machine import check_power_source
 from submission.system import hardware
 from submission.system.hardware import Disk, Fields
 
@@ -39,6 +45,14 @@ STACK: Final = (
     ("DALI", ("nvidia-dali-cuda130", "nvidia-dali-cuda120"), "DALI_VERSION"),
 )
 """(name, distributions that contain it, variable with its version in NVIDIA's container images)."""
+HOST: Final = "{host}"
+"""Stands in a source for the host name of the node, without its domain."""
+PATIENCE_S: Final = 3.0
+"""For how long to try again: a file of watts counts once it has changed."""
+PAUSE_S: Final = 0.5
+LONGEST_PROBLEM: Final = 200
+"""Characters of a problem; what a program says can be long."""
+SUBJECT: Final = "power of a node when described"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +115,9 @@ def _probe_host(machine: Machine) -> Fields:
     if not cpuinfo:
         return hardware.parse_apple(machine.run_program("sysctl", *hardware.APPLE_KEYS))
     base_khz = machine.read_text("sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
-    return {
-        **hardware.parse_processors(machine.run_program("lscpu", "-J"), cpuinfo, base_khz),
-        **hardware.parse_memory(
-            machine.run_program("lsmem", "--summary=only", "-b"), machine.read_text("proc/meminfo")
-        ),
-    }
+    lsmem = machine.run_program("lsmem", "--summary=only", "-b")
+    processors = hardware.parse_processors(machine.run_program("lscpu", "-J"), cpuinfo, base_khz)
+    return processors | hardware.parse_memory(lsmem, machine.read_text("proc/meminfo"))
 
 
 def _find_disks(machine: Machine) -> Iterator[Disk]:
@@ -145,9 +156,8 @@ def _probe_accelerators(machine: Machine) -> Fields:
     listing = machine.run_program("nvidia-smi", f"--query-gpu={hardware.NVIDIA_QUERY}", "--format=csv")
     fields = hardware.parse_nvidia(listing, machine.run_program("nvidia-smi", "topo", "-m") if listing else "")
     if not fields:
-        fields = hardware.parse_amd(
-            machine.run_program("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
-        )
+        listing = machine.run_program("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json")
+        fields = hardware.parse_amd(listing)
     return fields or hardware.NO_ACCELERATORS
 
 
@@ -157,9 +167,8 @@ def _probe_software(machine: Machine) -> Fields:
     stack = [f"Python {installed['python']}"]
     for title, names, variable in STACK:
         # The variable of an image is the version that its torch was built with, whatever else is installed.
-        version = machine.environment.get(variable) or next(
-            (installed[package] for package in names if installed[package]), None
-        )
+        packaged = (installed[package] for package in names if installed[package])
+        version = machine.environment.get(variable) or next(packaged, None)
         stack += [f"{title} {version}"] if version else []
     driver = machine.read_text("sys/module/nvidia/version")
     stack += [f"NVIDIA driver {driver}"] if driver else []
@@ -188,3 +197,59 @@ def _detect_container(machine: Machine) -> str:
     if (machine.root / ".dockerenv").exists():
         return "Docker"
     return machine.read_text("run/systemd/container")
+
+
+# -- power ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The power of a node. watts: None if the source gave none, and `problem` says why; "" if none was asked for."""
+
+    watts: float | None = None
+    problem: str = ""
+
+
+NO_READING: Final = Reading()
+
+
+def check_source(text: str) -> None:
+    """Raise UsageError unless a text names a source of the power of whole nodes."""
+    check_power_source("--power", text)
+    name = source_name(text)
+    if name in OF_PARTS:
+        raise UsageError(f"--power: {name} reads parts of a node; expected a meter of the whole node, such as ipmi")
+
+
+def source_name(text: str) -> str:
+    """Return the name of the source in a text such as `command:echo 250`."""
+    return text.partition(":")[0]
+
+
+def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
+    """Return the power of this node by a source; host: the name of the node."""
+    clock = clock or Clock()
+    try:
+        source = TimedReader(open_source(text.replace(HOST, host.partition(".")[0]), clock)[1])
+    except UsageError as error:
+        return Reading(problem=str(error).removeprefix("--source: ")[:LONGEST_PROBLEM])
+    end_s = clock.monotonic() + PATIENCE_S
+    while True:
+        try:
+            watts = source.read_watts()
+        except ReadingError as error:
+            if clock.monotonic() >= end_s:
+                return Reading(problem=str(error)[:LONGEST_PROBLEM])
+            clock.sleep(PAUSE_S)
+        else:
+            return Reading(watts) if is_watts(watts) else Reading(problem=f"{watts} is not a power in watts")
+
+
+def power_note(readings: Sequence[Reading], source: str) -> str:
+    """Return the text for the notes about the readings of all nodes, "" without any."""
+    watts_known = sorted(round(reading.watts, 1) for reading in readings if reading.watts is not None)
+    if not watts_known:
+        return ""
+    low, high = (f"{watts:g}" for watts in (watts_known[0], watts_known[-1]))
+    nodes = "" if len(watts_known) == len(readings) else f", {len(watts_known)} of {len(readings)} nodes"
+    return f"{SUBJECT}: {low if low == high else f'{low} to {high}'} W ({source_name(source)}{nodes})"

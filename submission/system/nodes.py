@@ -27,7 +27,7 @@ from common.files import write_whole_file
 from common.measure.power.sources import is_watts
 from common.tree import Tree
 from submission.system.hardware import Fields
-from submission.system.power import NO_READING, Reading
+from submission.system.machine import NO_READING, Reading
 
 IDS: Final = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"),
@@ -176,7 +176,8 @@ def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
     """
     answered = ""
     for _ in _poll_until(timeout_s):
-        call = _read_call(folder)
+        call = Tree.at(folder).begin(folder / CALL, 100).decode("ascii", "replace")
+        call = call if NAME.fullmatch(call) else ""  # the name of the open call, if any
         if call == answered:
             continue
         if not call:
@@ -185,12 +186,6 @@ def answer_calls(folder: Path, mine: Answer, timeout_s: float) -> bool:
             write_whole_file(folder / call / f"rank_{mine.rank}.json", msgspec.json.encode(mine).decode())
         answered = call
     return bool(answered)
-
-
-def _read_call(folder: Path) -> str:
-    """Return the name of the open call, "" without one."""
-    name = Tree.at(folder).begin(folder / CALL, 100).decode("ascii", "replace")
-    return name if NAME.fullmatch(name) else ""
 
 
 def _poll_until(timeout_s: float) -> Iterator[bool]:

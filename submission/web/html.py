@@ -128,12 +128,10 @@ def asset(package: str, name: str) -> Html:
 
 def theme_switch() -> Html:
     """Return the switch between light and dark, which needs no JavaScript."""
-    choices = [
-        element(
-            "label", element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=first), name
-        )
-        for name, first in (("auto", True), ("light", False), ("dark", False))
-    ]
+    choices = []
+    for name in ("auto", "light", "dark"):
+        button = element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=name == "auto")
+        choices.append(element("label", button, name))
     return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
 
 

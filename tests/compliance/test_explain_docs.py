@@ -7,11 +7,11 @@ import pytest
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
 from compliance import docs
 from compliance.benchmarks import REFERENCES
-from compliance.explain import bad_findings, explain, list_rules
+from compliance.docs import differences, judged_apart
+from compliance.explain import bad_findings, explain, list_rules, rounds_text
 from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES
-from compliance.setting_tables import differences, judged_apart, rounds_text
 
 
 def ids(table: str) -> list[str]:

@@ -24,7 +24,7 @@ from compliance.model.case import Case
 from compliance.model.finding import Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
-from compliance.model.parameters import Scaling
+from compliance.model.package_files import Scaling
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.rcp.judge import judge

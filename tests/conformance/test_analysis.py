@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.analysis.facts import known_facts
 from submission.analysis.model import AnalysedSet
 from submission.analysis.page import pictures
-from submission.analysis.sets import analyse
+from submission.analysis.sets import analyse, known_facts
 from submission.analysis.write import flat, standalone
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,10 +6,9 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from submission.analysis.cost.model import CostModel, read_ceilings, read_workloads
-from submission.analysis.facts import known_facts
 from submission.analysis.fits.fit import epoch_time_against_units, epochs_against_batch
 from submission.analysis.fits.projection import projections, read_published
-from submission.analysis.sets import analyse
+from submission.analysis.sets import analyse, known_facts
 from tests.bench_script import bench_script
 
 pytestmark = pytest.mark.exhaustive

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from compliance.samples.log import SampleLog
-from submission.assemble.assemble import assemble_package
-from submission.assemble.packing import Assembly
+from submission.assemble.packing import Assembly, assemble_package
 from submission.manifest import main
 
 LOG = "results/laptop/strong/cosmoflow/result_0.txt"

@@ -19,8 +19,7 @@ from common.command import counted
 from common.config import SHOWN, load, rebuild
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import percent, scaling_pairs
-from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import EPOCH_TIME
+from submission.analysis.model import EPOCH_TIME, AnalysedSet
 from submission.analysis.tables import number
 from submission.text_table import Column, TextTable, make_table, shortened
 
@@ -172,10 +171,8 @@ class ModelError:
     def said(self) -> str:
         """The errors in words."""
         if self.median_error is None or self.median_calibrated_error is None:
-            return (
-                "cost model, a bound and no forecast; its error is unknown: expected results of a system with known "
-                "ceilings at two scales"
-            )
+            expected = "expected results of a system with known ceilings at two scales"
+            return f"cost model, a bound and no forecast; its error is unknown: {expected}"
         return (
             f"cost model, a bound and no forecast: over {counted(len(self.pairs), 'pair')} of results the time of an "
             f"epoch at the larger scale is off by {percent(self.median_error)} in the median, and by "
@@ -217,18 +214,8 @@ class CostModel:
         step, forward = times[binds], work.forward_flop / work.training_flop
         evaluated = max(times["compute"] * forward, times["memory"] * forward, times["input"]) / (each * groups)
         epoch = math.ceil(work.train_samples / batch) * step + work.eval_samples * evaluated
-        return CostedStep(
-            workload=workload,
-            ceilings=ceilings,
-            units=units,
-            batch_size=batch,
-            spatial=spatial,
-            **times,
-            step=step,
-            binds=binds,
-            samples_per_s=batch / step,
-            epoch_seconds=epoch,
-        )
+        rates = {"samples_per_s": batch / step, "epoch_seconds": epoch}
+        return CostedStep(workload, ceilings, units, batch, spatial, **times, step=step, binds=binds, **rates)
 
     def scale_out(self, workload: str, ceilings: str, units: Sequence[int], batch: int) -> list[CostedStep]:
         """Return the cost on each number of units with a batch of at most this size, as far as that is possible.
@@ -258,20 +245,16 @@ class CostModel:
         """Return how far the model is from the published results of systems with several scales."""
         pairs = []
         for first, second in scaling_pairs(sets):
-            costs, times = (self.published(first), self.published(second)), (_seconds(first), _seconds(second))
+            costs = self.published(first), self.published(second)
+            times = [(one.mean(EPOCH_TIME) or 0.0) * 60 for one in (first, second)]
             if costs[0] and costs[1]:
                 ratios = costs[0].epoch_seconds / times[0], costs[1].epoch_seconds / times[1]
                 binds = (costs[0].binds, costs[1].binds)
                 pairs.append(CostedPair(first.full_name, second.full_name, *binds, *ratios, ratios[1] / ratios[0]))
-        return ModelError(
-            tuple(pairs),
-            median(abs(pair.second_ratio - 1) for pair in pairs) if pairs else None,
-            median(abs(pair.calibrated_ratio - 1) for pair in pairs) if pairs else None,
-        )
-
-
-def _seconds(one: AnalysedSet) -> float:
-    return (one.mean(EPOCH_TIME) or 0.0) * 60
+        if not pairs:
+            return ModelError((), None, None)
+        errors = median(abs(p.second_ratio - 1) for p in pairs), median(abs(p.calibrated_ratio - 1) for p in pairs)
+        return ModelError(tuple(pairs), *errors)
 
 
 def cost_table(steps: Sequence[CostedStep]) -> TextTable:

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Final, TypeGuard
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import LINE, Box, enclose, fitted, placed, text_width
-from submission.analysis.figures.names import amount, colour
+from submission.analysis.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
 from submission.analysis.model import AnalysedSet
 from submission.web.drawing import LARGEST, Drawing, Point, Scale, short
 from submission.web.html import Html
@@ -39,10 +38,10 @@ Block = tuple[str, list[AnalysedSet]]
 
 
 class Figure(Drawing):
-    """A drawing that grows downwards."""
+    """A drawing that grows downwards. descriptions: its contents in sentences."""
 
-    def __init__(self, name: str, title: str, description: str, width: int) -> None:
-        super().__init__(f"{name}-{width}", title, description, 0)
+    def __init__(self, name: str, title: str, descriptions: Iterable[str], width: int) -> None:
+        super().__init__(f"{name}-{width}", title, " ".join(descriptions), 0)
         self.width, self.class_ = width, f"plot {'wide' if width > NARROW else 'narrow'}"
 
     @property

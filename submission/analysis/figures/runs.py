@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, starmap
 from typing import Final
 
-from submission.analysis.figures.boxes import LINE, fitted, text_width
-from submission.analysis.figures.names import amount, by_benchmark, labels
+from submission.analysis.figures.labels import LINE, amount, by_benchmark, fitted, labels, text_width
 from submission.analysis.figures.panel import MANY_RUNS, MARK, WIDE, Figure, colour_of, dots, drawable, mark_items
-from submission.analysis.model import AnalysedSet, LogPca
-from submission.analysis.quantities import EPOCH_TIME, EPOCHS, NO_STAGING, STAGING
+from submission.analysis.model import EPOCH_TIME, EPOCHS, NO_STAGING, STAGING, AnalysedSet, LogPca
 from submission.web.drawing import Point, short
 from submission.web.html import Html
 
@@ -38,7 +37,7 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
     found = by_benchmark([each for each in sets if shares(each)])
     if not found:
         return Html("")
-    figure = Figure(name, "Shares of the time of a run", _describe_shares(found), width)
+    figure = Figure(name, "Shares of the time of a run", starmap(_describe_shares, found.items()), width)
     top = 6.0
     for title, several in found.items():
         figure.text((8, top + 16), title, "heading")
@@ -48,7 +47,7 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
             top = _draw_bar(figure, each, label, top)
         top += 10
     items = [(f"part {part}", text) for part, text in NAMES.items()]
-    shown = [each for several in found.values() for each in several]
+    shown = list(chain.from_iterable(found.values()))
     said = set() if figure.is_wide else {_explain_missing(each) for each in shown}
     hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
     return figure.finish([*items, *hints, *mark_items(shown)], top + 10)
@@ -104,14 +103,11 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
     return top + BAR + (7 if figure.is_wide else 11)
 
 
-def _describe_shares(found: dict[str, list[AnalysedSet]]) -> str:
-    parts = []
-    for title, sets in found.items():
-        low, high = (pick(shares(each).get("eval", 0.0) for each in sets) for pick in (min, max))
-        staged = [shares(each)["staging"] for each in sets if "staging" in shares(each)]
-        most = f"staging up to {max(staged):.0%}" if staged else " or ".join(dict.fromkeys(map(_explain_missing, sets)))
-        parts.append(f"{title}: evaluation takes {low:.0%} to {high:.0%} of a run, {most}.")
-    return " ".join(parts)
+def _describe_shares(title: str, sets: list[AnalysedSet]) -> str:
+    low, high = (pick(shares(each).get("eval", 0.0) for each in sets) for pick in (min, max))
+    staged = [shares(each)["staging"] for each in sets if "staging" in shares(each)]
+    most = f"staging up to {max(staged):.0%}" if staged else " or ".join(dict.fromkeys(map(_explain_missing, sets)))
+    return f"{title}: evaluation takes {low:.0%} to {high:.0%} of a run, {most}."
 
 
 # -- whether runs differ in epochs or in the time of an epoch --------------------------------------------------
@@ -122,9 +118,8 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
     found = by_benchmark([each for each in sets if each.pca])
     if not found:
         return Html("")
-    figure = Figure(
-        name, "Variation of epochs and of the time of an epoch between runs", _describe_variation(found), width
-    )
+    title = "Variation of epochs and of the time of an epoch between runs"
+    figure = Figure(name, title, starmap(_describe_variation, found.items()), width)
     columns = COLUMNS if figure.is_wide else COLUMNS_NARROW
     wide = (width - GAP * (columns + 1)) / columns
     top = 6.0
@@ -141,7 +136,7 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
             row, column = divmod(at, columns)
             _draw_runs(figure, each, label, (GAP + column * (wide + GAP), top + row * step), cell)
         top += math.ceil(len(several) / columns) * step + 8
-    shown = [each for several in found.values() for each in several]
+    shown = list(chain.from_iterable(found.values()))
     items = [
         *mark_items(shown),
         ("ellipse", "1 and 2 standard deviations"),
@@ -163,13 +158,8 @@ class Cell:
 
 def _reach(found: Sequence[LogPca]) -> tuple[float, float]:
     """Return the decades from the middle of a cell to its right and upper edges; two deviations of all results fit."""
-    across, up = (
-        max(
-            math.sqrt(sum(v * axes[axis] ** 2 for v, axes in zip(pca.variances, (pca.first, pca.second), strict=True)))
-            for pca in found
-        )
-        for axis in (0, 1)
-    )
+    pairs = [tuple(zip(pca.variances, (pca.first, pca.second), strict=True)) for pca in found]
+    across, up = (math.sqrt(max(sum(v * axes[at] ** 2 for v, axes in pair) for pair in pairs)) for at in (0, 1))
     right, upper = _round(2.1 * across), _round(2.1 * up)
     return max(right, upper), max(upper, LOWEST * right)
 
@@ -210,9 +200,8 @@ def _draw_runs(figure: Figure, each: AnalysedSet, label: str, corner: Point, cel
         figure.path(dots(points), f"runs {colour}")
     figure.mark(middle, each, f"{label}: {_describe_pca(pca)}", MARK * 0.7)
     system = label.removeprefix(each.row.organisation).strip()
-    for line, (text, class_) in enumerate(
-        ((each.row.organisation, "name"), (system, "name"), (_describe_pca(pca), "label"))
-    ):
+    texts = (each.row.organisation, "name"), (system, "name"), (_describe_pca(pca), "label")
+    for line, (text, class_) in enumerate(texts):
         figure.text((left, top + cell.height + 15 + 16 * line), fitted(text, cell.width + GAP), class_)
 
 
@@ -238,10 +227,7 @@ def _place_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> li
     return [(middle[0] + x, middle[1] + y) for x, y in inside]
 
 
-def _describe_variation(found: dict[str, list[AnalysedSet]]) -> str:
-    parts = []
-    for title, sets in found.items():
-        said = [_describe_pca(each.pca) for each in sets if each.pca]
-        epochs, time = (sum(f"% {what}" in text for text in said) for what in ("epochs", "time"))
-        parts.append(f"{title}: of {len(sets)} results {epochs} vary mostly in epochs, {time} in the time of an epoch.")
-    return " ".join(parts)
+def _describe_variation(title: str, sets: list[AnalysedSet]) -> str:
+    texts = [_describe_pca(each.pca) for each in sets if each.pca]
+    epochs, time = (sum(f"% {word}" in text for text in texts) for word in ("epochs", "time"))
+    return f"{title}: of {len(sets)} results {epochs} vary mostly in epochs, {time} in the time of an epoch."

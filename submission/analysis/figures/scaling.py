@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import chain, starmap
 from typing import Final
 
-from submission.analysis.figures.boxes import LINE, Box, around
-from submission.analysis.figures.names import amount, by_benchmark, labels
+from submission.analysis.figures.labels import LINE, Box, amount, around, by_benchmark, labels
 from submission.analysis.figures.panel import (
     MARK,
     PADDING,
@@ -30,8 +30,7 @@ from submission.analysis.figures.panel import (
     organisation_items,
     run_values,
 )
-from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import EPOCHS
+from submission.analysis.model import EPOCHS, AnalysedSet
 from submission.web.drawing import Scale
 from submission.web.html import Html
 
@@ -55,8 +54,8 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     found = by_benchmark([each for each in sets if drawable(each.units) and drawable(each.mean("run_time"))])
     if not found:
         return Html("")
-    shown = [each for several in found.values() for each in several]
-    figure = Figure(name, "Time to solution by compute units", _describe_times(found), width)
+    shown = list(chain.from_iterable(found.values()))
+    figure = Figure(name, "Time to solution by compute units", starmap(_describe_times, found.items()), width)
     top = 6.0
     for blocks in figure.side_by_side(list(found.items()), FEW):
         wide = figure.width / len(blocks)
@@ -129,16 +128,13 @@ def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
     )
 
 
-def _describe_times(found: dict[str, list[AnalysedSet]]) -> str:
-    parts = []
-    for title, sets in found.items():
-        fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
-        minutes = amount(fastest.mean("run_time") or 0)
-        parts.append(
-            f"{title}: {len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
-            f"{fastest.row.system}, with {minutes} minutes and {fastest.units} {fastest.unit}."
-        )
-    return " ".join(parts)
+def _describe_times(title: str, sets: list[AnalysedSet]) -> str:
+    fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
+    minutes = amount(fastest.mean("run_time") or 0)
+    return (
+        f"{title}: {len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
+        f"{fastest.row.system}, with {minutes} minutes and {fastest.units} {fastest.unit}."
+    )
 
 
 # -- what a time to solution is made of ------------------------------------------------------------------------
@@ -150,11 +146,12 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     found = by_benchmark([each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))])
     if not found:
         return Html("")
-    figure = Figure(name, "Batch size, epochs to solution and throughput", _describe_batches(found), width)
+    title = "Batch size, epochs to solution and throughput"
+    figure = Figure(name, title, starmap(_describe_batches, found.items()), width)
     top = 6.0
     for title, several in found.items():
         top = _Block(figure, several).draw(title, top) + 16
-    shown = [each for several in found.values() for each in several]
+    shown = list(chain.from_iterable(found.values()))
     items = [
         *mark_items(shown),
         ("triangle", "training"),
@@ -186,72 +183,63 @@ class _Block:
         corners = [(width * (at % 2), top + step * (at // 2)) if wide else (0.0, top + step * at) for at in range(6)]
         for at, (left, up) in enumerate(corners[:5]):
             ends = (left + BLOCK_LEFT, left + width - BLOCK_RIGHT), (up + BLOCK_TOP + BLOCK_HEIGHT, up + BLOCK_TOP)
-            (self._batch_units, self._batch_epochs, self._rate_units, self._rate_epochs, self._samples)[at](*ends)
+            if at == 4:
+                self._draw_samples(*ends)
+            else:
+                self._draw_panel(at // 2 == 1, at % 2 == 1, *ends)
         left, up = corners[5]
-        rows = [
-            (text, f"{amount(each.mean('run_time') or 0)} min")
-            for text, each in zip(self.names, self.sets, strict=True)
-        ]
-        end = self.figure.numbered_list(
-            self.sets, rows, Box(left, up + (BLOCK_TOP if wide else LINE), left + width, math.inf)
-        )
+        minutes = (f"{amount(each.mean('run_time') or 0)} min" for each in self.sets)
+        rows = list(zip(self.names, minutes, strict=True))
+        area = Box(left, up + (BLOCK_TOP if wide else LINE), left + width, math.inf)
+        end = self.figure.numbered_list(self.sets, rows, area)
         return max(end, corners[4][1] + step if wide else 0.0)
 
-    def _panel(self, x: Axis, y: Axis, iso: Iso | None, what: str) -> Panel:
+    def _open_panel(self, x: Axis, y: Axis, iso: Iso | None, what: str) -> Panel:
         panel = Panel(self.figure, x, y)
         if iso:
             panel.iso_lines(iso)
             self.figure.text((panel.area.right, panel.area.top - 24), what, "iso-text", "end")
         return panel
 
-    def _points(self, panel: Panel, xs: Sequence[float], ys: Sequence[float]) -> None:
-        points = [panel.place(x, y) for x, y in zip(xs, ys, strict=True)]
-        panel.number(points, numbers(self.sets))
-        for each, name, point, x, y in zip(self.sets, self.names, points, xs, ys, strict=True):
-            self.figure.mark(point, each, f"{name}: {amount(x)}, {amount(y)}")
-
-    def _x_units(self, across: tuple[float, float]) -> Axis:
-        return Axis(logarithmic(self.units, *across), UNITS)
-
-    def _x_epochs(self, across: tuple[float, float]) -> Axis:
-        return Axis(logarithmic(_range(self.sets, EPOCHS, self.epochs), *across), "epochs to solution")
-
-    def _batch_units(self, across: tuple[float, float], up: tuple[float, float]) -> None:
-        y = Axis(logarithmic(self.batches, *up), "batch size")
-        panel = self._panel(self._x_units(across), y, Iso(slope=1), "lines: batch per unit")
-        self._points(panel, self.units, self.batches)
-
-    def _batch_epochs(self, across: tuple[float, float], up: tuple[float, float]) -> None:
-        y = Axis(logarithmic(self.batches, *up), "batch size", numbers=not self.figure.is_wide)
+    def _find_iso(self, of_rates: bool, by_epochs: bool) -> tuple[Iso | None, str]:
+        """Return the lines of a panel, and what is equal on them."""
+        if not by_epochs:
+            return Iso(slope=1), "lines: per unit" if of_rates else "lines: batch per unit"
+        if of_rates:
+            return Iso(slope=1, power=-1), "lines: minutes of computing"
         steps = [
             each.statistics["run_steps"].mean * batch / epochs
             for each, batch, epochs in zip(self.sets, self.batches, self.epochs, strict=True)
             if "run_steps" in each.statistics
         ]
-        iso = Iso(slope=1, factor=statistics.median(steps), power=-1) if steps else None
-        panel = self._panel(self._x_epochs(across), y, iso, "lines: steps of training")
-        for each, batch in zip(self.sets, self.batches, strict=True):
-            panel.lying(each, EPOCHS, batch)
-        self._points(panel, self.epochs, self.batches)
+        return Iso(slope=1, factor=statistics.median(steps), power=-1) if steps else None, "lines: steps of training"
 
-    def _rate_units(self, across: tuple[float, float], up: tuple[float, float]) -> None:
-        y = Axis(logarithmic(self.rates, *up), "epochs per minute")
-        panel = self._panel(self._x_units(across), y, Iso(slope=1), "lines: per unit")
-        self._points(panel, self.units, self.rates)
+    def _draw_panel(
+        self, of_rates: bool, by_epochs: bool, across: tuple[float, float], up: tuple[float, float]
+    ) -> None:
+        """Draw the batch sizes or throughputs by units or epochs, which have the distributions of their runs."""
+        ys, title = (self.rates, "epochs per minute") if of_rates else (self.batches, "batch size")
+        xs = self.epochs if by_epochs else self.units
+        x = Axis(logarithmic(self.units, *across), UNITS)
+        if by_epochs:
+            x = Axis(logarithmic(_range(self.sets, EPOCHS, self.epochs), *across), "epochs to solution")
+        y = Axis(logarithmic(ys, *up), title, numbers=not (by_epochs and self.figure.is_wide))
+        panel = self._open_panel(x, y, *self._find_iso(of_rates, by_epochs))
+        for each, value in zip(self.sets, ys, strict=True):
+            if by_epochs:
+                panel.lying(each, EPOCHS, value)
+        points = [panel.place(*values) for values in zip(xs, ys, strict=True)]
+        panel.number(points, numbers(self.sets))
+        for each, name, point, *values in zip(self.sets, self.names, points, xs, ys, strict=True):
+            self.figure.mark(point, each, f"{name}: {', '.join(map(amount, values))}")
 
-    def _rate_epochs(self, across: tuple[float, float], up: tuple[float, float]) -> None:
-        y = Axis(logarithmic(self.rates, *up), "epochs per minute", numbers=not self.figure.is_wide)
-        panel = self._panel(self._x_epochs(across), y, Iso(slope=1, power=-1), "lines: minutes of computing")
-        for each, rate in zip(self.sets, self.rates, strict=True):
-            panel.lying(each, EPOCHS, rate)
-        self._points(panel, self.epochs, self.rates)
-
-    def _samples(self, across: tuple[float, float], up: tuple[float, float]) -> None:
+    def _draw_samples(self, across: tuple[float, float], up: tuple[float, float]) -> None:
         rates = [rate for each in self.sets for rate in (each.mean(TRAIN), each.mean(EVAL)) if drawable(rate)]
         if not rates:
             return
         y: Scale = logarithmic(rates, *up)
-        panel = self._panel(self._x_units(across), Axis(y, "samples per minute"), Iso(slope=1), "lines: per unit")
+        x = Axis(logarithmic(self.units, *across), UNITS)
+        panel = self._open_panel(x, Axis(y, "samples per minute"), Iso(slope=1), "lines: per unit")
         points, texts = [], []
         for number, each, name, units in zip(numbers(self.sets), self.sets, self.names, self.units, strict=True):
             for rate, what in ((each.mean(EVAL), "evaluation"), (each.mean(TRAIN), "training")):
@@ -276,12 +264,9 @@ def _range(sets: Sequence[AnalysedSet], name: str, means: Sequence[float]) -> li
     return [min(*values, *means), max(*values, *means)] if values else [*means]
 
 
-def _describe_batches(found: dict[str, list[AnalysedSet]]) -> str:
-    parts = []
-    for title, sets in found.items():
-        few, many = (pick(sets, key=lambda each: each.mean(EPOCHS) or 0) for pick in (min, max))
-        parts.append(
-            f"{title}: from {amount(few.mean(EPOCHS) or 0)} epochs with batches of {few.row.batch_size} to "
-            f"{amount(many.mean(EPOCHS) or 0)} with batches of {many.row.batch_size}."
-        )
-    return " ".join(parts)
+def _describe_batches(title: str, sets: list[AnalysedSet]) -> str:
+    few, many = (pick(sets, key=lambda each: each.mean(EPOCHS) or 0) for pick in (min, max))
+    return (
+        f"{title}: from {amount(few.mean(EPOCHS) or 0)} epochs with batches of {few.row.batch_size} to "
+        f"{amount(many.mean(EPOCHS) or 0)} with batches of {many.row.batch_size}."
+    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.boxes import Box, around, placed, text_width
-from submission.analysis.figures.names import YEARS, amount, labels
+from submission.analysis.figures.labels import YEARS, Box, amount, around, labels, placed, text_width
 from submission.analysis.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, round_values
 from submission.analysis.fits.fit import Fit
 from submission.analysis.model import AnalysedSet
@@ -104,9 +103,8 @@ def _draw_best(
         for (x1, y1), (x2, y2) in pairwise(places):
             taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
     area = Box(left, top, right + BEST_RIGHT, bottom)
-    for point, text, spot in zip(
-        points, texts, placed(points, [text_width(text) + 4 for text in texts], area, taken), strict=True
-    ):
+    spots = placed(points, [text_width(text) + 4 for text in texts], area, taken)
+    for point, text, spot in zip(points, texts, spots, strict=True):
         if spot is None:
             continue
         if spot.leader:
@@ -116,13 +114,11 @@ def _draw_best(
         figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 
 
-def _describe_best(best_of: dict[Kind, dict[str, AnalysedSet]]) -> str:
-    parts = []
+def _describe_best(best_of: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
     for (weak, title, division), found in sorted(best_of.items()):
         several = sorted(found.values(), key=lambda each: _order_rounds(each.row.round))
         values = ", ".join(f"{each.row.round}: {number(each.row.score_with_staging, 3)}" for each in several)
-        parts.append(f"{title}, {division}, {TITLES[weak]}: {values}.")
-    return " ".join(parts)
+        yield f"{title}, {division}, {TITLES[weak]}: {values}."
 
 
 # -- fits ------------------------------------------------------------------------------------------------------
@@ -132,7 +128,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int = 
     """Draw a fit, empty without one. sets: the results by the names of its points."""
     if fit.power is None:
         return Html("")
-    figure = Figure(name, fit.title, fit.said, width)
+    figure = Figure(name, fit.title, [fit.said], width)
     x = logarithmic([point.x for point in fit.points], FIT_LEFT, width - FIT_RIGHT)
     places = [(math.log(x.low) + (math.log(x.high) - math.log(x.low)) * at / STEPS) for at in range(STEPS + 1)]
     intervals = [(at, interval) for at in map(math.exp, places) if (interval := fit.power.interval(at)) is not None]

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from compliance.model.layout import STRONG
 from submission.analysis.fits.least_squares import CriticalBatch, NoFitError, PowerLaw, critical_batch, power_law
-from submission.analysis.model import AnalysedSet
-from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES
+from submission.analysis.model import EPOCH_TIME, EPOCHS, RUN_TIME, SAMPLES, AnalysedSet
 
 FIRST_ROUND: Final = "0.7"
 """Its rules and its reference of CosmoFlow differ from those of all later rounds."""
@@ -102,14 +101,7 @@ class _Question(NamedTuple):
 # -- which results count -----------------------------------------------------------------------------------
 
 
-class Chosen(NamedTuple):
-    """The results that count, and the others."""
-
-    sets: list[AnalysedSet]
-    left_out: tuple[LeftOut, ...]
-
-
-def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> Chosen:
+def _choose_sets(sets: Iterable[AnalysedSet], question: _Question) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
     """Return the results that count, and the others with the reason; of identical ones the first counts."""
     kept: list[AnalysedSet] = []
     left_out: list[LeftOut] = []
@@ -125,7 +117,7 @@ def _chosen(sets: Iterable[AnalysedSet], question: _Question) -> Chosen:
         else:
             seen[contents(one)] = one.full_name
             kept.append(one)
-    return Chosen(kept, tuple(left_out))
+    return kept, tuple(left_out)
 
 
 def contents(one: AnalysedSet) -> tuple[object, ...]:
@@ -168,37 +160,24 @@ def _by(key: Callable[[AnalysedSet], tuple[object, ...]], sets: Iterable[Analyse
     return list(groups.values())
 
 
-class ScalingPair(NamedTuple):
-    """Two results of one system; the first has its smallest number of units."""
-
-    first: AnalysedSet
-    second: AnalysedSet
-
-    @property
-    def exponent(self) -> float:
-        """The b of t = a N^b through both."""
-        first, second = (power_point(one) for one in self)
-        return power_law([first, second]).b
+def fit_exponent(sets: Iterable[AnalysedSet]) -> float:
+    """Return the b of t = a N^b through results; NoFitError as `power_law`."""
+    return power_law([(one.units or 0, one.mean(EPOCH_TIME) or 0) for one in sets]).b
 
 
-def power_point(one: AnalysedSet) -> tuple[float, float]:
-    """Return units and time of an epoch, both of which the result must have."""
-    return float(one.units or 0), one.mean(EPOCH_TIME) or 0.0
-
-
-def scaled_sets(sets: Iterable[AnalysedSet]) -> Chosen:
+def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
     """Return the results that count in fits of the time of an epoch against units, and the others."""
-    return _chosen(sets, _TIME_BY_UNITS)
+    return _choose_sets(sets, _TIME_BY_UNITS)
 
 
-def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[ScalingPair]:
-    """Return each larger result of a system beside its smallest one; a pair that is resubmitted counts once."""
-    pairs: dict[tuple[object, ...], ScalingPair] = {}
+def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[tuple[AnalysedSet, AnalysedSet]]:
+    """Return the smallest result of a system beside each larger one; a pair that is resubmitted counts once."""
+    pairs: dict[tuple[object, ...], tuple[AnalysedSet, AnalysedSet]] = {}
     for family in _by(system_family, sets):
-        chosen = sorted(scaled_sets(family).sets, key=lambda one: (one.units or 0, one.full_name))
+        chosen = sorted(scaled_sets(family)[0], key=lambda one: (one.units or 0, one.full_name))
         for one in chosen[1:]:
             if one.units != chosen[0].units:
-                pairs.setdefault((contents(chosen[0]), contents(one)), ScalingPair(chosen[0], one))
+                pairs.setdefault((contents(chosen[0]), contents(one)), (chosen[0], one))
     return list(pairs.values())
 
 
@@ -270,7 +249,7 @@ def _varied(fits: Iterable[Fit]) -> list[Fit]:
 
 def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     """Return the fit through the results that count."""
-    kept, left_out = _chosen(sets, question)
+    kept, left_out = _choose_sets(sets, question)
     points = tuple(
         Point(one.full_name, *map(float, (question.x_of(one) or 0, question.y_of(one) or 0))) for one in kept
     )

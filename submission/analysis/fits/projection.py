@@ -16,24 +16,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from common.command import counted
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import (
     LeftOut,
-    ScalingPair,
     comparable,
     contents,
     epochs_against_batch,
+    fit_exponent,
     percent,
     scaled_sets,
     scaling_pairs,
     system_family,
 )
-from submission.analysis.fits.least_squares import NoFitError, power_law
-from submission.analysis.model import AnalysedRun, AnalysedSet, Statistics
-from submission.analysis.quantities import EPOCH_TIME, EPOCHS, RUN_TIME
+from submission.analysis.fits.least_squares import NoFitError
+from submission.analysis.model import EPOCH_TIME, EPOCHS, RUN_TIME, AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.tables import number
 from submission.summary.rows import Row
 from submission.text_table import Column, TextTable, make_table
@@ -97,11 +96,6 @@ class Projections:
     not_projected: tuple[LeftOut, ...] = ()
 
 
-class _Exponent(NamedTuple):
-    value: float
-    source: str
-
-
 def projections(
     sets: Sequence[AnalysedSet], units: Sequence[int], published: Sequence[AnalysedSet] = ()
 ) -> Projections:
@@ -111,17 +105,15 @@ def projections(
     """
     names = {one.full_name for one in sets}
     known = [*sets, *(one for one in published if one.full_name not in names)]
-    method, own = _Method(known), scaled_sets(sets)
-    found = [
-        projected for one in own.sets for count in units if count != one.units and (projected := method(one, count))
-    ]
+    method, (own, left_out) = _Method(known), scaled_sets(sets)
+    found = [projected for one in own for count in units if count != one.units and (projected := method(one, count))]
     names = {one.name for one in found}
     missing = [
         LeftOut(one.full_name, method.why_not(one) or "it has these units already")
-        for one in own.sets
+        for one in own
         if one.full_name not in names
     ]
-    missing = [*missing, *own.left_out] if units else []
+    missing = [*missing, *left_out] if units else []
     pairs = scaling_pairs(known)
     errors = [error for first, second in pairs if (error := _left_out(known, first, second))]
     middle = median(error.error for error in errors) if errors else None
@@ -149,7 +141,7 @@ def _reasons(missing: Sequence[LeftOut]) -> str:
     return "; ".join(f"{counted(count, 'result')}: {reason}" for reason, count in counts.items())
 
 
-def _unpredicted(pairs: Sequence[ScalingPair]) -> str:
+def _unpredicted(pairs: Sequence[tuple[AnalysedSet, AnalysedSet]]) -> str:
     """Return why the larger result of no pair can be predicted."""
     if not pairs:
         return "no system has results at two scales"
@@ -169,21 +161,15 @@ def _left_out(sets: Sequence[AnalysedSet], first: AnalysedSet, second: AnalysedS
     published, epoch = second.mean(RUN_TIME), second.mean(EPOCH_TIME)
     if projected is None or not published or not epoch:
         return None
-    return LeaveOneOut(
-        first.full_name,
-        second.full_name,
-        projected.minutes,
-        published,
-        abs(projected.minutes / published - 1),
-        abs(projected.epoch_minutes / epoch - 1),
-    )
+    errors = abs(projected.minutes / published - 1), abs(projected.epoch_minutes / epoch - 1)
+    return LeaveOneOut(first.full_name, second.full_name, projected.minutes, published, *errors)
 
 
 class _Method:
     """The fits over some results, and projections by them."""
 
     def __init__(self, sets: Sequence[AnalysedSet]) -> None:
-        self.sets = scaled_sets(sets).sets
+        self.sets = scaled_sets(sets)[0]
         self._pairs = scaling_pairs(sets)
         groups = {one.full_name: comparable(one) for one in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
@@ -202,7 +188,7 @@ class _Method:
         elif fit.holds_zero:
             notes.append("epochs by an exponent whose interval holds 0")
         new_epochs = epochs * (batch / size) ** fit.b if fit else epochs
-        new_epoch, rest = epoch * (units / one.units) ** exponent.value, max(0.0, minutes - epochs * epoch)
+        new_epoch, rest = epoch * (units / one.units) ** exponent[0], max(0.0, minutes - epochs * epoch)
         return Projection(
             one.full_name,
             one.row.benchmark,
@@ -214,8 +200,7 @@ class _Method:
             new_epochs,
             new_epoch,
             rest,
-            exponent.value,
-            exponent.source,
+            *exponent,
             tuple(notes),
         )
 
@@ -227,16 +212,16 @@ class _Method:
             return f"its logs give no {' and no '.join(missing)}"
         return "" if self._exponent(one) else "no exponent: no comparable system has results at two scales"
 
-    def _exponent(self, one: AnalysedSet) -> _Exponent | None:
+    def _exponent(self, one: AnalysedSet) -> tuple[float, str] | None:
+        """Return the exponent for a result, and where it is from."""
         family = [other for other in self.sets if system_family(other) == system_family(one)]
         try:
-            own = power_law([(other.units or 0, other.mean(EPOCH_TIME) or 0) for other in family]).b
+            own = fit_exponent(family)
         except NoFitError:
-            same = [pair for pair in self._pairs if pair.first.row.mini == one.row.mini]
-            pooled = [max(IDEAL, pair.exponent) for pair in same]
-            return _Exponent(median(pooled), f"median of {counted(len(pooled), 'pair')}") if pooled else None
+            pooled = [max(IDEAL, fit_exponent(pair)) for pair in self._pairs if pair[0].row.mini == one.row.mini]
+            return (median(pooled), f"median of {counted(len(pooled), 'pair')}") if pooled else None
         beyond = f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
-        return _Exponent(max(IDEAL, own), beyond)
+        return max(IDEAL, own), beyond
 
     def _batch(self, one: AnalysedSet, units: int, notes: list[str]) -> int:
         """Return the batch size on these units, within those of comparable results."""
@@ -296,7 +281,7 @@ def format_published(sets: Iterable[AnalysedSet]) -> str:
             "means": [one.mean(name) for name in MEANS],
             "runs": [[run.values.get(name) for name in OF_RUNS] for run in one.runs],
         }
-        for one in scaled_sets(sets).sets
+        for one in scaled_sets(sets)[0]
     ]
     return "[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from common.errors import UsageError
 from submission.round.emit.site import QUEUE, TORCHRUN, PackageJob, Site, seconds
@@ -16,17 +16,16 @@ RESTARTS: Final = 20
 """How many times a Slurm job queues itself again."""
 
 
-class Job(NamedTuple):
-    """A job that trains. folder: of its output. runs: the size of its array; 0: it is not an array."""
-
-    name: str
-    folder: str
-    runs: int = 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where the jobs run. time: limit of a job that trains, HH:MM:SS. container: image.sif, image.sqsh or ""."""
+    """Where the jobs run. time: limit of a job that trains, HH:MM:SS. container: image.sif, image.sqsh or "".
+
+    submit: the command that submits a job and prints its number; "": the script itself does the work. cancel: the
+    command that cancels jobs by their numbers. directive: how a line begins in which a job asks for resources. queue:
+    the options for the keys of a site profile that name a queue, up to their values. after_all: the option for a job
+    that starts when the others have ended. start: how a job changes to the folder that it was submitted from. index:
+    how a job finds the number of its run. again: how a job is continued that was stopped, the shell function `again`.
+    """
 
     nodes: int = 1
     ranks_per_node: int = 1
@@ -37,21 +36,13 @@ class Cluster:
 
     scheduler: ClassVar[str] = ""
     submit: ClassVar[str] = ""
-    """The command that submits a job and prints its number; "": the script itself does the work."""
     cancel: ClassVar[str] = ""
-    """The command that cancels jobs by their numbers."""
     directive: ClassVar[str] = ""
-    """How a line begins in which a job asks for resources."""
     queue: ClassVar[dict[str, str]] = {}
-    """The options for the keys of a site profile that name a queue, up to their values."""
     after_all: ClassVar[str] = ""
-    """Its option for a job that starts when the others have ended."""
     start: ClassVar[str] = ""
-    """How a job changes to the folder that it was submitted from."""
     index: ClassVar[str] = ""
-    """How a job finds the number of its run."""
     again: ClassVar[str] = ""
-    """How a job is continued that was stopped: the shell function `again`."""
     images: ClassVar[tuple[str, ...]] = (".sif",)
 
     def __post_init__(self) -> None:
@@ -84,8 +75,11 @@ class Cluster:
         """Return the prefix of a module that runs on all ranks. step: options of srun for a part of them."""
         raise NotImplementedError
 
-    def directives(self, job: Job) -> str:
-        """Return the lines of a job that trains in which it asks for resources."""
+    def directives(self, name: str, folder: str, runs: int = 0) -> str:
+        """Return the lines of a job that trains in which it asks for resources.
+
+        folder: of its output. runs: the size of its array; 0: it is not an array.
+        """
         raise NotImplementedError
 
     def package_directives(self, folder: str) -> str:
@@ -171,15 +165,15 @@ again() {{
         """Whether the ranks are started by srun."""
         return self._launcher("srun").split()[0] == "srun"
 
-    def directives(self, job: Job) -> str:
-        output = "%x-%A_%a" if job.runs else "%x-%j"
-        lines = [f"--job-name={job.name}", f"--output={job.folder}/slurm-{output}.txt", f"--time={self.time}"]
+    def directives(self, name: str, folder: str, runs: int = 0) -> str:
+        output = "%x-%A_%a" if runs else "%x-%j"
+        lines = [f"--job-name={name}", f"--output={folder}/slurm-{output}.txt", f"--time={self.time}"]
         lines += [f"--nodes={self.nodes}", f"--ntasks-per-node={self.ranks_per_node}", "--exclusive"]
         lines += [f"--cpus-per-task={self.site.cpus_per_task}"] if self.site.cpus_per_task else []
         if self.gpus_per_node and self.site.gpus.request != "none":
             option = {"gpus-per-node": "--gpus-per-node=", "gres": "--gres=gpu:"}[self.site.gpus.request]
             lines.append(f"{option}{self.gpus_per_node}")
-        lines += [f"--array=0-{job.runs - 1}"] if job.runs else []
+        lines += [f"--array=0-{runs - 1}"] if runs else []
         lines += [f"--signal=USR1@{GRACE_S}"] if self.starts_by_srun else []
         return self._lines([*lines, "--requeue", "--open-mode=append"], self.site)
 
@@ -220,13 +214,13 @@ class Pbs(Cluster):
     def launch(self, step: str = "") -> str:
         return f"{self._timed(self._launcher('mpiexec -n {ranks}'))} {self._contained(self._disk)}python -m"
 
-    def directives(self, job: Job) -> str:
+    def directives(self, name: str, folder: str, runs: int = 0) -> str:
         gpus = self.gpus_per_node if self.site.gpus.request != "none" else 0
         ranks, cpus = self.ranks_per_node, self.site.cpus_per_task or 1
         select = f"select={self.nodes}:ncpus={ranks * cpus}:mpiprocs={ranks}{f':ngpus={gpus}' if gpus else ''}"
-        lines = [*self._common(job.name, job.folder, self.time), f"-l {select}", "-l place=scatter:excl"]
+        lines = [*self._common(name, folder, self.time), f"-l {select}", "-l place=scatter:excl"]
         # PBS refuses an array of one job.
-        lines += [f"-J 0-{job.runs - 1}"] if job.runs > 1 else []
+        lines += [f"-J 0-{runs - 1}"] if runs > 1 else []
         return self._lines(lines, self.site)
 
     def package_directives(self, folder: str) -> str:

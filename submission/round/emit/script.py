@@ -22,7 +22,7 @@ from common.lease import JOB_VARIABLES
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK
 from submission.round.emit import text
-from submission.round.emit.cluster import Cluster, Job, Slurm
+from submission.round.emit.cluster import Cluster, Slurm
 from submission.round.emit.site import END_OF_JOB
 from submission.round.make import RoundInputs
 from submission.round.plan import Series
@@ -90,11 +90,8 @@ class Script:
             script += self._start() + self._suite() + ENDINGS + OUTCOME
             script += cluster.again + self._describe()
         script += f"mkdir -p {' '.join(f'{self.out}/{series.benchmark}' for series in self.plan)}\n"
-        script += "".join(
-            _filled(text.MINI_DATA, benchmark=series.benchmark, settings=self._settings(series))
-            for series in self.plan
-            if _is_mini(series)
-        )
+        for series in filter(_is_mini, self.plan):
+            script += _filled(text.MINI_DATA, benchmark=series.benchmark, settings=self._settings(series))
         return script + "".join(f"\n{part}" for part in (*self._training(), self._package()))
 
     def _training(self) -> list[str]:
@@ -114,12 +111,12 @@ class Script:
             launch = self.cluster.launch(_filled(text.STEP, nodes=nodes, ranks=str(self.wanted.ranks)))
             body = f"seed={seeds[0]}\n" + (self._described() if first else "")
             body += _filled(text.INSTANCES, launch=launch, count=str(self.wanted.count), **values)
-            return self._job(self.cluster.directives(Job(name, folder)), body)
+            return self._job(self.cluster.directives(name, folder), body)
         numbers = f"seeds=({' '.join(map(str, seeds))})\n"
         body = _filled(text.RUN, **values) + (self._described() if first else "")
         body += _filled(text.TRAIN, launch=self.cluster.launch(), **values)
         if self.cluster.submit:
-            directives = self.cluster.directives(Job(name, folder, len(seeds)))
+            directives = self.cluster.directives(name, folder, len(seeds))
             return self._job(directives, numbers + self.cluster.index + body)
         # Ctrl-C ends the training and the script: without the trap it would continue with the next run.
         return f"{numbers}for index in \"${{!seeds[@]}}\"; do (\ntrap 'exit 130' INT TERM\n{body}); done\n"

@@ -125,7 +125,14 @@ class Site:
                 f"local_disk is {shown(self.local_disk)}; expected an absolute path of letters, digits and . _ - + /, "
                 "with variables as $NAME or ${NAME}, such as $TMPDIR or /scratch/$USER"
             )
-        _check_launcher(self.launcher)
+        launcher = "srun" if self.launcher is None else self.launcher
+        if not COMMAND.fullmatch(launcher.replace("{ranks}", "").replace("{ranks_per_node}", "")):
+            raise ValueError(
+                f"launcher is {shown(launcher)}; expected a command with options on one line, such as srun "
+                "--cpu-bind=cores or mpiexec -n {ranks} --ppn {ranks_per_node}, without quotes, variables or shell code"
+            )
+        if TORCHRUN.search(launcher) and launcher.split()[0] == "srun":
+            raise ValueError(f"launcher is {shown(launcher)}; expected srun or torchrun: each of them starts all ranks")
         if self.cpus_per_task is not None and self.cpus_per_task < 1:
             raise ValueError(f"cpus_per_task is {self.cpus_per_task}; expected at least 1")
 
@@ -204,16 +211,3 @@ def _check_directives(job: Site | PackageJob) -> None:
                 f"options has {shown(option)}; expected one option on one line, such as --reservation=NAME or -C nvme: "
                 "no shell reads it, so it cannot have variables, quotes, backslashes, # ; < or >"
             )
-
-
-def _check_launcher(launcher: str | None) -> None:
-    if launcher is None:
-        return
-    words = launcher.replace("{ranks}", "").replace("{ranks_per_node}", "")
-    if not COMMAND.fullmatch(words):
-        raise ValueError(
-            f"launcher is {shown(launcher)}; expected a command with options on one line, such as srun "
-            "--cpu-bind=cores or mpiexec -n {ranks} --ppn {ranks_per_node}, without quotes, variables or shell code"
-        )
-    if TORCHRUN.search(launcher) and launcher.split()[0] == "srun":
-        raise ValueError(f"launcher is {shown(launcher)}; expected srun or torchrun: each of them starts all ranks")

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 import compliance
+from common.errors import UsageError
 from compliance.check import main
 from compliance.explain import explain, list_rules
 from compliance.rules import own_rules
 from compliance.rules.catalog import all_rules
-from compliance.rules.own_rules import RulesError, load_rules
-from compliance.rules.rule import FAMILIES, RETIRED, LogRule, RuleError, forget, prefix
+from compliance.rules.own_rules import load_rules
+from compliance.rules.rule import FAMILIES, RETIRED, LogRule, forget, prefix
 from compliance.samples.log import SampleLog
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "new-rule.md"
@@ -105,7 +106,7 @@ def test_rules_of_an_installed_package_are_loaded_unasked(tmp_path, log, monkeyp
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-installed\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{own_rules.GROUP}]\nown = own_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(own_rules, "_installed_loaded", [])
+    own_rules._load_installed.cache_clear()
     assert "OWN04" in {found.rule for found in compliance.check_logs(log).findings}
 
 
@@ -158,7 +159,7 @@ def test_what_cannot_be_loaded_is_one_message(text, message, tmp_path, capsys):
 
 
 def test_a_module_that_does_not_exist_is_one_message():
-    with pytest.raises(RulesError, match="no such module; give a Python file, or"):
+    with pytest.raises(UsageError, match="no such module; give a Python file, or"):
         load_rules(["nowhere.rules"])
 
 
@@ -171,7 +172,7 @@ def test_a_module_that_does_not_exist_is_one_message():
     ],
 )
 def test_what_is_not_a_source_of_rules_is_one_message(source, message):
-    with pytest.raises(RulesError, match=message):
+    with pytest.raises(UsageError, match=message):
         load_rules([source])
 
 
@@ -217,7 +218,7 @@ def test_what_a_rule_prints_goes_to_standard_error(tmp_path, log, capsys):
 def test_every_rule_has_a_family_and_no_retired_id_is_used_again():
     assert {prefix(id_) for id_ in all_rules()} == set(FAMILIES)
     assert not RETIRED & set(all_rules())
-    with pytest.raises(RuleError, match="PKG12 is retired"):
+    with pytest.raises(UsageError, match="PKG12 is retired"):
         type("Again", (LogRule,), {"id": "PKG12", "__doc__": "Again.", "__module__": "compliance.rules.package"})
     for family in FAMILIES:
         numbers = {int(id_[3:]) for id_ in (*all_rules(), *RETIRED) if prefix(id_) == family}

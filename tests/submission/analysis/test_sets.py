@@ -9,8 +9,7 @@ from common.errors import UsageError
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.analysis.facts import Facts, known_facts, read_facts
-from submission.analysis.sets import analyse, log_pca, summarise
+from submission.analysis.sets import Facts, analyse, known_facts, log_pca, read_facts, summarise
 from submission.analysis.write import flat
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"

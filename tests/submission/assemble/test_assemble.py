@@ -18,9 +18,8 @@ from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
 from submission.assemble.__main__ import main
-from submission.assemble.assemble import assemble_package
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly
+from submission.assemble.packing import Assembly, assemble_package
 from submission.assemble.provenance import read_provenance
 from submission.manifest import verify_package
 

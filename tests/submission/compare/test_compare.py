@@ -357,12 +357,11 @@ def test_wrong_use(packages, tmp_path, capsys):
         ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
         ([a, __file__], "has none"),
         ([tmp_path / "first", tmp_path / "second"], "name the folder of one result each, such as"),
-        ([a, b, "--format", "html"], "invalid choice"),
     ):
-        with pytest.raises(SystemExit) as stopped:
-            main([*map(str, arguments)])
-        assert stopped.value.code == 2
+        assert main([*map(str, arguments)]) == 2
         assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([str(a), str(b), "--format", "html"])
 
 
 def test_inputs_are_not_changed(packages, capsys):
@@ -404,6 +403,5 @@ def test_a_measurement_and_published_results(tmp_path, capsys):
 )
 def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("compliance.cli.load_rules", list)  # own.py is not read
-    with pytest.raises(SystemExit, match="2"):
-        main([measurement(tmp_path / "fom.json", **changes), *words])
+    assert main([measurement(tmp_path / "fom.json", **changes), *words]) == 2
     assert told in capsys.readouterr().err

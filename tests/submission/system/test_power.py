@@ -9,7 +9,7 @@ from common.measure.power.keys import OF_PARTS, PARTS
 from common.measure.power.sources import SOURCES, Clock
 from common.settings.machine import POWER_SOURCES
 from submission.system.__main__ import main
-from submission.system.power import Reading, power_note, read_node
+from submission.system.machine import Reading, power_note, read_node
 
 NOTE = "power of a node when described: "
 
@@ -65,7 +65,7 @@ def test_a_note_of_people_keeps_its_text_and_gets_the_new_reading(tmp_path):
 )
 def test_without_a_reading_the_reason_is_told(source, said, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("REDFISH_USER", raising=False)
-    monkeypatch.setattr("submission.system.power.PATIENCE_S", 0)
+    monkeypatch.setattr("submission.system.machine.PATIENCE_S", 0)
     status, notes = described(tmp_path, "--power", source)
     warning = next(
         line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: no power of node")

@@ -9,14 +9,25 @@ from xml.etree import ElementTree
 
 import pytest
 
-from submission.analysis.figures.boxes import LINE, Box, around, fitted, placed, text_width
-from submission.analysis.figures.names import ORGANISATIONS, SPARE, amount, by_benchmark, colour, labels
+from submission.analysis.figures.labels import (
+    LINE,
+    ORGANISATIONS,
+    SPARE,
+    Box,
+    amount,
+    around,
+    by_benchmark,
+    colour,
+    fitted,
+    labels,
+    placed,
+    text_width,
+)
 from submission.analysis.figures.panel import NARROW, WIDE, Iso
 from submission.analysis.figures.runs import time_shares, variation
 from submission.analysis.figures.scaling import compute_analysis, time_to_solution
 from submission.analysis.figures.trends import best_by_round
-from submission.analysis.model import AnalysedRun, AnalysedSet
-from submission.analysis.quantities import NO_STAGING, STAGING
+from submission.analysis.model import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
 from submission.analysis.sets import log_pca, summarise
 from submission.analysis.write import standalone
 from tests.submission.analysis.conftest import analysed_set

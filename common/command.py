@@ -161,7 +161,7 @@ def folder_place(text: str) -> Path:
 def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...], interrupted: str = CONTINUED) -> int:
     """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C.
 
-    interrupted: what becomes of the work after Ctrl-C.
+    One that uses ranks and is stopped has the status of its ending. interrupted: what becomes of the work after Ctrl-C.
     """
     try:
         with checked_output():
@@ -175,6 +175,9 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
     except expected as error:
         print(f"error: {_lines(describe_error(error))}", file=sys.stderr)
         return 1
+    except EndingError as error:
+        print(error, file=sys.stderr)
+        return error.ending.exit_status
 
 
 def _lines(text: str) -> str:
@@ -188,12 +191,3 @@ def describe_error(error: Exception) -> str:
         return str(error)
     reason = WRONG_PLACES.get(error.errno, error.strerror)
     return f"{os.fsdecode(error.filename) if isinstance(error.filename, bytes) else error.filename}: {reason}"
-
-
-def run_stoppable(command: Callable[[], int], expected: tuple[type[Exception], ...]) -> int:
-    """Run a command that uses ranks, as `run_command` does; one that is stopped has the status of its ending."""
-    try:
-        return run_command(command, expected)
-    except EndingError as error:
-        print(error, file=sys.stderr)
-        return error.ending.exit_status

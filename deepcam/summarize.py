@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from tqdm import tqdm
 
-from common.command import CommandParser, run_stoppable
+from common.command import CommandParser, run_command
 from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
 from common.distributed.dist import Dist, connect
 from common.processes import usable_cores
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"{folder / stats.NAME}: statistics of {result.count:,} snapshots")
         return 0
 
-    return run_stoppable(run, DATASET_ERRORS)
+    return run_command(run, DATASET_ERRORS)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from common.command import CommandParser, UsageError, run_command
-from common.commands.evaluate import split_words
+from common.commands.evaluate import separate_overrides
 from common.config import load, rebuild, to_dict
 from common.files import check_regular, open_whole_file
 from common.named_configs import CLOSED, find_config
@@ -166,7 +166,7 @@ file is run.
     parser.add_argument("words", nargs="+", metavar="IN OUT", help="the file or run to read, and the file to write")
     parser.add_argument("--config", default=CLOSED, help="configuration of the network in IN, by name or as YAML file")
     arguments = parser.parse_intermixed_args(sys.argv[1:] if argv is None else argv)
-    paths, overrides = split_words(list(filter(None, arguments.words)))
+    paths, overrides = separate_overrides(list(filter(None, arguments.words)))
     if len(paths) != 2:
         parser.error(f"expected a file to read and one to write, not {len(paths)} path(s)")
     source, target = paths

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from common.command import CommandParser, UsageError, check_new, counted, place, run_stoppable
+from common.command import CommandParser, UsageError, check_new, counted, place, run_command
 from common.config import load as load_config
 from common.config import rebuild
 from common.distributed.dist import Dist, connect
@@ -45,7 +45,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
             check_new("-o", arguments.output)
         return (_evaluate_file if arguments.predictions else _evaluate_runs)(benchmark, arguments)
 
-    return run_stoppable(evaluate, TRAINING_ERRORS)
+    return run_command(evaluate, TRAINING_ERRORS)
 
 
 def _evaluate_runs(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
@@ -168,19 +168,19 @@ def _compare_with_data(file: Predictions, report: PredictionReport, problem: Pro
     split, data = file.about.split, problem.config.data.data_dir
     there, start = len(problem.sets[split]), 0
     if file.samples != there:
-        raise file.error(f"{file.samples:,} samples, but {there:,} for {split} in {data}; predict these data")
+        raise file.make_error(f"{file.samples:,} samples, but {there:,} for {split} in {data}; predict these data")
     compared = [Column(NAMES, "", (), ""), *(column for column in report.columns if column.truth)]
     with contextlib.closing(_read_truth(problem, split, file.about.batch_size)) as truth:
         for rows, true in zip(file.read_batches(), truth, strict=True):
             for column in compared:
                 actual, expected = rows[column.name], true[column.name]
                 if actual.shape != expected.shape:
-                    raise file.error(
+                    raise file.make_error(
                         f"`{column.name}` of the samples from {start} on has the shape {actual.shape}, but "
                         f"{expected.shape} in the data; predict these data"
                     )
                 for index in map(tuple, np.argwhere(actual != expected)[:1].tolist()):
-                    raise file.error(
+                    raise file.make_error(
                         f"`{column.name}` of sample {start + column.sample_at(index[0], rows)} is {actual[index]}, but "
                         f"{expected[index]} in the data; predict these data"
                     )
@@ -354,7 +354,7 @@ is for a file alone and for predictions of training samples, 0 if the file is va
     )
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
     arguments = parser.parse_intermixed_args(argv)
-    arguments.runs, arguments.overrides = split_words(arguments.words)
+    arguments.runs, arguments.overrides = separate_overrides(arguments.words)
     if not arguments.runs and arguments.predictions is None:
         parser.error("no run is named")
     return arguments
@@ -365,7 +365,7 @@ def word(text: str) -> str:
     return text if place(text) else ""
 
 
-def split_words(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+def separate_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:
     """Return the paths among arguments, and the overrides: what has a = and is no file."""
     overrides = [text for text in words if "=" in text and not Path(text).exists()]
     return [Path(text) for text in words if text not in overrides], overrides

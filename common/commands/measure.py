@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from common import mllog
-from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_stoppable
+from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_command
 from common.config import load
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
@@ -62,7 +62,7 @@ class Measurable(NamedTuple):
 def main(measurable: Measurable, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 after an error, 2 for wrong use."""
     arguments = _parse_arguments(measurable.benchmark.name, argv)
-    return run_stoppable(lambda: _measure(measurable, arguments), TRAINING_ERRORS)
+    return run_command(lambda: _measure(measurable, arguments), TRAINING_ERRORS)
 
 
 def _measure(measurable: Measurable, arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.command import CommandParser, UsageError, counted, file_place, run_stoppable
+from common.command import CommandParser, UsageError, counted, file_place, run_command
 from common.commands.evaluate import (
     VALIDATION,
     check_whole,
@@ -19,7 +19,7 @@ from common.commands.evaluate import (
     load_member,
     load_problem,
     samples_of,
-    split_words,
+    separate_overrides,
     word,
 )
 from common.distributed.dist import connect
@@ -43,7 +43,7 @@ class _Batch(NamedTuple):
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the file is written, 1 after an error, 2 for wrong use."""
     arguments = _parse_arguments(benchmark.name, argv)
-    return run_stoppable(lambda: _predict_samples(benchmark, arguments), TRAINING_ERRORS)
+    return run_command(lambda: _predict_samples(benchmark, arguments), TRAINING_ERRORS)
 
 
 def _predict_samples(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
@@ -152,7 +152,7 @@ train.eval_batch_size=N the numbers are the same, too, otherwise they can differ
         "--split", choices=SPLITS, default=VALIDATION, help="which samples to predict (default: %(default)s)"
     )
     arguments = parser.parse_intermixed_args(argv)
-    runs, arguments.overrides = split_words(arguments.words)
+    runs, arguments.overrides = separate_overrides(arguments.words)
     if len(runs) != 1:
         parser.error(f"{len(runs)} runs are named; expected one")
     arguments.run = runs[0]

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from common.command import CommandParser, UsageError, run_stoppable
+from common.command import CommandParser, UsageError, run_command
 from common.config import to_yaml
 from common.named_configs import described_configs
 from common.settings.run import RunConfig
@@ -40,7 +40,7 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     if not arguments.sweep:
         settings = f"{benchmark}.settings"
         cls = import_module(settings).Config
-        status = run_stoppable(lambda: _print_answer(cls, arguments), (ValueError, OSError))
+        status = run_command(lambda: _print_answer(cls, arguments), (ValueError, OSError))
         if status or arguments.list_configs or arguments.print_config:
             sys.exit(status)
 
@@ -71,7 +71,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
         return train(benchmark, configure_training(benchmark, arguments.config, arguments.override), start)
 
     with STOP.listening():
-        return run_stoppable(command, TRAINING_ERRORS)
+        return run_command(command, TRAINING_ERRORS)
 
 
 def _print_answer(cls: type[RunConfig], arguments: argparse.Namespace) -> int:

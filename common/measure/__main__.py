@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from common.command import CommandParser, run_stoppable
+from common.command import CommandParser, run_command
 from common.distributed.launch import LaunchError
 from common.measure import dlio
 from common.measure.power import command as power
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, module in COMMANDS.items():
         module.add_arguments(commands.add_parser(name, help=module.SUMMARY, description=module.DESCRIPTION))
     arguments = parser.parse_args(argv)
-    return run_stoppable(lambda: COMMANDS[arguments.command].run(arguments), (OSError, LaunchError))
+    return run_command(lambda: COMMANDS[arguments.command].run(arguments), (OSError, LaunchError))
 
 
 if __name__ == "__main__":

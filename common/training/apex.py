@@ -43,7 +43,7 @@ def build(
     for group in optimizer.param_groups:
         if isinstance(group.get("lr"), Tensor) != TENSOR_RATE[name]:
             expected = "a tensor" if TENSOR_RATE[name] else "a number"
-            raise _unexpected(setting, name, f"its rate, param_groups[...]['lr'], is not {expected}")
+            raise _make_version_error(setting, name, f"its rate, param_groups[...]['lr'], is not {expected}")
         if name == "FusedAdam":  # which makes it in the first step: too late for a saved one to be moved to its device
             group.setdefault("step", torch.zeros(1, dtype=torch.int32, device=group["params"][0].device))
     return optimizer
@@ -68,7 +68,7 @@ def _find_class(name: str, setting: str) -> Any:
         )
     kind = getattr(importlib.import_module("apex.optimizers"), name, None)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
-        raise _unexpected(setting, name, "apex.optimizers has no such optimizer")
+        raise _make_version_error(setting, name, "apex.optimizers has no such optimizer")
     return kind
 
 
@@ -81,10 +81,10 @@ def _check_signature(function: Any, setting: str, name: str, values: list[Any], 
     try:
         inspect.signature(function).bind(*values, **options)
     except TypeError as error:
-        raise _unexpected(setting, name, f"it {error}") from None
+        raise _make_version_error(setting, name, f"it {error}") from None
 
 
-def _unexpected(setting: str, name: str, reason: str) -> ValueError:
+def _make_version_error(setting: str, name: str, reason: str) -> ValueError:
     return ValueError(
         f"{setting}, but {name} of the apex here is not the one that this suite was written for ({WRITTEN_FOR}): "
         f"{reason}; install that one, or set it to auto"

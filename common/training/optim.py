@@ -156,7 +156,7 @@ class Lamb(Optimizer):
             with torch.no_grad():
                 parameters, gradients = _with_gradients(group)
                 group["step"].add_(1)
-                steps = self._adam_steps(group, parameters, gradients, norm)
+                steps = self._compute_adam_updates(group, parameters, gradients, norm)
                 rates = group["lr"]
                 if group["weight_decay"]:
                     torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
@@ -164,7 +164,7 @@ class Lamb(Optimizer):
                 torch._foreach_mul_(steps, rates)
                 torch._foreach_sub_(parameters, steps)
 
-    def _adam_steps(
+    def _compute_adam_updates(
         self, group: dict[str, Any], parameters: list[Tensor], gradients: list[Tensor], norm: Tensor
     ) -> list[Tensor]:
         """Update the moments; return mean / (sqrt(mean of squares) + eps), both corrected for bias."""

@@ -40,7 +40,7 @@ def resolve_config(
         check_network(config)
 
     config = load(cls, file, overrides, check)
-    check_division(config, sources(file, overrides))
+    check_closed_division(config, sources(file, overrides))
     return config
 
 
@@ -113,7 +113,7 @@ def keys_of(overrides: Sequence[Override]) -> set[str]:
 # -- the closed division -------------------------------------------------------------------------------------
 
 
-def check_division(config: RunConfig, sources: Mapping[str, str]) -> None:
+def check_closed_division(config: RunConfig, sources: Mapping[str, str]) -> None:
     """Raise ConfigError, with all keys at fault, if a closed run departs from what the closed division asks for.
 
     sources: where the values of keys come from, for the message.

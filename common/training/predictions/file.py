@@ -218,13 +218,13 @@ class Predictions:
             for column in self._columns:
                 for index in map(tuple, np.argwhere(~np.isfinite(rows[column.name]))[:1].tolist()):
                     sample, value = start + column.sample_at(index[0], rows), rows[column.name][index]
-                    raise self.error(f"`{column.name}` of sample {sample} is {value}; expected finite numbers")
+                    raise self.make_error(f"`{column.name}` of sample {sample} is {value}; expected finite numbers")
             yield rows
 
     def check(self) -> None:
         """Raise PredictionsError unless number, types and shapes are those that `predict` writes."""
         if not np.array_equal(self._arrays[INDEX], np.arange(self.samples)):
-            raise self.error(f"`{INDEX}` does not count the samples from 0; write the file again by predict")
+            raise self.make_error(f"`{INDEX}` does not count the samples from 0; write the file again by predict")
         totals = {column.per: int(self._arrays[column.per][:].sum()) for column in self._columns if column.per}
         for column in self._columns:
             array = self._arrays[column.name]
@@ -233,15 +233,15 @@ class Predictions:
                 wanted in (None, length) for wanted, length in zip(expected, array.shape, strict=True)
             )
             if array.dtype != column.dtype or not fits:
-                raise self.error(
+                raise self.make_error(
                     f"`{column.name}` is {array.dtype} {array.shape}; expected {np.dtype(column.dtype)} "
                     f"({', '.join('any' if length is None else str(length) for length in expected)})"
                 )
         names = self._arrays[NAMES]
         if names.dtype.kind not in "SU" or names.shape != (self.samples,):
-            raise self.error(f"`{NAMES}` is {names.dtype} {names.shape}; expected a name for each sample")
+            raise self.make_error(f"`{NAMES}` is {names.dtype} {names.shape}; expected a name for each sample")
 
-    def error(self, problem: str) -> PredictionsError:
+    def make_error(self, problem: str) -> PredictionsError:
         """Return an error that names the file."""
         return PredictionsError(f"{self.path}: {problem}")
 

@@ -97,9 +97,9 @@ RECIPES = [(name, path) for name in PACKAGES for path in (ROOT / name).glob("pre
 RECIPES += [(name, ROOT / name / "config.yaml") for name in PACKAGES]
 
 
-def check_division(name, *overrides, path=None):
+def check_closed_division(name, *overrides, path=None):
     config = load(find_config_class(REFERENCES[name]), path or ROOT / name / "config.yaml", overrides)
-    resolve.check_division(config, {})
+    resolve.check_closed_division(config, {})
     return config
 
 
@@ -135,10 +135,10 @@ def test_there_is_a_departure_for_each_key_that_is_not_free():
 @pytest.mark.parametrize(("name", "key", "value"), CHANGES)
 def test_a_departure_is_refused_by_the_trainer(name, key, value):
     if key == "submission.division":
-        check_division(name, f"{key}={value}", "train.target=0.9")  # the way out
+        check_closed_division(name, f"{key}={value}", "train.target=0.9")  # the way out
         return
     with pytest.raises(ConfigError, match=key.rpartition(".")[2]):
-        check_division(name, f"{key}={json.dumps(value)}")
+        check_closed_division(name, f"{key}={json.dumps(value)}")
 
 
 @pytest.mark.parametrize(("name", "key", "value"), CHANGES)
@@ -153,7 +153,7 @@ def other(value):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_what_is_free_passes_both(name):
-    reference, values = REFERENCES[name], flat(check_division(name))
+    reference, values = REFERENCES[name], flat(check_closed_division(name))
     free = {row.key: other(values[row.key]) for row in find_rows_of(reference, VERSION) if row.allowed is FREE}
     assert len(free) > 30
     for round_ in reference.rounds:
@@ -163,7 +163,7 @@ def test_what_is_free_passes_both(name):
 
 @pytest.mark.parametrize(("name", "path"), RECIPES)
 def test_the_recipes_pass_both(name, path):
-    log = log_of(name, check_division(name, path=path))
+    log = log_of(name, check_closed_division(name, path=path))
     run = judge_log(parse_log(log.bytes(), "result_0.txt"), LogTask("result_0.txt", Case("3.0")))
     assert not run.findings
 
@@ -171,7 +171,7 @@ def test_the_recipes_pass_both(name, path):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_log_that_contradicts_its_configuration_is_refused(name):
     """Every setting that the trainer logs and the configuration decides, one at a time."""
-    config = check_division(name, "train.seed=1000", 'submission.org="Another"')
+    config = check_closed_division(name, "train.seed=1000", 'submission.org="Another"')
     stated = [key for key in find_log_values(REFERENCES[name]) if log_of(name, config).records_of(key)]
     assert len(stated) > 15
     for key in stated:
@@ -201,7 +201,7 @@ def test_a_refused_run_makes_nothing_and_names_keys_values_and_ways_out(tmp_path
 
 
 def test_fewer_samples_than_the_dataset_has_are_refused():
-    config = check_division("oc20", "data.train_samples=null")
+    config = check_closed_division("oc20", "data.train_samples=null")
     resolve.check_samples(config, 2_000_000, 999_866)
     with pytest.raises(ConfigError, match=r"data\.train_samples: data/oc20 has 64, .* submission\.division=open"):
         resolve.check_samples(config, 64, 999_866)
@@ -209,9 +209,9 @@ def test_fewer_samples_than_the_dataset_has_are_refused():
 
 def test_rounds_have_their_own_network():
     first = ('submission.round="0.7"', "data.train_samples=262144")
-    check_division("cosmoflow", *first, "model.kernel_size=2")
+    check_closed_division("cosmoflow", *first, "model.kernel_size=2")
     with pytest.raises(ConfigError, match=r"model\.kernel_size is 3; closed: 2 "):
-        check_division("cosmoflow", *first)
+        check_closed_division("cosmoflow", *first)
     assert not found_in(SampleLog("cosmoflow", "0.7").by_suite())
     changed = SampleLog("cosmoflow", "0.7").by_suite({"model.kernel_size": 3})
     assert found_in(changed) == {("SET11", "model.kernel_size")}

@@ -234,7 +234,7 @@ class SampleProblem(ABC, Generic[B]):
     def counts(self) -> dict[str, int]:
         """Return the number of samples of each split whose files have one sample each."""
         sets = self.sets.items()
-        return {split: len(samples) for split, samples in sets if next(samples.files())[1] is not None}
+        return {split: len(samples) for split, samples in sets if next(samples.files(), ("", None))[1] is not None}
 
     # -- training
 

@@ -287,17 +287,22 @@ class InstancesJob:
         while (index := parts.take(len(plan.todo))) is not None:
             staged = replace(shared, facts=shared.facts | NOT_COPIED) if index > 0 else shared
             number = plan.todo[index]
-            try:
-                with parts.together(f"instance {number}") as dist:
-                    config = config_of(self.config, number, plan.base)
-                    ending = Training(self.benchmark, config, dist, start, Instance(number, staged)).train()
-            except PartError as error:
-                ending = error.ending
+            ending = self._train_instance(parts, config_of(self.config, number, plan.base), start, number, staged)
             if parts.is_main:
                 parts.tell(f"ended/{number}", json.dumps(asdict(ending)))
             free_memory(self.dist.device)
             now_ms = _time_ms()  # the next instance finds the data staged
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
+
+    def _train_instance(
+        self, parts: Parts[Dist], config: RunConfig, start: Start, number: int, staged: Shared
+    ) -> Ending:
+        """Train an instance; nothing of it is left in memory when the ranks of the next one meet."""
+        try:
+            with parts.together(f"instance {number}") as dist:
+                return Training(self.benchmark, config, dist, start, Instance(number, staged)).train()
+        except PartError as error:
+            return error.ending
 
     def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
         ending = job_ending(endings)

@@ -131,7 +131,8 @@ def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_
     assert "cosmoflow, full, round 3.0" in shell("mlperf-hpc rcp show cosmoflow")
     wanted = r"error: (\w+: )?{0}\.train needs (numpy|torch): pip install 'mlperf-hpc-suite\[{0}\]'"
     for name in PACKAGES:
-        for line in (f"python -m {name}.train --help", f"mlperf-hpc train {name} mini"):
+        assert "Train" in shell(f"python -m {name}.train --help")
+        for line in (f"python -m {name}.train mini", f"mlperf-hpc train {name} mini"):
             assert re.fullmatch(wanted.format(name) + "\n", shell(line, status=1))
     assert "pip install 'mlperf-hpc-suite[train]'" in shell("mlperf-hpc export --help", status=1)
     said = shell(f"mlperf-hpc round --config mini --benchmarks {PACKAGES[0]}", status=1)

@@ -133,9 +133,9 @@ def resolve(series: Series) -> Setup:
 
 
 def check_trainer(series: Series) -> None:
-    """Raise UsageError if the benchmark cannot be trained here, for lack of torch; resolving needs none."""
+    """Raise ValueError if the benchmark cannot be trained here, for lack of torch; resolving needs none."""
     if problem := missing_extra(ModuleNotFoundError(name="torch"), f"{series.benchmark}.train"):
-        raise UsageError(problem)
+        raise ValueError(problem)
 
 
 def quoted(text: str) -> str:

@@ -151,7 +151,7 @@ def main() -> None:
     )
     keep_freed_memory(config.dist.sharing)
     with connect(config.dist) as dist:
-        rows = dist.gather_objects(measured(config, dist, int(steps)))
+        rows = dist.gather_json(measured(config, dist, int(steps)))
         if dist.is_main:
             print(json.dumps(rows), flush=True)
 

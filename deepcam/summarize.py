@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 from common.command import CommandParser, run_command
@@ -47,7 +48,7 @@ def summarize_folder(folder: Path, dist: Dist) -> Stats:
     them), a channel is constant, or stats.h5 has other numbers. A damaged stats.h5 is replaced.
     """
     train = folder / "train"
-    names = dist.broadcast_object(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
+    names = dist.broadcast_json(sorted(path.name for path in train.glob("data-*.h5")) if dist.is_main else None)
     if not names:
         raise BuildError(f"no data-*.h5 in {train}: expected the training snapshots")
     table = _gather_measures(train, names, dist)
@@ -55,7 +56,7 @@ def summarize_folder(folder: Path, dist: Dist) -> Stats:
     result = Stats(len(names), mean, sqmean, table[:, 2].min(axis=0), table[:, 3].max(axis=0))
     if constant := [CHANNELS[i].name for i in np.flatnonzero(result.minval == result.maxval)]:
         raise BuildError(f"{train}: constant channels cannot be scaled to [0, 1]: {', '.join(constant)}")
-    if problem := dist.broadcast_object(_write_or_compare(folder / stats.NAME, result) if dist.is_main else None):
+    if problem := dist.broadcast_json(_write_or_compare(folder / stats.NAME, result) if dist.is_main else None):
         raise BuildError(problem)
     return result
 
@@ -75,19 +76,23 @@ def measure_channels(data_HWC: np.ndarray) -> np.ndarray:
 
 
 def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
-    """Return the measures of all snapshots, sorted by name, float64 (N, 4, C), on all ranks."""
+    """Return the measures of all snapshots, sorted by name, float64 (N, 4, C), on all ranks; BuildError on all."""
     mine = names[dist.rank :: dist.world_size]
     with ThreadPoolExecutor(max(1, usable_cores() // dist.local_size)) as pool:
         measured = pool.map(_measure_file, [train / name for name in mine])
         quiet = None if dist.is_main else True
         results = list(tqdm(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
-    parts = dist.gather_objects(results)
-    in_order = [parts[i % dist.world_size][i // dist.world_size] for i in range(len(names))]
-    if bad := [result for result in in_order if isinstance(result, str)]:
-        more = [f"and {len(bad) - ERRORS_SHOWN:,} more"] if len(bad) > ERRORS_SHOWN else []
-        raise BuildError("\n  ".join([f"{len(bad):,} snapshots cannot be used:", *bad[:ERRORS_SHOWN], *more]))
-    table: np.ndarray = np.stack(in_order)
-    return table
+    bad = [[name, result] for name, result in zip(mine, results, strict=True) if isinstance(result, str)]
+    if count := int(dist.all_reduce(torch.tensor(len(bad)))):
+        shown = sorted(row for rows in dist.gather_json(bad[:ERRORS_SHOWN]) for row in rows)[:ERRORS_SHOWN]
+        more = [f"and {count - ERRORS_SHOWN:,} more"] if count > ERRORS_SHOWN else []
+        lines = [f"{count:,} snapshots cannot be used:", *(text for _, text in shown), *more]
+        raise BuildError(dist.broadcast_json("\n  ".join(lines)))
+    table = torch.zeros(len(names), 4, len(CHANNELS), dtype=torch.float64)
+    for i, result in enumerate(results):
+        table[dist.rank + i * dist.world_size] = torch.from_numpy(result)
+    in_order: np.ndarray = dist.all_reduce(table).numpy()
+    return in_order
 
 
 def _measure_file(path: Path) -> np.ndarray | str:

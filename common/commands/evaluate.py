@@ -160,7 +160,7 @@ def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: 
             verdict = format_verdict(target, report.quality, samples, split)
             _show_report(benchmark, arguments, report, verdict, {"split": split, "truth": "data"})
             met = split != VALIDATION or target.met(report.quality)
-        return 0 if dist.broadcast_object(met) else 1
+        return 0 if dist.broadcast_json(met) else 1
 
 
 def _compare_with_data(file: Predictions, report: PredictionReport, problem: Problem) -> None:

@@ -159,21 +159,21 @@ def _time_steps(
 
         make_steps(arguments.warmup, "warm-up")
         fit = arguments.seconds / max(meter.last_s(), 1e-9)
-        steps = dist.broadcast_object(max(FEWEST, int(min(arguments.steps, fit))))
+        steps = dist.broadcast_json(max(FEWEST, int(min(arguments.steps, fit))))
         meter.clear_steps()
         begin_ms = time.time() * 1000
         make_steps(steps, "steps")
         use = meter.gather_use()
         clock = (begin_ms, time.time() * 1000)
         numbers = {**use._asdict(), "warmup_steps": arguments.warmup}
-        numbers["memory_bytes"] = max(dist.gather_objects(_find_peak_memory(dist)))
+        numbers["memory_bytes"] = int(dist.all_reduce(torch.tensor(_find_peak_memory(dist)), "max"))
         with profiler:  # steps of its own: tracing takes time
             watched = profiler.watched(batches)
             for _ in range(profiler.config.needed):
                 step(watched, parts, size, rate)
                 profiler.step_done()
         touched = count_bytes(lambda: _pass_batches(problem, step.precision, batches, parts))
-    numbers["bytes_touched_per_step"] = sum(dist.gather_objects(touched))
+    numbers["bytes_touched_per_step"] = int(dist.all_reduce(torch.tensor(touched)))
     return numbers.pop("times"), clock, numbers
 
 

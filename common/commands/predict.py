@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +39,24 @@ class _Batch(NamedTuple):
 
     rows: dict[str, np.ndarray]
     shown: dict[str, np.ndarray]
+
+    def pack(self) -> bytes:
+        """Return the arrays as a file of numpy."""
+        file = io.BytesIO()
+        named = {"rows": self.rows, "shown": self.shown}
+        arrays: dict[str, Any] = {f"{part}/{name}": values[name] for part, values in named.items() for name in values}
+        np.savez(file, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def unpack(cls, content: bytes) -> _Batch:
+        """Return the arrays in what `pack` returned."""
+        batch = cls({}, {})
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            for key in arrays.files:
+                part, _, name = key.partition("/")
+                getattr(batch, part)[name] = arrays[key]
+        return batch
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
@@ -102,8 +121,9 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
                     batch = _Batch({INDEX: prepared.indices, NAMES: names, **rows}, arrays(shown))
             # One rank after the other, so that rank 0 never has the batches of all.
             for source in range(min(dist.world_size, len(parts) - first)):
-                predicted = dist.broadcast_object(batch, source)
+                content = dist.send_to_main(batch.pack() if batch and dist.rank == source else b"", source)
                 if dist.is_main:
+                    predicted = _Batch.unpack(content)
                     bar.update(len(predicted.rows[INDEX]))
                     yield predicted
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 import itertools
 import json
 import os
@@ -41,6 +42,10 @@ from common.stop import STOP
 
 BUCKET_MB: Final = 25.0
 """Of gradients in one message, as torch has it, unless `dist.bucket_mb` says otherwise."""
+LONGEST_JSON: Final = 2**30
+"""Bytes; the longest is the list of the files to be staged."""
+LARGEST_BYTES: Final = 2**36
+"""Of what one rank sends to rank 0 at once, such as a batch of predictions."""
 
 
 Wait = Callable[[], None]
@@ -96,13 +101,24 @@ class Dist:
         """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
         return tensor
 
-    def broadcast_object(self, value: Any, src: int = 0) -> Any:
-        """Return rank `src`'s value on all ranks; it is pickled."""
-        return value
+    def broadcast_json(self, value: Any, src: int = 0) -> Any:
+        """Return rank `src`'s value on all ranks, as JSON has it: tuples become lists; NaN and infinity stay."""
+        return parse_json(format_json(value))
 
-    def gather_objects(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order, on all ranks; they are pickled."""
-        return [value]
+    def gather_json(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order and as JSON has them, on rank 0, and nothing on the others.
+
+        Each takes as much memory there as the longest: for numbers and short texts.
+        """
+        return [parse_json(format_json(value))]
+
+    def find_first(self, value: Any) -> Any:
+        """Return on all ranks the value of the first rank that has one, as JSON has it; None if all have None."""
+        return self.broadcast_json(value)
+
+    def send_to_main(self, content: bytes, src: int) -> bytes:
+        """Return rank `src`'s bytes on rank 0, and none on the others."""
+        return content
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """Return the tensors of all ranks, in their order; they have equal shapes."""
@@ -115,16 +131,19 @@ class Dist:
         """
         raise ValueError("one process has no other rank to exchange tensors with")
 
-    def same(self, value: Any, what: str) -> None:
-        """Raise LaunchError on all ranks, naming those that differ, unless all have an equal `value`."""
-        values = self.gather_objects(value)
-        odd = [rank for rank, other in enumerate(values) if other != values[0]]
-        if odd:
-            listed = ", ".join(map(str, odd[:8])) + (f" and {len(odd) - 8} more" if len(odd) > 8 else "")
-            raise LaunchError(
-                f"the ranks disagree on {what}: rank 0 has {values[0]!r}, rank {odd[0]} has {values[odd[0]]!r} "
-                f"(different from rank 0: {listed}); start all ranks with the same command, files and environment"
-            )
+    def check_equal(self, value: Any, noun: str) -> None:
+        """Raise LaunchError on all ranks, naming one that differs, unless all have an equal value, as JSON has it."""
+        digest = int.from_bytes(hashlib.sha256(format_json(value)).digest()[:7])
+        if not self.all_reduce(torch.tensor([digest, -digest]), "max").sum():
+            return
+        main = self.broadcast_json(value)
+        differs = parse_json(format_json(value)) != main
+        odd, other = self.find_first([self.rank, value] if differs else None)
+        count = int(self.all_reduce(torch.tensor(int(differs))))
+        raise LaunchError(
+            f"the ranks disagree on {noun}: rank 0 has {main!r}, rank {odd} has {other!r} ({count} of "
+            f"{self.world_size} differ from rank 0); start all ranks with the same command, files and environment"
+        )
 
     def wrap(self, module: Module) -> Module:
         """Return the module with gradients averaged over the ranks in backward passes, and rank 0's parameters."""
@@ -250,15 +269,41 @@ class _Ranks(Dist):
             tensor.detach().copy_(whole)
         return tensor
 
-    def broadcast_object(self, value: Any, src: int = 0) -> Any:
-        box = [value]
-        td.broadcast_object_list(box, group=self._group, group_src=src, device=torch.device("cpu"))
-        return box[0]
+    def broadcast_json(self, value: Any, src: int = 0) -> Any:
+        content = format_json(value) if self.rank == src else b""
+        size = int(self.broadcast(torch.tensor(len(content)), src))
+        _check_size(size, LONGEST_JSON)
+        packed = _pack_bytes(content, size)
+        return parse_json(self.broadcast(packed, src).numpy().tobytes())
 
-    def gather_objects(self, value: Any) -> list[Any]:
-        values: list[Any] = [None] * self.world_size
-        td.all_gather_object(values, value, group=self._group)
-        return values
+    def gather_json(self, value: Any) -> list[Any]:
+        content = format_json(value)
+        size = int(self.all_reduce(torch.tensor(len(content)), "max"))
+        _check_size(size * self.world_size, LONGEST_JSON)
+        packed = _pack_bytes(content, size)
+        received = [torch.empty_like(packed) for _ in range(self.world_size)] if self.is_main else None
+        td.gather(packed, received, group=self._group, group_dst=0)
+        return [parse_json(content.numpy().tobytes()) for content in received or []]
+
+    def find_first(self, value: Any) -> Any:
+        rank = self.world_size if value is None else self.rank
+        first = int(self.all_reduce(torch.tensor(rank), "min"))
+        return None if first == self.world_size else self.broadcast_json(value, first)
+
+    def send_to_main(self, content: bytes, src: int) -> bytes:
+        if src == 0 or self.rank not in (0, src):
+            return content if self.is_main else b""
+        size = torch.tensor([len(content)])
+        if self.rank == src:
+            self.exchange([(0, size)], [])()
+            self.exchange([(0, _pack_bytes(content, len(content)))], [])()
+            return b""
+        self.exchange([], [(src, size)])()
+        _check_size(int(size), LARGEST_BYTES)
+        packed = torch.empty(int(size), dtype=torch.uint8)
+        self.exchange([], [(src, packed)])()
+        received: bytes = packed.numpy().tobytes()
+        return received
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         whole = tensor.detach().contiguous()
@@ -288,11 +333,11 @@ class _Ranks(Dist):
         LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
         """
         size = self._config.sharing
-        self.same(self._config.extents, "dist.spatial")
+        self.check_equal(self._config.extents, "dist.spatial")
         check_sharing(self._config, self.world_size)
         if size == 1:
             return self
-        nodes = self.gather_objects(self.node_rank)
+        nodes = self._gather_numbers(self.node_rank)
         near = sorted(range(self.world_size), key=lambda rank: (nodes[rank], rank))
         groups = [sorted(near[first : first + size]) for first in range(0, self.world_size, size)]
         self.data_rank, self.data_size = next(i for i, group in enumerate(groups) if self.rank in group), len(groups)
@@ -354,9 +399,8 @@ class _Ranks(Dist):
         return context
 
     def leaders(self) -> Dist | None:
-        chosen = [rank for rank, local in enumerate(self.gather_objects(self.local_rank)) if local == 0]
+        chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
         if self.local_rank != 0:
-            self._group_of([])
             return None
         place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
         return _Ranks(place, self.device, self._config, self._group_of(chosen))
@@ -371,7 +415,7 @@ class _Ranks(Dist):
     def split(self, last: int) -> tuple[Dist, Link | None]:
         if not 0 < last < self.world_size or self._store is None:
             return super().split(last)
-        nodes = self.gather_objects(str(self.node_rank))
+        nodes = self._gather_numbers(self.node_rank)
         first = self.world_size - last
         mine = range(first) if self.rank < first else range(first, self.world_size)
         place = settle(Place(self.place.launcher, self.rank - mine.start, None), [nodes[rank] for rank in mine])
@@ -380,23 +424,24 @@ class _Ranks(Dist):
             return own, None
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
 
-    def _group_of(self, chosen: Sequence[int]) -> Any:
-        """Return the process group of the chosen ranks, which include this one, or None if none are chosen.
+    def _gather_numbers(self, number: int) -> list[int]:
+        """Return a number of each rank."""
+        numbers = torch.empty(self.world_size, dtype=torch.int32)
+        td.all_gather_into_tensor(numbers, torch.tensor([number], dtype=torch.int32), group=self._group)
+        return [int(value) for value in numbers]
 
-        All ranks of the job call it at the same time, each with its own part if they were split. The group is a new one
-        even for all ranks, so that its calls cannot mix with those of others.
+    def _group_of(self, chosen: Sequence[int]) -> Any:
+        """Return the process group of the chosen ranks, which include this one and alone make this call.
+
+        The group is a new one even for all ranks, so that its calls cannot mix with those of others.
         """
         of_all = td.get_process_group_ranks(self._group)
-        mine = tuple(of_all[rank] for rank in chosen)
-        parts: list[Any] = [None] * td.get_world_size()
-        td.all_gather_object(parts, mine)
         with connecting(self.rank, td.get_backend()):
-            groups = {
-                part: td.new_group(part, timeout=timedelta(seconds=self._config.timeout_s))
-                for part in sorted(set(parts))
-                if part
-            }
-        return groups.get(mine)
+            return td.new_group(
+                [of_all[rank] for rank in chosen],
+                timeout=timedelta(seconds=self._config.timeout_s),
+                use_local_synchronization=True,
+            )
 
     def watched(self, alarm: Alarm, watch: _Watch | None = None) -> Self:
         """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
@@ -408,7 +453,7 @@ class _Ranks(Dist):
         watch, store = self._watch, self._store
         if watch is None or store is None:
             raise ValueError("only all ranks of a job can form parts")
-        nodes = self.gather_objects(str(self.node_rank))
+        nodes = self._gather_numbers(self.node_rank)
         self.close()
         first = self.rank - self.rank % size
         place = settle(Place(self.place.launcher, self.rank - first, None), nodes[first : first + size])
@@ -467,6 +512,29 @@ class _Watch:
         """Return the store for the alarm of a part, and what ends the collectives that it begins from now on."""
         former = open_sockets()
         return td.PrefixStore(f"alarm/{name}", self.notes), lambda: _end_collectives(former, self.port)
+
+
+def format_json(value: Any) -> bytes:
+    """Return a value as JSON; NaN and infinity are written as Python has them."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the value in JSON that a rank sent, padded by blanks; LaunchError for anything else."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise LaunchError(f"a rank sent what is not JSON ({error}): is this port open to others?") from None
+
+
+def _check_size(size: int, most: int) -> None:
+    if not 0 <= size <= most:
+        raise LaunchError(f"the ranks announce a message of {size:,} bytes, expected at most {most:,}")
+
+
+def _pack_bytes(content: bytes, size: int) -> Tensor:
+    """Return bytes as a tensor, with blanks up to `size`."""
+    return torch.frombuffer(bytearray(content.ljust(size)), dtype=torch.uint8)
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:
@@ -562,7 +630,7 @@ def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ran
     choose_interface([way for *_, way in ranks], place.rank)
     _begin_group(place.rank, world_size, store, device, config)
     dist = _Ranks(place, device, config, store=store)
-    dist.same(kind, "the type of device")
+    dist.check_equal(kind, "the type of device")
     _bind(dist, config)
     return dist.share_samples()
 
@@ -620,7 +688,8 @@ def _bind(dist: Dist, config: DistConfig) -> None:
     if dist.device.type == "cpu" or config.bind == "off":
         return
     near = near_cores(dist.device, bound_cores())
-    own = own_share(dist.gather_objects((socket.gethostname(), near)), dist.rank)
+    ranks = dist.broadcast_json(dist.gather_json([socket.gethostname(), sorted(near)]))
+    own = own_share([(host, frozenset(cores)) for host, cores in ranks], dist.rank)
     if bind(own) and dist.is_main:
         print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -178,7 +178,7 @@ def find_place(environ: Mapping[str, str]) -> Place:
     return replace(place, meeting=None if place.world_size == 1 else _meeting(environ, slurm))
 
 
-def settle(place: Place, hosts: Sequence[str]) -> Place:
+def settle(place: Place, hosts: Sequence[Hashable]) -> Place:
     """Return the place with its gaps filled from the hosts of all ranks."""
     place = replace(place, world_size=len(hosts))
     if None not in (place.local_rank, place.local_size, place.node_rank, place.nodes):

@@ -102,7 +102,9 @@ class Meter:
         steps = [StepUse(span.seconds, wait_s, sent.seconds, size) for span, wait_s, sent, size in self._steps]
         before, now = self._reads, process_reads()
         read = before and now and (now.files - before.files - before.asking, now.devices - before.devices)
-        return combine_ranks(self.dist.gather_objects(RankUse(steps, read, cpu_s, own_s)))
+        ranks = self.dist.gather_json([steps, read, cpu_s, own_s])
+        uses = [RankUse([StepUse(*step) for step in steps], read, cpu_s, own_s) for steps, read, cpu_s, own_s in ranks]
+        return Use(**self.dist.broadcast_json(combine_ranks(uses)._asdict() if uses else None))
 
     def _finish_steps(self) -> None:
         if self.dist.device.type != "cpu":

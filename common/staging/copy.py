@@ -134,8 +134,7 @@ class StagingWorkers:
         if failed:
             prefix = f"node {self.dist.node_rank}: " if self.dist.nodes > 1 else ""
             reason = str(error) if isinstance(error, (StagingError, OSError)) else repr(error)
-            texts = self.dist.gather_objects(None if error is None else prefix + reason)
-            raise StagingError(next(text for text in texts if text is not None)) from error
+            raise StagingError(self.dist.find_first(None if error is None else prefix + reason)) from error
         return int(unfinished)
 
     def map_items(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:

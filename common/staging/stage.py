@@ -25,7 +25,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -122,7 +122,8 @@ def stage_dataset(
     all staged files, unless `keep` is set.
     """
     begin = time.perf_counter()
-    files = dist.broadcast_object(files if dist.is_main else None)
+    rows = dist.broadcast_json([[f.name, f.size, f.sample, f.sha256] for f in files] if dist.is_main else None)
+    files = [SourceFile(*row) for row in rows]
     _check_counts(files, source, samples)
     if config.mode == "none":
         _print_message(dist, make_plan(files, "none", dist.nodes).text)
@@ -206,21 +207,28 @@ def _look_up(
         return current
 
     with workers.show_bar("looking up files", len(files), " files"):
-        own_files = workers.map_items(look_up, share(files, workers.dist.rank, workers.dist.world_size))
-    return [file for part in workers.dist.gather_objects(own_files) for file in part]
+        own_numbers = share(range(len(files)), workers.dist.rank, workers.dist.world_size)
+        own_files = workers.map_items(look_up, [files[i] for i in own_numbers])
+    facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
+    for i, file in zip(own_numbers, own_files, strict=True):
+        facts[i] = torch.tensor([0 if file.raw_size is None else file.raw_size + 1, file.mtime_ns])
+    return [
+        replace(file, raw_size=size - 1 if size else None, mtime_ns=mtime_ns)
+        for file, (size, mtime_ns) in zip(files, workers.dist.all_reduce(facts).tolist(), strict=True)
+    ]
 
 
 def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
     """Create and open the nodes' folders; StagingError if two nodes share one, or another job uses one."""
     leader = [folder] if workers.dist.local_rank == 0 else []
     workers.map_items(StageDir.make_folder, leader)
-    marker = folder.workplace / f"{uuid.uuid4().hex}{MARKER}"
+    job = workers.dist.broadcast_json(uuid.uuid4().hex)
+    marker = folder.workplace / f"{job}-{workers.dist.node_rank}{MARKER}"
     try:
         workers.map_items(Path.touch, [marker] if leader else [])
-        markers = [path for path in workers.dist.gather_objects(marker if leader else None) if path is not None]
 
         def check_alone(folder: StageDir) -> None:
-            if sum((folder.workplace / marker.name).exists() for marker in markers) > 1:
+            if len(list(folder.workplace.glob(f"{job}-*{MARKER}"))) > 1:
                 raise StagingError(
                     f"staging.stage_dir {folder.root} is shared by several nodes; choose a folder on each node's own "
                     "disk"
@@ -247,8 +255,8 @@ def _find_present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) 
         presence = workers.map_items(check_file, own_files)
     present: list[set[str]] = [set() for _ in range(dist.nodes)]
     names = {file.name for file, is_present in zip(own_files, presence, strict=True) if is_present}
-    for node, names_of_rank in dist.gather_objects((dist.node_rank, names)):
-        present[node] |= names_of_rank
+    for node, names_of_rank in dist.broadcast_json(dist.gather_json([dist.node_rank, sorted(names)])):
+        present[node].update(names_of_rank)
     return present
 
 

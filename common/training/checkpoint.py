@@ -168,7 +168,8 @@ class Checkpoints:
         if device.type != "cpu":
             own[device.type] = torch.get_device_module(device).get_rng_state(device)
         # Ranks that share samples draw the same numbers.
-        states = dict(self.dist.gather_objects((self.dist.data_rank, own)))
+        own_bytes = {kind: generator.numpy().tobytes().hex() for kind, generator in own.items()}
+        states = {rank: _from_hex(texts) for rank, texts in self.dist.gather_json([self.dist.data_rank, own_bytes])}
         problem = None
         if self.dist.is_main:
             earlier = self.files()
@@ -188,7 +189,7 @@ class Checkpoints:
             except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
                 still_there = f"; {earlier[-1]} is still there" if earlier else ""
                 problem = f"{path}: the checkpoint cannot be written ({error}){still_there}"
-        problem = self.dist.broadcast_object(problem)
+        problem = self.dist.broadcast_json(problem)
         if problem:
             raise CheckpointError(problem)
         if self.dist.is_main:
@@ -237,14 +238,18 @@ class Checkpoints:
                 saved = load(self.folder, self.benchmark)
             except NoCheckpointError as error:
                 print(f"warning: {error}", file=sys.stderr)
-        return self._share_choice(saved) if self.dist.broadcast_object(saved is not None) else None
+        return self._share_choice(saved) if self.dist.broadcast_json(saved is not None) else None
 
     def _share_choice(self, saved: Saved | None) -> Saved:
         """Return the checkpoint that rank 0 has read; the others read it from the file."""
         if saved:
             saved.warn()
-        path: Path = self.dist.broadcast_object(saved and saved.path)
+        path = Path(self.dist.broadcast_json(str(saved.path) if saved else None))
         return saved or Saved(path, read(path, self.benchmark))
+
+
+def _from_hex(texts: dict[str, str]) -> dict[str, torch.Tensor]:
+    return {kind: torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8) for kind, text in texts.items()}
 
 
 def complete(folder: Path) -> list[Path]:

@@ -69,8 +69,8 @@ class RemoteEvaluator(Evaluator):
             quality, stop_signal = self._answer.result()
             if stop_signal and not STOP.number:
                 signal.raise_signal(stop_signal)  # the training ranks heed it as if this one had got it
-        quality = self.dist.broadcast_object(quality)
-        return quality
+        agreed: float | None = self.dist.broadcast_json(quality)
+        return agreed
 
     def close(self) -> None:
         self._thread.shutdown()  # after the last answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from common.distributed.dist import Dist
@@ -29,10 +29,11 @@ class OwnedFolder:
         main = self.ranks.is_main
         with STOP.interrupting():
             # In turns, since a collective may not wait as long as another run lasts.
-            while not self.ranks.broadcast_object(main and self.lease.take(wait)):
+            while not self.ranks.broadcast_json(main and self.lease.take(wait)):
                 time.sleep(LOOK_S)
-            ended: Ending | None = self.ranks.broadcast_object(read_ending(self.path) if main else None)
-        return ended
+            ending = read_ending(self.path) if main else None
+            shared = self.ranks.broadcast_json(asdict(ending) if ending else None)
+        return Ending(**shared) if shared else None
 
     def forget_ending(self) -> None:
         """Remove the record of how the training ended: from now on this one writes it."""

@@ -20,6 +20,7 @@ from functools import partial
 from textwrap import shorten
 from typing import Final
 
+import msgspec
 import torch
 
 from common import mllog
@@ -228,7 +229,7 @@ class InstancesJob:
         self.benchmark, self.config, self.dist, self.start_options = benchmark, config, dist, start
         self.size = ranks_of_each(config, dist.world_size)
         self.owned = OwnedFolder(config.output_dir, dist)
-        dist.same(to_dict(config, shown_path), "the configuration")
+        dist.check_equal(to_dict(config, shown_path), "the configuration")
 
     def run(self) -> int:
         """Train the instances that have no result yet; record how the job ended, and return the exit status."""
@@ -239,9 +240,8 @@ class InstancesJob:
         main = self.dist.is_main
         ended = self.owned.take_over(self.start_options.wait)
         with STOP.interrupting():
-            plan = make_plan(self.benchmark, self.config, self.start_options) if main else None
-            plan = self.dist.broadcast_object(plan)
-            assert plan is not None
+            own = asdict(make_plan(self.benchmark, self.config, self.start_options)) if main else None
+            plan = msgspec.convert(self.dist.broadcast_json(own), Plan, strict=False)
             order = f"all {self.config.instances.count} instances have their result"
             if plan.todo:
                 order = order_text(len(plan.todo), self.size, self.dist.world_size)

@@ -49,8 +49,8 @@ def recording_power(config: PowerConfig, run: Path, ranks: Dist) -> Iterator[Non
                     recorder.wait_for_reading()
         except (ValueError, OSError) as error:
             fault = f"node {ranks.node_rank}: {error}" if ranks.nodes > 1 else str(error)
-        if faults := list(filter(None, ranks.gather_objects(fault))):
-            raise ValueError(f"power.source is {config.source!r}: {faults[0]}")
+        if first_fault := ranks.find_first(fault):
+            raise ValueError(f"power.source is {config.source!r}: {first_fault}")
         yield
     finally:
         if recorder is not None:

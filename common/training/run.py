@@ -108,15 +108,15 @@ class Training:
         self.folder = instance_folder(config.output_dir, instance.number) if instance else config.output_dir
         self.label = f"instance {instance.number}: " if self.shared and instance else ""
         self.resolved = to_dict(config, shown_path)
-        all_ranks.same(self.resolved, "the configuration")
+        all_ranks.check_equal(self.resolved, "the configuration")
         evaluating = config.train.eval_ranks
         try:
             self.dist, self.link = all_ranks.split(evaluating)
         except ValueError as error:
             raise ValueError(f"train.eval_ranks: {error}") from None
         self.evaluates = all_ranks.rank >= all_ranks.world_size - evaluating
-        kinds = set(all_ranks.gather_objects((all_ranks.node_rank, self.evaluates)))
-        if config.staging.mode != "none" and len(kinds) > all_ranks.nodes:
+        mixed = all_ranks.find_first(True if self.dist.local_size != all_ranks.local_size else None)
+        if config.staging.mode != "none" and mixed:
             raise ValueError(
                 f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
                 "there; choose a multiple of the ranks per node, or staging.mode=none"
@@ -295,7 +295,7 @@ class Training:
         seed = saved.state["seed"] if saved else seed_of(self.config)
         if seed is None:  # drawn from the system's randomness
             seed = mllog.draw_seed() + self.config.instances.number
-        seed = int(self.dist.broadcast_object(seed))
+        seed = int(self.dist.broadcast_json(seed))
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         after_the_run.callback(problem.close)

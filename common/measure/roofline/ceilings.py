@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import time
@@ -135,10 +134,10 @@ def _measure_network(dist: Dist, message_bytes: int) -> float | None:
         return None
     message = torch.zeros(min(message_bytes or MESSAGE_BYTES, LARGEST_MESSAGE) // 4 or 1, device=dist.device)
     _time_repeats(dist, lambda: dist.all_reduce(message), 2)
-    steps: int = dist.broadcast_object(_count_repeats(_time_repeats(dist, lambda: dist.all_reduce(message), 1)))
+    steps: int = dist.broadcast_json(_count_repeats(_time_repeats(dist, lambda: dist.all_reduce(message), 1)))
     # Of each repetition the rank that comes last waits least: its time is the message's.
-    ranks = dist.gather_objects(_time_repeats(dist, lambda: dist.all_reduce(message), steps))
-    seconds = median(min(of_all) for of_all in zip(*ranks, strict=True))
+    times = torch.tensor(_time_repeats(dist, lambda: dist.all_reduce(message), steps), dtype=torch.float64)
+    seconds = median(dist.all_reduce(times, "min").tolist())
     return float(2 * (dist.world_size - 1) / dist.world_size * message.nbytes / seconds)
 
 
@@ -146,7 +145,8 @@ def _measure_rate(dist: Dist, work: Callable[[], Tensor]) -> float:
     """Return how often all ranks together do the work in a second, while all of them do."""
     seconds = _time_repeats(dist, work, 2)[-1]
     dist.barrier()
-    return math.fsum(dist.gather_objects(1 / median(_time_repeats(dist, work, _count_repeats([seconds])))))
+    rate = 1 / median(_time_repeats(dist, work, _count_repeats([seconds])))
+    return float(dist.all_reduce(torch.tensor(rate, dtype=torch.float64)))
 
 
 def _count_repeats(seconds: Sequence[float]) -> int:
@@ -191,7 +191,7 @@ def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, flo
     share = None
     if before and after and after.files > before.files:
         share = min(1.0, (after.devices - before.devices) / (after.files - before.files))
-    shares = [value for value in dist.gather_objects(share) if value is not None]
+    shares = [value for value in dist.gather_json(share) if value is not None]
     return cold, median(shares) if shares else None, cached
 
 
@@ -205,8 +205,9 @@ def _read_files(dist: Dist, files: Sequence[Path], limit: int) -> tuple[float, i
             sizes += pool.map(_read_size, files[start : min(start + THREADS, limit)])
             if time.perf_counter() - begin_s > FILES_SECONDS:
                 break
-    ranks = dist.gather_objects((sum(sizes), time.perf_counter() - begin_s))
-    return sum(size for size, _ in ranks) / max(seconds for _, seconds in ranks), len(sizes)
+    size = int(dist.all_reduce(torch.tensor(sum(sizes))))
+    seconds = float(dist.all_reduce(torch.tensor(time.perf_counter() - begin_s, dtype=torch.float64), "max"))
+    return size / seconds, len(sizes)
 
 
 def _read_size(path: Path) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 import yaml
+from msgspec import convert
 
 from common.distributed.device import keep_freed_memory
 from common.distributed.dist import Dist, connect
@@ -21,7 +23,9 @@ from common.settings.machine import DistConfig
 def run_roofline(arguments: argparse.Namespace) -> int:
     """Run the command; return the exit status. A collective call."""
     with connect(DistConfig(device=arguments.device), (OSError, UsageError)) as dist:
-        measurement, files = dist.broadcast_object(_read_inputs(arguments, dist) if dist.is_main else None)
+        own = _read_inputs(arguments, dist) if dist.is_main else None
+        fields, names = dist.broadcast_json(own and [asdict(own[0]), [str(path) for path in own[1]]])
+        measurement, files = convert(fields, Measurement), [Path(name) for name in names]
         if dist.device.type == "cpu":
             keep_freed_memory()
         ceilings = measure_ceilings(measurement, files, dist)

@@ -1,6 +1,7 @@
 """One rank of the tests in test_dist.py: `ranks.py FOLDER STEP...` makes the steps in this order, inside connect()."""
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -37,11 +38,14 @@ def methods(dist, folder):
     strided = torch.full((4, 4), float(rank))
     dist.broadcast(strided[:, 1], src=1)
     assert strided[:, 1].eq(1).all() and strided[:, 0].eq(rank).all()
-    assert dist.broadcast_object({"from": rank}, src=1) == {"from": 1}
-    assert dist.gather_objects(f"rank {rank}") == [f"rank {other}" for other in ranks]
-    dist.same({"seed": 7}, "the seed")
+    assert dist.broadcast_json({"from": rank}, src=1) == {"from": 1}
+    assert dist.broadcast_json(dist.gather_json(f"rank {rank}")) == [f"rank {other}" for other in ranks]
+    assert math.isnan(dist.broadcast_json(math.nan)) and dist.find_first(None) is None
+    assert dist.find_first([rank, "late"] if rank else None) == [1, "late"]
+    assert dist.send_to_main(bytes([rank] * 3), src=1) == (b"\1\1\1" if rank == 0 else b"")
+    dist.check_equal({"seed": 7}, "the seed")
     with contextlib.suppress(LaunchError):
-        dist.same(rank == 1, "the order")
+        dist.check_equal(rank == 1, "the order")
         raise AssertionError("disagreement was not found")
     gradients(dist)
     (folder / f"place{rank}").write_text(str((dist.local_rank, dist.local_size, dist.node_rank, dist.nodes)))
@@ -108,7 +112,7 @@ def groups(dist, folder):
         group = dist.group(size)
         assert (group.rank, group.world_size) == (dist.rank % size, size)
         first = dist.rank - dist.rank % size
-        assert group.gather_objects(dist.rank) == list(range(first, first + size))
+        assert group.broadcast_json(group.gather_json(dist.rank)) == list(range(first, first + size))
     with contextlib.suppress(ValueError):
         dist.group(dist.world_size - 1)
         raise AssertionError("unequal groups were made")
@@ -124,8 +128,8 @@ def sharing(dist, folder):
     ):
         dist._config, dist.node_rank = DistConfig(spatial=spatial), node_of(dist.rank)
         dist.share_samples()
-        assert dist.sharing.gather_objects(dist.rank) == mine[dist.data_rank]
-        assert dist.peers.gather_objects(dist.rank) in same_part and dist.data_size == len(mine)
+        assert dist.sharing.broadcast_json(dist.sharing.gather_json(dist.rank)) == mine[dist.data_rank]
+        assert dist.peers.broadcast_json(dist.peers.gather_json(dist.rank)) in same_part and dist.data_size == len(mine)
         group = dist.sharing
         for dtype in (torch.float64, torch.bfloat16, torch.int16):
             own, empty = torch.full((2, 3), dist.rank).to(dtype), torch.empty(0, 3).to(dtype)
@@ -207,10 +211,12 @@ def leaders(dist, folder):
     assert (chosen is None) == (dist.local_rank != 0)
     if chosen is not None:
         assert (chosen.rank, chosen.world_size, chosen.local_size) == (dist.node_rank, dist.nodes, 1)
-        assert chosen.gather_objects(dist.rank) == [node * dist.local_size for node in range(dist.nodes)]
+        assert chosen.broadcast_json(chosen.gather_json(dist.rank)) == [
+            node * dist.local_size for node in range(dist.nodes)
+        ]
         sent = chosen.broadcast(torch.tensor(dist.rank), src=chosen.world_size - 1)
         assert sent == (dist.nodes - 1) * dist.local_size
-        assert chosen.broadcast_object(chosen.rank, src=chosen.world_size - 1) == chosen.world_size - 1
+        assert chosen.broadcast_json(chosen.rank, src=chosen.world_size - 1) == chosen.world_size - 1
         chosen.barrier()
         chosen.close()
 
@@ -225,7 +231,7 @@ def parts(dist, folder):
         done.append(piece)
         with contextlib.suppress(PartError), found.together(f"piece {piece}") as part:
             assert (part.rank, part.world_size, part.nodes) == (dist.rank % 2, 2, 1)
-            assert part.gather_objects(dist.rank) == [2 * number, 2 * number + 1]
+            assert part.broadcast_json(part.gather_json(dist.rank)) == [2 * number, 2 * number + 1]
             module = part.wrap(nn.Linear(1, 1))
             if piece == 1 and part.rank == 1:
                 raise ValueError("broken on purpose")  # the other waits for the gradients

@@ -170,9 +170,9 @@ def test_one_process(alone):
         assert (dist.rank, dist.world_size, dist.local_size, dist.nodes, dist.is_main) == (0, 1, 1, 1, True)
         tensor, module = torch.arange(3), torch.nn.Linear(1, 1)
         assert dist.all_reduce(tensor) is tensor and dist.broadcast(tensor) is tensor
-        assert dist.broadcast_object("a") == "a" and dist.gather_objects("a") == ["a"]
+        assert dist.broadcast_json("a") == "a" and dist.gather_json("a") == dist.find_first(["a"]) == ["a"]
         assert dist.wrap(module) is module and dist.leaders() is dist
-        dist.same(3, "the seed")
+        dist.check_equal(3, "the seed")
         dist.barrier()
         with dist.no_sync(module):
             pass

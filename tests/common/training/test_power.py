@@ -166,7 +166,7 @@ def test_readings_of_a_clock_that_was_ahead_are_not_those_of_now(tmp_path, monke
 
 def test_another_node_without_readings_fails_the_run_here(tmp_path, processes, monkeypatch):
     ranks = alone()
-    monkeypatch.setattr(ranks, "gather_objects", lambda value: [value, "node 1: no meter"])
+    monkeypatch.setattr(ranks, "find_first", lambda value: value or "node 1: no meter")
     with (
         pytest.raises(ValueError, match=r"power\.source is .command:echo 1.: node 1: no meter"),
         recording_power(PowerConfig(source="command:echo 1"), tmp_path, ranks),

@@ -32,12 +32,14 @@ class Ending:
 
     how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number: what the training did,
     not the machine, so it counts as a run that missed its target; `stopped`, to be continued; `failed`, by an error.
-    cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances.
+    cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances. unsigned: another
+    rank gave the cause, and nothing proves that it was a rank.
     """
 
     how: How
     cause: str = ""
     epochs: int = 0
+    unsigned: bool = False
 
     def __post_init__(self) -> None:
         if self.how not in EXIT_STATUS:
@@ -60,9 +62,10 @@ class Ending:
         return self.how.replace("_", " ") + (f"{link}{self.cause}" if self.cause else "")
 
     @property
-    def metadata(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, Any]:
         """The entries of run_stop in the log, which must not name the folders of a machine."""
-        return {"ended": self.how, **({"cause": FOLDERS.sub("", self.cause)} if self.cause else {})}
+        cause = {"cause": FOLDERS.sub("", self.cause)} if self.cause else {}
+        return {"ended": self.how, **cause, **({"unsigned": True} if self.unsigned else {})}
 
 
 class EndingError(BaseException):
@@ -84,7 +87,8 @@ def classify_error(error: BaseException) -> Ending:
 
 def write_ending(folder: Path, ending: Ending) -> None:
     """Record the ending in the folder of the run."""
-    write_whole_file(folder / NAME, json.dumps(asdict(ending)) + "\n")
+    fields = {name: value for name, value in asdict(ending).items() if name != "unsigned" or value}
+    write_whole_file(folder / NAME, json.dumps(fields) + "\n")
 
 
 def forget_ending(folder: Path) -> None:

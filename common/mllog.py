@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import secrets
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -167,7 +168,7 @@ class RunRecord:
     """
 
     def __init__(self, log: ResultLog) -> None:
-        self._log = log
+        self._log, self._stopping = log, threading.Lock()
         self.ending = Ending(FAILED, "the run was left without an ending")
 
     def end(self, ending: Ending) -> None:
@@ -184,6 +185,12 @@ class RunRecord:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and not self.ending.final:
             self.ending = classify_error(error)
+        self.stop()
+
+    def stop(self) -> None:
+        """Write run_stop, unless that is done; for any thread."""
+        if not self._stopping.acquire(blocking=False):
+            return
         metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
         if self.ending.how == TARGET_MET:
             metadata = {constants.STATUS: constants.SUCCESS, constants.EPOCH_NUM: self.ending.epochs}

@@ -3,7 +3,7 @@
     with connect(config.dist) as dist:
         model = dist.wrap(model.to(dist.device))
 
-With `rendezvous` the only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
+With `meeting` the only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
 those on a device by its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0
 listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster); untested with several GPUs.
 """
@@ -16,8 +16,6 @@ import hashlib
 import itertools
 import json
 import os
-import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -29,12 +27,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.distributed.cores import bind, near_cores, own_share, shown
+from common.distributed.alarm import UNLIMITED, Alarm, OpenSocket, Stores, cut_connections, open_sockets
+from common.distributed.cores import bind, listed, near_cores, own_share, shown
 from common.distributed.device import choose_device, device_type, only_device
-from common.distributed.failure import GRACE_S, Alarm, OpenSocket, cut_connections, open_sockets
-from common.distributed.launch import LaunchError, Place, find_place, settle
+from common.distributed.launch import LaunchError, Node, Place, find_place, settle
+from common.distributed.meeting import choose_interface, connecting, find_route, introduce_ranks, opened_store
 from common.distributed.parts import Job, Parts
-from common.distributed.rendezvous import choose_interface, connecting, meet, route
 from common.distributed.traffic import Traffic
 from common.processes import bound_cores
 from common.settings.machine import DistConfig
@@ -42,6 +40,14 @@ from common.stop import STOP
 
 BUCKET_MB: Final = 25.0
 """Of gradients in one message, as torch has it, unless `dist.bucket_mb` says otherwise."""
+DEFAULTS: Final = {
+    # Only ranks that send to each other connect: 10,000 connections of each would be more than most systems allow.
+    "TORCH_GLOO_LAZY_INIT": "1",
+    # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+}
+"""Of the environment: settings of torch."""
 LONGEST_JSON: Final = 2**30
 """Bytes; the longest is the list of the files to be staged."""
 LARGEST_BYTES: Final = 2**36
@@ -186,15 +192,19 @@ class Dist:
         self._check_divisor(size)
         store = td.HashStore()
 
-        def watch(name: str) -> tuple[Any, Callable[[], None]]:
-            return td.PrefixStore(f"alarm/{name}", store), lambda: None
+        def watch(name: str) -> tuple[Stores, Callable[[], None]]:
+            own = td.PrefixStore(f"alarm/{name}", store)
+            return Stores(own, own), lambda: None
 
-        job = Job(0, 1, store, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
+        job = Job(0, 1, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
         return Parts(job, size)
 
     def _check_divisor(self, size: int) -> None:
         if self.world_size % size:
             raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+
+    def note_position(self, position: str) -> None:
+        """Say where the work is, such as in which step, for the sign of life that other ranks see of this one."""
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
@@ -239,14 +249,15 @@ class _Ranks(Dist):
         self.records_reduction = config.record_reduction
         self._unrecorded: Module | None = None
         self._alarm: Alarm | None = None
-        self._watch: _Watch | None = None
+        self._connect_watch: Callable[[], _Watch] | None = None
         self._parts: Parts[Dist] | None = None
 
     def barrier(self) -> None:
         super().barrier()
-        td.all_reduce(torch.zeros(1), group=self._group)
+        self.all_reduce(torch.zeros(1))
 
     def all_reduce(self, tensor: Tensor, op: Literal["sum", "max", "min"] = "sum") -> Tensor:
+        STOP.check()  # a rank that has failed takes part no more
         operation = {"sum": td.ReduceOp.SUM, "max": td.ReduceOp.MAX, "min": td.ReduceOp.MIN}[op]
         td.all_reduce(tensor.detach(), operation, group=self._group)
         return tensor
@@ -263,6 +274,7 @@ class _Ranks(Dist):
         return gradients.copy_(sent).div_(self.world_size)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        STOP.check()
         whole = tensor.detach().contiguous()
         td.broadcast(_as_bytes(whole), group=self._group, group_src=src)
         if whole.data_ptr() != tensor.data_ptr():
@@ -418,17 +430,15 @@ class _Ranks(Dist):
         nodes = self._gather_numbers(self.node_rank)
         first = self.world_size - last
         mine = range(first) if self.rank < first else range(first, self.world_size)
-        place = settle(Place(self.place.launcher, self.rank - mine.start, None), [nodes[rank] for rank in mine])
-        own = _Ranks(place, self.device, self._config, self._group_of(mine))
+        place = _place_among(self.place.launcher, self.rank - mine.start, [nodes[rank] for rank in mine])
+        own = _Ranks(place, self.device, self._config, self._group_of(mine)).watched(self._alarm)
         if 0 < self.rank < first:
             return own, None
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
 
     def _gather_numbers(self, number: int) -> list[int]:
         """Return a number of each rank."""
-        numbers = torch.empty(self.world_size, dtype=torch.int32)
-        td.all_gather_into_tensor(numbers, torch.tensor([number], dtype=torch.int32), group=self._group)
-        return [int(value) for value in numbers]
+        return [int(found) for found in self.all_gather(torch.tensor(number))]
 
     def _group_of(self, chosen: Sequence[int]) -> Any:
         """Return the process group of the chosen ranks, which include this one and alone make this call.
@@ -443,20 +453,21 @@ class _Ranks(Dist):
                 use_local_synchronization=True,
             )
 
-    def watched(self, alarm: Alarm, watch: _Watch | None = None) -> Self:
+    def watched(self, alarm: Alarm | None, connect_watch: Callable[[], _Watch] | None = None) -> Self:
         """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
-        self._alarm, self._watch = alarm, watch
+        self._alarm, self._connect_watch = alarm, connect_watch
         return self
 
     def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
         self._check_divisor(size)
-        watch, store = self._watch, self._store
-        if watch is None or store is None:
+        store = self._store
+        if self._connect_watch is None or store is None:
             raise ValueError("only all ranks of a job can form parts")
+        watch = self._connect_watch()
         nodes = self._gather_numbers(self.node_rank)
         self.close()
         first = self.rank - self.rank % size
-        place = settle(Place(self.place.launcher, self.rank - first, None), nodes[first : first + size])
+        place = _place_among(self.place.launcher, self.rank - first, nodes[first : first + size])
 
         def join(name: str, alarm: Alarm) -> Dist:
             if size == 1:
@@ -469,7 +480,6 @@ class _Ranks(Dist):
             self.rank,
             self.world_size,
             td.PrefixStore("parts", store),
-            td.PrefixStore("parts", watch.notes),
             join,
             watch.of_part,
             _leave_group,
@@ -478,6 +488,10 @@ class _Ranks(Dist):
         )
         self._parts = Parts(job, size)
         return self._parts
+
+    def note_position(self, position: str) -> None:
+        if self._alarm:
+            self._alarm.position = position
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         return self._alarm.first_failure() if self._alarm else contextlib.nullcontext()
@@ -503,15 +517,16 @@ class _Ranks(Dist):
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """What watches over parts of a job. notes: the alarm's connection to the store, which listens at `port`."""
+    """What watches over parts of a job. stores: for their alarms."""
 
-    notes: Any
+    stores: Stores
     port: int
 
-    def of_part(self, name: str) -> tuple[Any, Callable[[], None]]:
-        """Return the store for the alarm of a part, and what ends the collectives that it begins from now on."""
+    def of_part(self, name: str) -> tuple[Stores, Callable[[], None]]:
+        """Return the stores for the alarm of a part, and what ends the collectives that it begins from now on."""
         former = open_sockets()
-        return td.PrefixStore(f"alarm/{name}", self.notes), lambda: _end_collectives(former, self.port)
+        stores = Stores(*(td.PrefixStore(f"alarm/{name}", store) for store in self.stores))
+        return stores, lambda: _end_collectives(former, self.port)
 
 
 def format_json(value: Any) -> bytes:
@@ -556,11 +571,17 @@ def alone() -> Dist:
     return Dist(_alone("single"), torch.device("cpu"))
 
 
+def _place_among(launcher: str, rank: int, nodes: Sequence[int]) -> Place:
+    """Return the place of a rank among some ranks. nodes: of each of them."""
+    node, distinct = nodes[rank], list(dict.fromkeys(nodes))
+    local = (nodes[:rank].count(node), nodes.count(node))
+    return Place(launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
+
+
 def _alone(launcher: str) -> Place:
     return Place(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)
 
 
-UNLIMITED: Final = timedelta(days=20)  # gloo counts milliseconds in 32 bits
 _DEFAULTS: Final = DistConfig()
 _connections = itertools.count()
 
@@ -586,52 +607,62 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
         if place.world_size == 1:
             check_sharing(config, 1)
             dist = Dist(place, choose_device(device_type(config.device), place))
-            _bind(dist, config)
+            _bind(dist, config, [near_cores(dist.device, bound_cores())])
             yield dist
             return
         yield from _connect_ranks(place, config, expected)
 
 
 def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseException], ...]) -> Iterator[Dist]:
-    timeout = timedelta(seconds=config.timeout_s)
-    store, world_size = meet(place, timeout)
-    # The alarm has its own connection: the main thread may be waiting on the other.
-    brief = timedelta(seconds=GRACE_S)
-    watched = td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=brief)
+    number = next(_connections)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
-    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
-    former = open_sockets()
-    notes = td.PrefixStore(prefix, watched)
-    alarm = Alarm(notes, place.rank, world_size, lambda: _end_collectives(former, store.port), expected)
+    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{number}"
     ranks: _Ranks | None = None
-    try:
-        with alarm:
-            ranks = _join(place, td.PrefixStore(prefix, store), world_size, config)
-            yield ranks.watched(alarm, _Watch(notes, store.port))
-            ranks.end()
-        ranks.close()
-    except BaseException as error:
-        status = alarm.fail(error)
-        if ranks:
-            ranks.end_pulse()
-        raise SystemExit(status) from error
+    with contextlib.ExitStack() as meeting:
+        server, world_size = meeting.enter_context(opened_store(place, number, config.start_timeout_s))
+        store, former = td.PrefixStore(prefix, server), open_sockets()
+
+        def connect_watch() -> _Watch:
+            return _Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server))), server.port)
+
+        stores = connect_watch().stores
+        alarm = Alarm(stores, place.rank, world_size, lambda: _end_collectives(former, server.port), expected)
+        try:
+            with alarm:
+                route, kind = find_route(server), device_type(config.device)
+                facts = [shown(bound_cores()), only_device(kind), route]
+                node = introduce_ranks(store, place, world_size, facts, config.start_timeout_s)
+                meeting.close()
+                choose_interface(route, node.reached_at)
+                ranks = _join(settle(place, world_size, node), store, node, kind, config)
+                yield ranks.watched(alarm, connect_watch)
+                ranks.end()
+            ranks.close()
+        except BaseException as error:
+            status = alarm.fail(error)
+            if ranks:
+                ranks.end_pulse()
+            raise SystemExit(status) from error
 
 
-def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ranks:
-    """Return the Dist of all ranks, after setting threads, device and cores for those that share a node."""
-    kind = device_type(config.device)
-    host, cores = socket.gethostname(), sorted(bound_cores())
-    ranks = _exchanged(store, place.rank, world_size, [host, cores, only_device(kind), route(store.underlying_store)])
-    place = settle(place, [other for other, *_ in ranks])
-    sharing = sum(rank[:2] == [host, cores] for rank in ranks)
+def _connect_again(store: td.TCPStore) -> td.TCPStore:
+    """Return another connection to a store, for a thread that waits: it keeps others from the connection meanwhile."""
+    return td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)
+
+
+def _join(place: Place, store: Any, node: Node, kind: str, config: DistConfig) -> _Ranks:
+    """Return the Dist of all ranks, after setting threads, device and cores for those that share the node."""
+    own = node.facts[node.ranks.index(place.rank)]
+    sharing = sum(facts[0] == own[0] for facts in node.facts)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(cores) // sharing))
-    device = choose_device(kind, place, [device for other, _, device, _ in ranks if other == host])
-    choose_interface([way for *_, way in ranks], place.rank)
-    _begin_group(place.rank, world_size, store, device, config)
+        torch.set_num_threads(max(1, len(bound_cores()) // sharing))
+    device = choose_device(kind, place, [facts[1] for facts in node.facts])
+    _begin_group(place.rank, place.known()[0], store, device, config)
     dist = _Ranks(place, device, config, store=store)
     dist.check_equal(kind, "the type of device")
-    _bind(dist, config)
+    store.set(f"near/{place.rank}", shown(near_cores(device, bound_cores())))
+    dist.barrier()
+    _bind(dist, config, [listed(store.get(f"near/{rank}").decode()) for rank in node.ranks])
     return dist.share_samples()
 
 
@@ -639,15 +670,14 @@ def _begin_group(rank: int, world_size: int, store: Any, device: torch.device, c
     """Connect the ranks that find each other in the store; their group is torch's default one."""
     kind = device.type
     backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
     with connecting(rank, backend):
         td.init_process_group(
-            backend,
-            store=store,
-            rank=rank,
-            world_size=world_size,
-            timeout=timedelta(seconds=config.timeout_s),
-            device_id=None if kind == "cpu" else device,  # connects the devices now, not in the first step
+            backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
         )
+        for first in {torch.device("cpu"), device}:  # connect now, where the error is explained, not in the first step
+            td.all_reduce(torch.zeros(1, device=first))
 
 
 def _leave_group(group: Any = None) -> None:
@@ -664,32 +694,14 @@ def _leave_group(group: Any = None) -> None:
     del last
 
 
-def _exchanged(store: Any, rank: int, world_size: int, own: list[Any]) -> list[list[Any]]:
-    """Return what each rank passes in, as JSON has it; for the time before there is a process group."""
-    store.set(f"own{rank}", json.dumps(own))
-    if rank == 0:
-        store.set("all", json.dumps([json.loads(_told(store, f"own{other}")) for other in range(world_size)]))
-    everyone: list[list[Any]] = json.loads(_told(store, "all"))
-    return everyone
+def _bind(dist: Dist, config: DistConfig, near: Sequence[frozenset[int]]) -> None:
+    """Bind this rank to its share of the cores near its accelerator, unless that is off.
 
-
-def _told(store: Any, key: str) -> bytes:
-    """Return a value of the store, when it is there. By many short sleeps: `get` would hear of no signal."""
-    end, pause = time.monotonic() + store.timeout.total_seconds(), 0.005
-    while not store.check([key]) and time.monotonic() < end:
-        time.sleep(pause)
-        pause = min(0.2, pause * 1.5)
-    value: bytes = store.get(key)
-    return value
-
-
-def _bind(dist: Dist, config: DistConfig) -> None:
-    """Bind this rank to its share of the cores near its accelerator, unless that is off."""
+    near: of the ranks on its node the cores near theirs.
+    """
     if dist.device.type == "cpu" or config.bind == "off":
         return
-    near = near_cores(dist.device, bound_cores())
-    ranks = dist.broadcast_json(dist.gather_json([socket.gethostname(), sorted(near)]))
-    own = own_share([(host, frozenset(cores)) for host, cores in ranks], dist.rank)
+    own = own_share(near, dist.local_rank)
     if bind(own) and dist.is_main:
         print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
 

@@ -20,6 +20,7 @@ from common.distributed.dist import Dist
 from common.files import open_regular
 from common.staging.plan import Piece, SourceFile, StagingError, split_file
 from common.staging.stage_dir import GZIP_MAGIC, StageDir, crc32
+from common.stop import STOP
 from common.tree import expect_regular
 
 T = TypeVar("T")
@@ -127,6 +128,7 @@ class StagingWorkers:
 
         It is a barrier. Ranks that only wait call it too, often enough that no collective call times out.
         """
+        STOP.check()
         state = torch.tensor([unfinished, int(error is not None), self._advanced])
         unfinished, failed, advanced = self.dist.all_reduce(state).tolist()
         if self._bar is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ class OwnedFolder:
         with STOP.interrupting():
             # In turns, since a collective may not wait as long as another run lasts.
             while not self.ranks.broadcast_json(main and self.lease.take(wait)):
-                time.sleep(LOOK_S)
+                STOP.sleep(LOOK_S)
             ending = read_ending(self.path) if main else None
             shared = self.ranks.broadcast_json(asdict(ending) if ending else None)
         return Ending(**shared) if shared else None
@@ -55,19 +54,30 @@ class OwnedFolder:
         something fails afterwards, such as removing the staged data.
         """
         try:
-            with self.ranks.first_failure():
+            with STOP.recording(self._record_and_release), self.ranks.first_failure():
                 yield
         except BaseException as error:
-            ending = self.result or classify_error(error)
-            if not ending.epochs:
-                ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
-            stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
-            if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
-                with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
-                    self.record_ending(ending)
+            if not isinstance(error, InUseError):
+                self._record_failure(classify_error(error))
             raise
         finally:
             self.lease.release()
+
+    def _record_failure(self, ending: Ending) -> Ending:
+        """Record how the training ended, unless it changed nothing here; return that, or the result that it has."""
+        ending = self.result or ending
+        if not ending.epochs:
+            ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
+        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
+        if self._goes_on or stopped_early:
+            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
+                self.record_ending(ending)
+        return ending
+
+    def _record_and_release(self, ending: Ending) -> Ending:
+        ending = self._record_failure(ending)
+        self.lease.release()
+        return ending
 
 
 def check_kind(output_dir: Path, instances: bool) -> None:

@@ -73,6 +73,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     check_installed(config.track)
     if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
         importlib.import_module("common.data.dali")
+    STOP.choose_signals(config.stop.signals)
     with contextlib.ExitStack() as connected:
         with STOP.interrupting():
             dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))

@@ -93,7 +93,7 @@ class NodeRecorder:
                 raise ValueError(self._last_message().removeprefix("error: ").removesuffix(HELP_HINT))
             if time.monotonic() > end_s:
                 raise ValueError(self._last_message() or f"no reading within {FIRST_READING_S:g} s")
-            time.sleep(POLL_S)
+            STOP.sleep(POLL_S)
 
     def end(self, quiet: bool, brief: bool) -> None:
         """End the process; print what it recorded, if brief only what went wrong. Never raises for what it did."""

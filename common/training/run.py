@@ -251,6 +251,7 @@ class Training:
             record = log.run()
             with (
                 self._callbacks_notified(run, record),
+                STOP.recording(partial(self._stop_log, record)),
                 record,
                 self.all_ranks.first_failure(),
                 explain_out_of_memory(self.config, self.dist),
@@ -264,6 +265,13 @@ class Training:
         if ending.final:
             self._print_result(run, ending, time.perf_counter() - begin)
         return ending, run
+
+    def _stop_log(self, record: RunRecord, ending: Ending) -> Ending:
+        """Write the end of the log for a process that is ended at once."""
+        if not record.ending.final:
+            record.end(ending)
+        record.stop()
+        return record.ending
 
     @contextlib.contextmanager
     def _callbacks_notified(self, run: Fit, record: RunRecord) -> Iterator[None]:

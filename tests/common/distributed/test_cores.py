@@ -51,12 +51,11 @@ def test_cores_near_a_device(system):
 
 
 def test_ranks_divide_the_cores_near_their_devices(system):
-    ranks = [(host, near(number)) for host in ("a", "b") for number in range(4)]
+    ranks = [near(number) for number in range(4)]
     assert [shown(own_share(ranks, rank)) for rank in range(4)] == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
-    assert [own_share(ranks, rank) for rank in range(4)] == [own_share(ranks, rank) for rank in range(4, 8)]
-    bound_by_launcher = [("a", near(0, {0, 8})), ("a", near(1, {1, 9}))]
+    bound_by_launcher = [near(0, {0, 8}), near(1, {1, 9})]
     assert [own_share(bound_by_launcher, rank) for rank in (0, 1)] == [{0, 8}, {1, 9}]
-    assert own_share([("a", frozenset({3}))] * 2, 1) == {3}, "too few to divide"
+    assert own_share([frozenset({3})] * 2, 1) == {3}, "too few to divide"
 
 
 def test_lists_of_cores():
@@ -73,6 +72,6 @@ def test_a_rank_is_bound_once_it_has_an_accelerator(system, monkeypatch, capsys,
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, chosen: bound.append(chosen))
     alone = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device(device, 2))
     for _ in range(2):
-        dist._bind(alone, DistConfig(bind=bind))
+        dist._bind(alone, DistConfig(bind=bind), [near_cores(alone.device, frozenset(bound[-1]))])
     assert bound == ([ALL, listed(NODES[1])] if expected else [ALL])
     assert capsys.readouterr().out.count("rank 0 on 4-7,12-15 (dist.bind)") == expected

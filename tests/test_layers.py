@@ -29,7 +29,7 @@ HEAVY = set(
     "lmdb mlperf_logging triton wandb mlflow".split()
 )
 """What the checker and the facts of the benchmarks do without."""
-CLUSTER = ("common/distributed/dist.py", "common/distributed/rendezvous.py")
+CLUSTER = ("common/distributed/dist.py", "common/distributed/meeting.py")
 """The only files that know torch.distributed; of mpi4py, the second alone does."""
 LIGHT = (
     "common.distributed.launch",

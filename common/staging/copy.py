@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -166,8 +166,10 @@ class StagingWorkers:
         return [results[i] for i in range(len(items))]
 
 
-def first_error(futures: Iterable[Future[Any]]) -> BaseException | None:
+def first_error(futures: Collection[Future[Any]]) -> BaseException | None:
     """Wait for all and return an exception, if there was one."""
+    while wait(futures, TICK_S).not_done:
+        STOP.check()
     errors = [future.exception() for future in futures]
     return next((error for error in errors if error is not None), None)
 

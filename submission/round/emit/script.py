@@ -106,14 +106,15 @@ class Script:
         values = {"benchmark": series.benchmark, "settings": self._settings(series), "out": str(self.out)}
         name, folder = f"mlperf-{series.benchmark}", f"{self.out}/{series.benchmark}"
         first = series is self.plan[0]
+        secret = text.JOB_KEY if isinstance(self.cluster, Slurm) and self.cluster.starts_by_srun else ""
         if self.wanted:
             nodes = str(self.wanted.ranks // self.cluster.ranks_per_node)
             launch = self.cluster.launch(_filled(text.STEP, nodes=nodes, ranks=str(self.wanted.ranks)))
-            body = f"seed={seeds[0]}\n" + (self._described() if first else "")
+            body = f"seed={seeds[0]}\n" + (self._described() if first else "") + secret
             body += _filled(text.INSTANCES, launch=launch, count=str(self.wanted.count), **values)
             return self._job(self.cluster.directives(name, folder), body)
         numbers = f"seeds=({' '.join(map(str, seeds))})\n"
-        body = _filled(text.RUN, **values) + (self._described() if first else "")
+        body = _filled(text.RUN, **values) + (self._described() if first else "") + secret
         body += _filled(text.TRAIN, launch=self.cluster.launch(), **values)
         if self.cluster.submit:
             directives = self.cluster.directives(name, folder, len(seeds))

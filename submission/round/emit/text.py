@@ -129,6 +129,10 @@ if has_result "$run"; then
 fi
 mkdir -p "$run"
 """
+JOB_KEY: Final = """\
+# A secret of this job, by which its ranks know each other; srun passes it on.
+export MLPERF_HPC_JOB_KEY="$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
+"""
 TRAIN: Final = """\
 before=$(stamp "$run")
 status=0

@@ -21,6 +21,7 @@ from common.staging import stage as staging
 from common.staging.copy import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import StageDir, UnfinishedFile
+from common.stop import STOP, StopAsked
 
 SAMPLES = {"train": 12, "validation": 3}
 CPU = DistConfig(device="cpu", timeout_s=60)
@@ -180,21 +181,14 @@ def test_a_signal_ends_staging_soon_and_removes_what_is_there(run, files, config
     def read_slowly(self, piece, view):
         started.append(piece)
         if len(started) == 8:
-            signal.raise_signal(signal.SIGUSR2)
+            os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.02 if len(started) < 8 else 0.3)
         read(self, piece, view)
 
-    def stop(*_):
-        raise SystemExit(1)
-
     monkeypatch.setattr(plan, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(SharedStorage, "read_into", read_slowly)
-    before = signal.signal(signal.SIGUSR2, stop)
-    try:
-        with pytest.raises(SystemExit):
-            run(files, replace(config, mode=mode, workers=1, keep=keep))
-    finally:
-        signal.signal(signal.SIGUSR2, before)
+    with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+        run(files, replace(config, mode=mode, workers=1, keep=keep))
     assert len(started) == 8
     assert bool(contents(config.stage_dir)) == keep == config.stage_dir.exists()
     assert not (config.stage_dir / stage_dir.WORKPLACE).exists()

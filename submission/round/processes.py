@@ -19,6 +19,7 @@ from common.ending import read_ending
 from common.files import read_end
 from common.lock import LockFile
 from common.processes import usable_cores
+from common.stop import NAMES, find_signals
 from common.training.progress import duration
 from compliance.model.layout import RESULT_NAME
 from submission.round.plan import WRONG_USE
@@ -212,6 +213,13 @@ def read_last_lines(path: Path, count: int = 5) -> list[str]:
     lines = read_end(path).decode("utf-8", "replace").split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
     return [line for line in lines if line.strip()][-count:]
+
+
+def interrupt_by_signals() -> None:
+    """Let what ends a job, such as SIGTERM, do what Ctrl-C does: active runs must end with this process."""
+    for number in find_signals(NAMES):
+        if signal.getsignal(number) not in (signal.SIG_IGN, signal.default_int_handler):  # ignored: nohup
+            signal.signal(number, signal.default_int_handler)
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

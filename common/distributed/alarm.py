@@ -39,6 +39,8 @@ GRACE_S: Final = 10.0
 LIFE_S: Final = 10.0
 ROLL_S: Final = 3.0
 """For the ranks to answer the roll call; a living one takes a moment."""
+STORE_S: Final = 5.0
+"""For the ranks' store to answer a call that waits for nothing."""
 UNLIMITED: Final = timedelta(days=20)  # gloo and the store count milliseconds in 32 bits
 NEWS: Final = ("news/0", "news/1")
 """Keys of the store: the first news are a note of a failure, a roll call, or OVER; after a roll call the second."""
@@ -81,7 +83,7 @@ class Alarm:
     ) -> None:
         self._outer: Alarm | None = None
         self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
-        self._store, self._watched = stores
+        self._store, self._watched = _AnsweringStore(stores.store), stores.watched
         self._rank, self._world_size, self._cut = rank, world_size, cut
         self._expected = (*expected, EndingError)
         self._unwound = threading.Event()
@@ -301,6 +303,33 @@ class Alarm:
         cut.join(LOOK_EVERY_S)  # it may hang as well
         if not self._unwound.wait(self._grace_s):
             STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
+
+
+class _AnsweringStore:
+    """A store whose calls raise RuntimeError after STORE_S; torch's wait forever for a server that is stopped."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            results: list[tuple[Any, RuntimeError | None]] = []
+
+            def call_store() -> None:
+                try:
+                    results.append((getattr(self._store, name)(*arguments), None))
+                except RuntimeError as error:
+                    results.append((None, error))
+
+            thread = threading.Thread(target=call_store, daemon=True)
+            thread.start()
+            thread.join(STORE_S)
+            result, error = results[0] if results else (None, RuntimeError("the store of the ranks does not answer"))
+            if error:
+                raise error
+            return result
+
+        return call
 
 
 class _Life(NamedTuple):

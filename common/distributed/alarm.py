@@ -18,7 +18,6 @@ import contextlib
 import json
 import os
 import socket
-import stat
 import sys
 import threading
 import time
@@ -58,10 +57,14 @@ class LostRanksError(EndingError):
 
 
 class Stores(NamedTuple):
-    """The store of the ranks on two connections. watched: on which a thread waits, which keeps others from it."""
+    """The store of the ranks on two connections. watched: on which a thread waits, which keeps others from it.
+
+    host: that has the store.
+    """
 
     store: Any
     watched: Any
+    host: str = "this host"
 
 
 class Alarm:
@@ -84,7 +87,7 @@ class Alarm:
         self._outer: Alarm | None = None
         self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
         self._store, self._watched = _AnsweringStore(stores.store), stores.watched
-        self._rank, self._world_size, self._cut = rank, world_size, cut
+        self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
         self._expected = (*expected, EndingError)
         self._unwound = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
@@ -212,7 +215,7 @@ class Alarm:
         """Return the failure of another rank if `error` follows from it, or which ranks are lost or late; else it."""
         if isinstance(error, EndingError):
             return error
-        cause = f"lost rank 0, which holds the store of the ranks, or the network to it ({first_line(error)})"
+        cause = f"lost the store of the ranks at {self._host}, where rank 0 is, or the network to it"
         with contextlib.suppress(RuntimeError):  # the store ended with rank 0
             if failure := self._find_failure():
                 return Stopped(failure)
@@ -230,7 +233,8 @@ class Alarm:
             return error
         if not (is_lost(error) or is_late(error)):
             return error
-        return LostRanksError(Ending(FAILED, cause), f"error: {cause}; see its output, and its node's kernel log")
+        cause = f"{cause}; see rank 0's output, and its node's kernel log ({self._explain_wait(error)})"
+        return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
 
     def _call_roll(self, error: BaseException) -> str:
         """Return which ranks do not answer, or what those do that wait for none."""
@@ -238,8 +242,7 @@ class Alarm:
         while time.monotonic() < end and self._store.add("answers", 0) < self._world_size:
             time.sleep(LOOK_EVERY_S / 5)
         answers = [self._read_life(f"answer/{rank}", rank) for rank in range(self._world_size)]
-        reason = "lost a connection" if is_lost(error) else "waited longer than dist.timeout_s"
-        reason = f"rank {self._rank} on {socket.gethostname()} {reason} in {_describe_error(error)}"
+        reason = self._explain_wait(error)
         if silent := [rank for rank, answer in enumerate(answers) if answer is None]:
             lives = [self._read_life(f"life/{rank}", rank) for rank in silent[:4]]
             listed = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
@@ -253,6 +256,10 @@ class Alarm:
         return (
             f"all ranks live and wait for each other: the network between them failed ({reason}; {first_line(error)})"
         )
+
+    def _explain_wait(self, error: BaseException) -> str:
+        reason = "lost a connection" if is_lost(error) else "waited longer than dist.timeout_s"
+        return f"rank {self._rank} on {socket.gethostname()} {reason} in {_describe_error(error)}"
 
     def _read_life(self, key: str, rank: int) -> _Life | None:
         """Return a sign of life; None if there is none, or no readable one, since a store may be open to others."""
@@ -294,7 +301,9 @@ class Alarm:
             # Either rank 0 is lost, or it has finished and this rank is about to; of a part, the outer alarm finds it.
             if self._outer or self._unwound.wait(self._grace_s):
                 return
-            self._first = Ending(FAILED, "rank 0: lost without an error message; see its output and the launcher's")
+            self._first = Ending(
+                FAILED, f"rank 0 at {self._host}: lost without an error message; see its output and the launcher's"
+            )
         if self._unwound.is_set():
             return
         STOP.failure = Stopped(self._first)
@@ -366,37 +375,6 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
             return f"{call} in {where}" if call else where, waits
         frame = frame.f_back
     return call or "the end of the program", waits
-
-
-class OpenSocket(NamedTuple):
-    """A socket of this process. inode: tells it from a later one with the same file descriptor."""
-
-    descriptor: int
-    inode: int
-
-
-def open_sockets() -> set[OpenSocket]:
-    """Return the sockets of this process."""
-    found = set()
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):
-            status = os.fstat(int(name))
-            if stat.S_ISSOCK(status.st_mode):
-                found.add(OpenSocket(int(name), status.st_ino))
-    return found
-
-
-def cut_connections(former: set[OpenSocket], store_port: int) -> None:
-    """Shut the TCP connections that this process opened after `former`, except those to the ranks' store."""
-    for number, _ in open_sockets() - former:
-        with contextlib.suppress(OSError):
-            connection = socket.socket(fileno=number)
-            try:
-                ports = connection.getsockname()[1], connection.getpeername()[1]
-                if connection.family in (socket.AF_INET, socket.AF_INET6) and store_port not in ports:
-                    connection.shutdown(socket.SHUT_RDWR)
-            finally:
-                connection.detach()
 
 
 def _read_note(news: str) -> Ending:

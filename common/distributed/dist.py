@@ -27,7 +27,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.distributed.alarm import UNLIMITED, Alarm, OpenSocket, Stores, cut_connections, open_sockets
+from common.distributed.alarm import UNLIMITED, Alarm, Stores
+from common.distributed.connections import OpenSocket, check_open_files, cut_connections, open_sockets
 from common.distributed.cores import bind, listed, near_cores, own_share, shown
 from common.distributed.device import choose_device, device_type, only_device
 from common.distributed.launch import LaunchError, Node, Place, find_place, settle
@@ -525,7 +526,8 @@ class _Watch:
     def of_part(self, name: str) -> tuple[Stores, Callable[[], None]]:
         """Return the stores for the alarm of a part, and what ends the collectives that it begins from now on."""
         former = open_sockets()
-        stores = Stores(*(td.PrefixStore(f"alarm/{name}", store) for store in self.stores))
+        store, watched = (td.PrefixStore(f"alarm/{name}", store) for store in self.stores[:2])
+        stores = Stores(store, watched, self.stores.host)
         return stores, lambda: _end_collectives(former, self.port)
 
 
@@ -620,10 +622,11 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
     ranks: _Ranks | None = None
     with contextlib.ExitStack() as meeting:
         server, world_size = meeting.enter_context(opened_store(place, number, config.start_timeout_s))
+        check_open_files(place.rank, world_size)
         store, former = td.PrefixStore(prefix, server), open_sockets()
 
         def connect_watch() -> _Watch:
-            return _Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server))), server.port)
+            return _Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server)), server.host), server.port)
 
         stores = connect_watch().stores
         alarm = Alarm(stores, place.rank, world_size, lambda: _end_collectives(former, server.port), expected)

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import pickle
+import re
 import shutil
 import signal
 import socket
@@ -14,12 +16,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.distributed.dist import DistConfig, connect  # noqa: E402
+from common.distributed.dist import DistConfig, connect, parse_json  # noqa: E402
 from common.distributed.launch import LAUNCHERS, LaunchError  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("ranks.py")
+PACKAGES = ("common", "cosmoflow", "deepcam", "oc20", "submission")
 BESIDE_PYTHON = Path(sys.executable).parent
 HANGS_S = 100
 """After so long a test has found a hang."""
@@ -183,6 +186,42 @@ def test_one_process(alone):
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.ending.exit_status == 3
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_limit_of_open_files_is_raised_and_checked():
+    """In a process of its own, since a hard limit cannot be raised again."""
+    code = """
+import resource
+from common.distributed.connections import check_open_files
+from common.distributed.launch import LaunchError
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+check_open_files(0, 100)
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (512, 512)
+check_open_files(1, 10_000)
+try:
+    check_open_files(0, 200)
+except LaunchError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "rank 0 on" in done.stdout and "700 open files for 200 ranks, but the limit is 512" in done.stdout
+
+
+class Evil:
+    def __reduce__(self):
+        return os._exit, (99,)
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(Evil()), b"[" * 100_000, b"\xff"], ids=["pickle", "nested", "bytes"])
+def test_what_a_stranger_sends_is_refused_and_runs_no_code(content):
+    with pytest.raises(LaunchError, match="is this port open to others"):
+        parse_json(content)
+
+
+def test_no_message_between_ranks_is_pickled():
+    named = re.compile(r"\b(?:broadcast|gather|all_gather|scatter|send|recv)_object(?:_list)?\b|allow_pickle=True")
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert len(sources) > 100 and [path for path in sources if named.search(path.read_text())] == []
 
 
 def test_wrong_configuration(alone):

@@ -28,6 +28,7 @@ from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from common.distributed.launch import LaunchError
 from common.distributed.meeting import first_line, is_late, is_lost, is_proof, list_some, prove
 from common.ending import FAILED, STOPPED, Ending, EndingError, classify_error
 from common.stop import STOP
@@ -40,6 +41,7 @@ ROLL_S: Final = 3.0
 """For the ranks to answer the roll call; a living one takes a moment."""
 STORE_S: Final = 5.0
 """For the ranks' store to answer a call that waits for nothing."""
+LONGEST_CAUSE: Final = 10_000
 UNLIMITED: Final = timedelta(days=20)  # gloo and the store count milliseconds in 32 bits
 NEWS: Final = ("news/0", "news/1")
 """Keys of the store: the first news are a note of a failure, a roll call, or OVER; after a roll call the second."""
@@ -88,7 +90,7 @@ class Alarm:
         self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
         self._store, self._watched = _AnsweringStore(stores.store), stores.watched
         self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
-        self._expected = (*expected, EndingError)
+        self._expected = (*expected, EndingError, LaunchError)
         self._unwound = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
         self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
@@ -385,7 +387,8 @@ def _read_note(news: str) -> Ending:
     try:
         note, proof = json.loads(news)
         how, cause, rank = json.loads(note)
-        text = str(cause) if how == STOPPED else f"rank {int(rank)}: {cause}"
+        cause = "".join(filter(lambda letter: letter.isprintable() or letter == "\n", str(cause)))[:LONGEST_CAUSE]
+        text = cause if how == STOPPED else f"rank {int(rank)}: {cause}"
         return Ending(how, text, unsigned=not (proof and is_proof(proof, note)))
     except (ValueError, TypeError, RecursionError):
         return Ending(FAILED, f"unreadable note {news[:200]!r}", unsigned=True)

@@ -31,7 +31,7 @@ def check_open_files(rank: int, world_size: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < needed:
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "
-            f"the limit is {soft:,}: raise it (ulimit -Hn, nofile in limits.conf, LimitNOFILE of slurmd), or start fewer"
+            f"the limit is {soft:,}: raise it (ulimit -Hn, nofile in limits.conf, LimitNOFILE of slurmd)"
         )
 
 

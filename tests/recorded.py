@@ -6,8 +6,8 @@ It says so if recordings are alive when its process group is destroyed, for whic
 import sys
 from importlib import import_module
 
-from common.distributed import dist
-from common.distributed.dist import _Ranks
+from common.ranks import dist
+from common.ranks.dist import _Ranks
 from tests.tape import Tape, Tapes, record_on
 
 all_reduce = _Ranks.all_reduce

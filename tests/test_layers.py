@@ -29,10 +29,10 @@ HEAVY = set(
     "lmdb mlperf_logging triton wandb mlflow".split()
 )
 """What the checker and the facts of the benchmarks do without."""
-CLUSTER = ("common/distributed/dist.py", "common/distributed/meeting.py")
+CLUSTER = ("common/ranks/dist.py", "common/ranks/meeting.py")
 """The only files that know torch.distributed; of mpi4py, the second alone does."""
 LIGHT = (
-    "common.distributed.launch",
+    "common.ranks.launch",
     "common.config",
     "common.data.sampling",
     *(f"{name}.{module}" for name in PACKAGES for module in ("reference", "settings")),
@@ -182,7 +182,7 @@ def test_a_listed_package_that_is_gone_fails(tmp_path):
 
 
 def test_the_launcher_needs_the_standard_library_alone(suite):
-    modules = {name.partition(".")[0] for name in suite.modules["common.distributed.launch"].imports}
+    modules = {name.partition(".")[0] for name in suite.modules["common.ranks.launch"].imports}
     assert modules <= sys.stdlib_module_names
 
 

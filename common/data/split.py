@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from common.datasets.manifest import NAME, read_manifest
-from common.distributed.launch import find_place
+from common.ranks.launch import find_place
 from common.settings.run import SamplesConfig
 
 if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.distributed.dist import Dist
 from common.files import open_regular
+from common.ranks.dist import Dist
 from common.staging.plan import Piece, SourceFile, StagingError, split_file
 from common.staging.stage_dir import GZIP_MAGIC, StageDir, crc32
 from common.stop import STOP

@@ -36,8 +36,8 @@ from common.data.sampling import share
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
-from common.distributed.dist import Dist
 from common.files import free_inodes
+from common.ranks.dist import Dist
 from common.settings.machine import StagingConfig
 from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
 from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of

@@ -20,8 +20,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import torch
 
-from common.distributed.dist import Dist
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
+from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"

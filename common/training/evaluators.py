@@ -13,8 +13,8 @@ from typing import Final
 import torch
 from torch import nn
 
-from common.distributed.dist import Dist, Link
 from common.precision import Precision
+from common.ranks.dist import Dist, Link
 from common.stop import STOP
 from common.training.benchmark import Problem
 

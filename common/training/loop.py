@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from common.distributed.dist import Dist
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
+from common.ranks.dist import Dist
 from common.reference import Target
 from common.settings.run import TrainConfig
 from common.stop import SIGNALS, STOP, signal_name

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from common.command import HELP_HINT
-from common.distributed.dist import Dist
 from common.files import POWER
 from common.measure.power.keys import PARTS, READING
 from common.measure.power.recorder import read_readings
 from common.measure.power.sources import Clock, open_source
+from common.ranks.dist import Dist
 from common.settings.machine import PowerConfig
 from common.stop import STOP
 

@@ -21,8 +21,6 @@ from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.manifest import read_variant_and_digest
-from common.distributed.dist import Dist
-from common.distributed.launch import LaunchError
 from common.ending import TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
@@ -30,6 +28,8 @@ from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
+from common.ranks.dist import Dist
+from common.ranks.launch import LaunchError
 from common.reference import FULL
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size

@@ -18,11 +18,11 @@ import torch
 import yaml
 
 from common.config import ConfigError, Loader, Override
-from common.distributed.launch import find_place
 from common.ending import Ending, classify_error, read_ending
 from common.errors import UsageError
 from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
+from common.ranks.launch import find_place
 from common.record import read_run_times
 from common.settings.run import RunConfig
 from common.stop import STOP

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.distributed.dist import DistConfig, connect
+from common.ranks.dist import DistConfig, connect
 from common.staging import plan
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import UnfinishedFile

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from common import lock
-from common.distributed.dist import DistConfig, connect
+from common.ranks.dist import DistConfig, connect
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
 from common.staging.copy import SharedStorage

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.distributed.dist import Dist
-from common.distributed.launch import Place
 from common.export import main as export
+from common.ranks.dist import Dist
+from common.ranks.launch import Place
 from common.training import checkpoint, weights
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 

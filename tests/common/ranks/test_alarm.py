@@ -15,9 +15,9 @@ pytest.importorskip("torch")
 
 import torch.distributed as td
 
-from common.distributed.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
-from common.distributed.meeting import JOB_KEY
 from common.ending import Ending
+from common.ranks.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
+from common.ranks.meeting import JOB_KEY
 
 ROOT = Path(__file__).parents[3]
 # The watcher waits in a call of torch when the block, and then the process, ends.
@@ -25,7 +25,7 @@ ENDS_DURING_A_CALL = """
 import time
 from datetime import timedelta
 from torch.distributed import TCPStore
-from common.distributed.alarm import Alarm, Stores
+from common.ranks.alarm import Alarm, Stores
 
 brief = timedelta(seconds=10)
 store = TCPStore("localhost", 0, 1, is_master=True, wait_for_workers=False, timeout=brief)
@@ -59,8 +59,8 @@ def test_a_process_can_end_while_its_alarm_asks_the_store():
     ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
 )
 def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkeypatch):
-    monkeypatch.setattr("common.distributed.alarm.ROLL_S", 0.2)
-    monkeypatch.setattr("common.distributed.alarm.GRACE_S", 0.1)
+    monkeypatch.setattr("common.ranks.alarm.ROLL_S", 0.2)
+    monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
     store, host = td.HashStore(), socket.gethostname()
     store.set("life/1", json.dumps(["nid7", time.time() - 20, "epoch 2, step 31", "all_reduce in f (x.py:1)", True]))
     store.set("answer/0", json.dumps([host, time.time(), "", "all_reduce in f (x.py:1)", True]))
@@ -77,7 +77,7 @@ def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkey
 
 
 def test_a_busy_rank_is_named_when_another_waited_too_long(monkeypatch):
-    monkeypatch.setattr("common.distributed.alarm.ROLL_S", 0.2)
+    monkeypatch.setattr("common.ranks.alarm.ROLL_S", 0.2)
     store = td.HashStore()
     for rank, doing in enumerate(("all_reduce in f (x.py:1)", "read in g (y.py:2)")):
         store.set(f"answer/{rank}", json.dumps([f"nid{rank}", time.time(), "", doing, rank == 0]))

@@ -1,4 +1,4 @@
-"""common.distributed.meeting: ranks that meet beside other services, and the interface that reaches rank 0.
+"""common.ranks.meeting: ranks that meet beside other services, and the interface that reaches rank 0.
 
 The ranks are threads of this process here; those of test_dist.py are processes.
 """
@@ -18,8 +18,8 @@ pytest.importorskip("torch")
 
 import torch.distributed as td
 
-from common.distributed import meeting
-from common.distributed.launch import LaunchError, Meeting, Node, Place
+from common.ranks import meeting
+from common.ranks.launch import LaunchError, Meeting, Node, Place
 
 TIMEOUT_S = 20
 

@@ -1,4 +1,4 @@
-"""common.distributed.dist: one process, and several under torchrun, mpirun and by hand (the worker is ranks.py)."""
+"""common.ranks.dist: one process, and several under torchrun, mpirun and by hand (the worker is ranks.py)."""
 
 import json
 import math
@@ -16,8 +16,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.distributed.dist import DistConfig, connect, parse_json  # noqa: E402
-from common.distributed.launch import LAUNCHERS, LaunchError  # noqa: E402
+from common.ranks.dist import DistConfig, connect, parse_json  # noqa: E402
+from common.ranks.launch import LAUNCHERS, LaunchError  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -192,8 +192,8 @@ def test_the_limit_of_open_files_is_raised_and_checked():
     """In a process of its own, since a hard limit cannot be raised again."""
     code = """
 import resource
-from common.distributed.connections import check_open_files
-from common.distributed.launch import LaunchError
+from common.ranks.connections import check_open_files
+from common.ranks.launch import LaunchError
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
 check_open_files(0, 100)
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (512, 512)

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import torch.distributed as td
 
-from common.distributed.launch import LaunchError, Meeting, Node, Place, guess_node
+from common.ranks.launch import LaunchError, Meeting, Node, Place, guess_node
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0

@@ -9,7 +9,7 @@ import socket
 import stat
 from typing import Final, NamedTuple
 
-from common.distributed.launch import LaunchError
+from common.ranks.launch import LaunchError
 
 MOST_OPEN_FILES: Final = 2**20
 """Where the system sets no limit."""

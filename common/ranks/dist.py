@@ -27,15 +27,15 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.distributed.alarm import UNLIMITED, Alarm, Stores
-from common.distributed.connections import OpenSocket, check_open_files, cut_connections, open_sockets
-from common.distributed.cores import bind, listed, near_cores, own_share, shown
-from common.distributed.device import choose_device, device_type, only_device
-from common.distributed.launch import LaunchError, Node, Place, find_place, settle
-from common.distributed.meeting import choose_interface, connecting, find_route, introduce_ranks, opened_store
-from common.distributed.parts import Job, Parts
-from common.distributed.traffic import Traffic
 from common.processes import bound_cores
+from common.ranks.alarm import UNLIMITED, Alarm, Stores
+from common.ranks.connections import OpenSocket, check_open_files, cut_connections, open_sockets
+from common.ranks.cores import bind, listed, near_cores, own_share, shown
+from common.ranks.device import choose_device, device_type, only_device
+from common.ranks.launch import LaunchError, Node, Place, find_place, settle
+from common.ranks.meeting import choose_interface, connecting, find_route, introduce_ranks, opened_store
+from common.ranks.parts import Job, Parts
+from common.ranks.traffic import Traffic
 from common.settings.machine import DistConfig
 from common.stop import STOP
 

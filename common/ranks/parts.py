@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from common.distributed.alarm import Alarm, Stores
-from common.distributed.launch import LaunchError
-from common.distributed.meeting import poll
 from common.ending import FAILED, Ending, EndingError
+from common.ranks.alarm import Alarm, Stores
+from common.ranks.launch import LaunchError
+from common.ranks.meeting import poll
 from common.stop import SIGNALS, STOP
 
 

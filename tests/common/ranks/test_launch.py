@@ -1,10 +1,10 @@
-"""common.distributed.launch: places from the environments of the launchers, as they set them on clusters."""
+"""common.ranks.launch: places from the environments of the launchers, as they set them on clusters."""
 
 from dataclasses import replace
 
 import pytest
 
-from common.distributed.launch import (
+from common.ranks.launch import (
     LaunchError,
     Meeting,
     Node,

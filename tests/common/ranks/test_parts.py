@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from common.distributed import parts
-from common.distributed.parts import Job, Parts
+from common.ranks import parts
+from common.ranks.parts import Job, Parts
 from common.stop import STOP
 
 

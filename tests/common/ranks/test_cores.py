@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.distributed import cores, dist
-from common.distributed.cores import listed, near_cores, own_share, shown
-from common.distributed.dist import Dist, DistConfig
-from common.distributed.launch import Place
+from common.ranks import cores, dist
+from common.ranks.cores import listed, near_cores, own_share, shown
+from common.ranks.dist import Dist, DistConfig
+from common.ranks.launch import Place
 
 ALL = frozenset(range(16))
 NODES = {0: "0-3,8-11", 1: "4-7,12-15"}

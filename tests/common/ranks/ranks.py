@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from common.distributed import alarm
-from common.distributed.dist import DistConfig, connect
-from common.distributed.launch import LaunchError
-from common.distributed.parts import PartError
 from common.ending import classify_error
+from common.ranks import alarm
+from common.ranks.dist import DistConfig, connect
+from common.ranks.launch import LaunchError
+from common.ranks.parts import PartError
 from common.stop import STOP
 from common.training.batchnorm import average_statistics, share_statistics
 from common.training.step import FlatGradients

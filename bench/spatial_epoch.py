@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common.config import load
 from common.named_configs import find_config
 from common.precision import Precision
-from common.ranks.dist import connect
+from common.ranks.connect import connect
 from common.training import optim
 from common.training.step import Step
 from cosmoflow.train import Config, CosmoFlow

@@ -27,8 +27,9 @@ from common.measure.meter import Meter, count_bytes
 from common.measure.power.recorder import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
+from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
-from common.ranks.dist import Dist, connect
+from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem

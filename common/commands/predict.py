@@ -25,7 +25,7 @@ from common.commands.evaluate import (
 )
 from common.picture import new_figure, save_figure
 from common.precision import Precision
-from common.ranks.dist import connect
+from common.ranks.connect import connect
 from common.training.benchmark import Benchmark, Problem
 from common.training.ensemble import Member
 from common.training.predictions import report as reports

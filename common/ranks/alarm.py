@@ -29,8 +29,9 @@ from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from common.ending import FAILED, STOPPED, Ending, EndingError, classify_error
+from common.ranks.groups import is_late, is_lost
 from common.ranks.launch import LaunchError
-from common.ranks.meeting import first_line, is_late, is_lost, is_proof, list_some, prove
+from common.ranks.meeting import first_line, is_proof, list_some, prove
 from common.stop import STOP
 
 LOOK_EVERY_S: Final = 0.5

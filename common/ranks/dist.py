@@ -3,7 +3,7 @@
     with connect(config.dist) as dist:
         model = dist.wrap(model.to(dist.device))
 
-With `meeting` the only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
+Only this room imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
 those on a device by its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0
 listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster); untested with several GPUs.
 """
@@ -11,12 +11,9 @@ listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
-import itertools
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, Self
@@ -27,13 +24,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.processes import bound_cores
 from common.ranks.alarm import UNLIMITED, Alarm, Stores
-from common.ranks.connections import OpenSocket, check_open_files, cut_connections, open_sockets
-from common.ranks.cores import bind, listed, near_cores, own_share, shown
-from common.ranks.device import choose_device, device_type, only_device
-from common.ranks.launch import LaunchError, Node, Place, find_place, settle
-from common.ranks.meeting import choose_interface, connecting, find_route, introduce_ranks, opened_store
+from common.ranks.connections import open_sockets
+from common.ranks.groups import begin_group, connecting, end_collectives, leave_group
+from common.ranks.launch import LaunchError, Place
 from common.ranks.parts import Job, Parts
 from common.ranks.traffic import Traffic
 from common.settings.machine import DistConfig
@@ -41,14 +35,6 @@ from common.stop import STOP
 
 BUCKET_MB: Final = 25.0
 """Of gradients in one message, as torch has it, unless `dist.bucket_mb` says otherwise."""
-DEFAULTS: Final = {
-    # Only ranks that send to each other connect: 10,000 connections of each would be more than most systems allow.
-    "TORCH_GLOO_LAZY_INIT": "1",
-    # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
-    "TORCH_FR_BUFFER_SIZE": "2000",
-    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-}
-"""Of the environment: settings of torch."""
 LONGEST_JSON: Final = 2**30
 """Bytes; the longest is the list of the files to be staged."""
 LARGEST_BYTES: Final = 2**36
@@ -236,7 +222,7 @@ class Link:
         return tensor
 
 
-class _Ranks(Dist):
+class RankGroup(Dist):
     """Several ranks that communicate by a process group of torch.distributed; None is the group of all ranks.
 
     store: the store of all ranks; None for a part of them.
@@ -250,7 +236,7 @@ class _Ranks(Dist):
         self.records_reduction = config.record_reduction
         self._unrecorded: Module | None = None
         self._alarm: Alarm | None = None
-        self._connect_watch: Callable[[], _Watch] | None = None
+        self._connect_watch: Callable[[], Watch] | None = None
         self._parts: Parts[Dist] | None = None
 
     def barrier(self) -> None:
@@ -360,11 +346,11 @@ class _Ranks(Dist):
         self.peers = self._part_of([group[place] for group in groups])
         return self
 
-    def _part_of(self, chosen: list[int]) -> _Ranks:
+    def _part_of(self, chosen: list[int]) -> RankGroup:
         """Return the Dist of some ranks, of which this is one."""
         place = replace(_alone(self.place.launcher), rank=chosen.index(self.rank), world_size=len(chosen))
         place = replace(place, local_rank=place.rank, local_size=len(chosen))
-        return _Ranks(place, self.device, self._config, self._group_of(chosen))
+        return RankGroup(place, self.device, self._config, self._group_of(chosen))
 
     def wrap(self, module: Module) -> Module:
         devices = None if self.device.type == "cpu" else [self.device]
@@ -416,7 +402,7 @@ class _Ranks(Dist):
         if self.local_rank != 0:
             return None
         place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
-        return _Ranks(place, self.device, self._config, self._group_of(chosen))
+        return RankGroup(place, self.device, self._config, self._group_of(chosen))
 
     def group(self, size: int) -> Dist:
         self._check_divisor(size)
@@ -432,7 +418,7 @@ class _Ranks(Dist):
         first = self.world_size - last
         mine = range(first) if self.rank < first else range(first, self.world_size)
         place = _place_among(self.place.launcher, self.rank - mine.start, [nodes[rank] for rank in mine])
-        own = _Ranks(place, self.device, self._config, self._group_of(mine)).watched(self._alarm)
+        own = RankGroup(place, self.device, self._config, self._group_of(mine)).watched(self._alarm)
         if 0 < self.rank < first:
             return own, None
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
@@ -454,7 +440,7 @@ class _Ranks(Dist):
                 use_local_synchronization=True,
             )
 
-    def watched(self, alarm: Alarm | None, connect_watch: Callable[[], _Watch] | None = None) -> Self:
+    def watched(self, alarm: Alarm | None, connect_watch: Callable[[], Watch] | None = None) -> Self:
         """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
         self._alarm, self._connect_watch = alarm, connect_watch
         return self
@@ -474,8 +460,8 @@ class _Ranks(Dist):
             if size == 1:
                 return Dist(place, self.device)
             own = td.PrefixStore(f"ranks/{name}", store)
-            _begin_group(place.rank, size, own, self.device, self._config)
-            return _Ranks(place, self.device, self._config, store=own).watched(alarm).share_samples()
+            begin_group(place.rank, size, own, self.device, self._config)
+            return RankGroup(place, self.device, self._config, store=own).watched(alarm).share_samples()
 
         job = Job(
             self.rank,
@@ -483,7 +469,7 @@ class _Ranks(Dist):
             td.PrefixStore("parts", store),
             join,
             watch.of_part,
-            _leave_group,
+            leave_group,
             self._alarm,
             expected,
         )
@@ -508,7 +494,7 @@ class _Ranks(Dist):
         if self._parts:
             self.end_pulse()
         else:
-            _leave_group(self._group)
+            leave_group(self._group)
 
     def end_pulse(self) -> None:
         """End the thread of a rank that works in parts, also after a failure; the connections stay as they are."""
@@ -517,7 +503,7 @@ class _Ranks(Dist):
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
+class Watch:
     """What watches over parts of a job. stores: for their alarms."""
 
     stores: Stores
@@ -528,7 +514,7 @@ class _Watch:
         former = open_sockets()
         store, watched = (td.PrefixStore(f"alarm/{name}", store) for store in self.stores[:2])
         stores = Stores(store, watched, self.stores.host)
-        return stores, lambda: _end_collectives(former, self.port)
+        return stores, lambda: end_collectives(former, self.port)
 
 
 def format_json(value: Any) -> bytes:
@@ -582,136 +568,3 @@ def _place_among(launcher: str, rank: int, nodes: Sequence[int]) -> Place:
 
 def _alone(launcher: str) -> Place:
     return Place(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)
-
-
-_DEFAULTS: Final = DistConfig()
-_connections = itertools.count()
-
-
-@contextlib.contextmanager
-def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
-    """Yield the Dist of this process among all that its launcher started; the end is a barrier.
-
-    If the body raises on one of several ranks, its error is shown with the rank, `failure.Stopped` is raised on the
-    others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
-    A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
-    raises.
-    expected: errors that are shown without a traceback.
-
-    Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
-    devices, or the device does not exist. Under mpirun it can be called once per process.
-    """
-    place = find_place(os.environ)
-    with contextlib.ExitStack() as stack:
-        if not STOP.listens:
-            stack.enter_context(STOP.listening())
-            stack.enter_context(STOP.interrupting())
-        if place.world_size == 1:
-            check_sharing(config, 1)
-            dist = Dist(place, choose_device(device_type(config.device), place))
-            _bind(dist, config, [near_cores(dist.device, bound_cores())])
-            yield dist
-            return
-        yield from _connect_ranks(place, config, expected)
-
-
-def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseException], ...]) -> Iterator[Dist]:
-    number = next(_connections)
-    # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
-    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{number}"
-    ranks: _Ranks | None = None
-    with contextlib.ExitStack() as meeting:
-        server, world_size = meeting.enter_context(opened_store(place, number, config.start_timeout_s))
-        check_open_files(place.rank, world_size)
-        store, former = td.PrefixStore(prefix, server), open_sockets()
-
-        def connect_watch() -> _Watch:
-            return _Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server)), server.host), server.port)
-
-        stores = connect_watch().stores
-        alarm = Alarm(stores, place.rank, world_size, lambda: _end_collectives(former, server.port), expected)
-        try:
-            with alarm:
-                route, kind = find_route(server), device_type(config.device)
-                facts = [shown(bound_cores()), only_device(kind), route]
-                node = introduce_ranks(store, place, world_size, facts, config.start_timeout_s)
-                meeting.close()
-                choose_interface(route, node.reached_at)
-                ranks = _join(settle(place, world_size, node), store, node, kind, config)
-                yield ranks.watched(alarm, connect_watch)
-                ranks.end()
-            ranks.close()
-        except BaseException as error:
-            status = alarm.fail(error)
-            if ranks:
-                ranks.end_pulse()
-            raise SystemExit(status) from error
-
-
-def _connect_again(store: td.TCPStore) -> td.TCPStore:
-    """Return another connection to a store, for a thread that waits: it keeps others from the connection meanwhile."""
-    return td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)
-
-
-def _join(place: Place, store: Any, node: Node, kind: str, config: DistConfig) -> _Ranks:
-    """Return the Dist of all ranks, after setting threads, device and cores for those that share the node."""
-    own = node.facts[node.ranks.index(place.rank)]
-    sharing = sum(facts[0] == own[0] for facts in node.facts)
-    if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(bound_cores()) // sharing))
-    device = choose_device(kind, place, [facts[1] for facts in node.facts])
-    _begin_group(place.rank, place.known()[0], store, device, config)
-    dist = _Ranks(place, device, config, store=store)
-    dist.check_equal(kind, "the type of device")
-    store.set(f"near/{place.rank}", shown(near_cores(device, bound_cores())))
-    dist.barrier()
-    _bind(dist, config, [listed(store.get(f"near/{rank}").decode()) for rank in node.ranks])
-    return dist.share_samples()
-
-
-def _begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:
-    """Connect the ranks that find each other in the store; their group is torch's default one."""
-    kind = device.type
-    backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
-    for name, value in DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    with connecting(rank, backend):
-        td.init_process_group(
-            backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
-        )
-        for first in {torch.device("cpu"), device}:  # connect now, where the error is explained, not in the first step
-            td.all_reduce(torch.zeros(1, device=first))
-
-
-def _leave_group(group: Any = None) -> None:
-    """End a group of torch, by default that of all ranks, if there is one; its connections may be cut.
-
-    Nothing else may hold it at last, such as a network that was wrapped for several ranks: that would hold Python's
-    lock while it waits for the threads of the group to end, and they may need the lock to free the last tensor.
-    """
-    if not td.is_initialized():
-        return
-    last = td.group.WORLD if group is None else group
-    td.destroy_process_group(group)
-    gc.collect()
-    del last
-
-
-def _bind(dist: Dist, config: DistConfig, near: Sequence[frozenset[int]]) -> None:
-    """Bind this rank to its share of the cores near its accelerator, unless that is off.
-
-    near: of the ranks on its node the cores near theirs.
-    """
-    if dist.device.type == "cpu" or config.bind == "off":
-        return
-    own = own_share(near, dist.local_rank)
-    if bind(own) and dist.is_main:
-        print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
-
-
-def _end_collectives(former: set[OpenSocket], store_port: int) -> None:
-    # gloo has no other way to end an all_reduce that waits for a rank: it still waits after `abort` (torch 2.13).
-    cut_connections(former, store_port)
-    with contextlib.suppress(RuntimeError):  # some backends have no `abort`
-        if td.is_initialized() and td.get_backend() != "gloo":
-            td.group.WORLD.abort()

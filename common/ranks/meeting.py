@@ -43,14 +43,6 @@ LONGEST_MESSAGE: Final = 4096
 INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 JOB_KEY: Final = "MLPERF_HPC_JOB_KEY"
 """A secret of the job, in the environment of all its ranks; without it the ranks cannot tell a stranger from a rank."""
-LOST: Final = (
-    "Connection reset by peer",
-    "Connection closed by peer",
-    "Broken pipe",
-    "Connection was likely closed",
-    "remote process exited",
-)
-"""What torch says when another process has ended without a word: gloo, the ranks' store, and, the last one, NCCL."""
 
 
 def prove(text: str) -> str:
@@ -428,46 +420,3 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
 
 def _numeric(address: Any) -> str:
     return socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
-
-
-# -- errors of the groups -------------------------------------------------------------------------------------
-
-
-def is_lost(error: BaseException) -> bool:
-    """Tell whether it is torch's error for a lost connection between ranks; gloo's has no type of its own."""
-    return _is_of_ranks(error) and any(sign in str(error) for sign in LOST)
-
-
-def is_late(error: BaseException) -> bool:
-    """Tell whether it is torch's error for a collective in which this rank waited too long for another."""
-    return _is_of_ranks(error) and ("imed out" in str(error) or "timeout" in str(error))
-
-
-def _is_of_ranks(error: BaseException) -> bool:
-    return isinstance(error, td.DistError) or (type(error) is RuntimeError and "gloo/transport" in str(error))
-
-
-@contextlib.contextmanager
-def connecting(rank: int, backend: str) -> Iterator[None]:
-    """Explain the errors of torch inside the `with`, where the ranks connect to each other: raise LaunchError."""
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, LaunchError):
-            raise
-        raise LaunchError(
-            f"rank {rank} on {socket.gethostname()} met the other ranks, but cannot connect to them ({backend}). "
-            f"{_describe_gloo()}. Check that the interface reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl "
-            f"NCCL_SOCKET_IFNAME and NCCL_DEBUG=WARN), that no firewall is between (all ports above 1023), and that "
-            f"all ranks come within dist.timeout_s. torch says: {first_line(error)}"
-        ) from error
-
-
-def _describe_gloo() -> str:
-    if name := os.environ.get(INTERFACE):
-        return f"gloo uses the interface {name}"
-    try:
-        addresses = list(dict.fromkeys(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)))
-    except OSError:
-        return "gloo uses the loopback interface, since this host name has no address (see /etc/hosts)"
-    return f"gloo uses {list_some(addresses)}, the address of this host name (see /etc/hosts)"

@@ -29,8 +29,9 @@ from common.config import ConfigError, Override, to_dict
 from common.ending import DIVERGED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
+from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
-from common.ranks.dist import Dist, connect
+from common.ranks.dist import Dist
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL

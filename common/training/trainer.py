@@ -29,7 +29,7 @@ from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
 from common.lease import InUseError
 from common.precision import Precision
-from common.ranks.dist import connect
+from common.ranks.connect import connect
 from common.record import read_value
 from common.reference import Target
 from common.settings.run import RunConfig

@@ -11,7 +11,7 @@ import torch
 
 from common.config import load
 from common.precision import Precision
-from common.ranks.dist import connect
+from common.ranks.connect import connect
 from common.spatial.shards import gather_whole
 from common.training import optim
 from common.training.step import Step

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from common.measure.meter import Meter, RankUse, StepUse, combine_ranks, count_bytes
-from common.ranks.dist import connect
+from common.ranks.connect import connect
 from common.ranks.traffic import Traffic
 
 

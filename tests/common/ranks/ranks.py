@@ -14,9 +14,10 @@ from torch import nn
 
 from common.ending import classify_error
 from common.ranks import alarm
-from common.ranks.dist import DistConfig, connect
+from common.ranks.connect import connect
 from common.ranks.launch import LaunchError
 from common.ranks.parts import PartError
+from common.settings.machine import DistConfig
 from common.stop import STOP
 from common.training.batchnorm import average_statistics, share_statistics
 from common.training.step import FlatGradients

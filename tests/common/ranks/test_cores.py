@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.ranks import cores, dist
+from common.ranks import connect, cores
 from common.ranks.cores import listed, near_cores, own_share, shown
 from common.ranks.dist import Dist, DistConfig
 from common.ranks.launch import Place
@@ -71,7 +71,8 @@ def test_a_rank_is_bound_once_it_has_an_accelerator(system, monkeypatch, capsys,
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: bound[-1])
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, chosen: bound.append(chosen))
     alone = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device(device, 2))
-    for _ in range(2):
-        dist._bind(alone, DistConfig(bind=bind), [near_cores(alone.device, frozenset(bound[-1]))])
+    assert connect.binds_cores(alone, DistConfig(bind=bind)) == expected
+    for _ in range(2 * expected):
+        connect._bind_cores(alone, [near(2, bound[-1])])
     assert bound == ([ALL, listed(NODES[1])] if expected else [ALL])
     assert capsys.readouterr().out.count("rank 0 on 4-7,12-15 (dist.bind)") == expected

@@ -16,8 +16,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.ranks.dist import DistConfig, connect, parse_json  # noqa: E402
+from common.ranks.connect import connect  # noqa: E402
+from common.ranks.dist import parse_json  # noqa: E402
 from common.ranks.launch import LAUNCHERS, LaunchError  # noqa: E402
+from common.settings.machine import DistConfig  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]

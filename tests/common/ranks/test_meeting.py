@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 
 import torch.distributed as td
 
-from common.ranks import meeting
+from common.ranks import groups, meeting
 from common.ranks.launch import LaunchError, Meeting, Node, Place
 
 TIMEOUT_S = 20
@@ -262,8 +262,8 @@ def test_errors_of_the_groups_say_what_to_look_at(interface, monkeypatch):
         pytest.raises(
             LaunchError, match=f"rank 3 on .* cannot connect to them .gloo.*{hint}.*firewall.*says: refused$"
         ),
-        meeting.connecting(3, "gloo"),
+        groups.connecting(3, "gloo"),
     ):
         raise RuntimeError("refused\nmore")
-    with pytest.raises(ValueError, match="mine"), meeting.connecting(3, "gloo"):
+    with pytest.raises(ValueError, match="mine"), groups.connecting(3, "gloo"):
         raise ValueError("mine")

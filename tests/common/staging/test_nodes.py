@@ -16,7 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.ranks.dist import DistConfig, connect
+from common.ranks.connect import connect
+from common.settings.machine import DistConfig
 from common.staging import plan
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import UnfinishedFile

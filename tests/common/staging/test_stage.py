@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from common import lock
-from common.ranks.dist import DistConfig, connect
+from common.ranks.connect import connect
+from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
 from common.staging.copy import SharedStorage

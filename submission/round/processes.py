@@ -187,6 +187,7 @@ def hold_lock(folder: Path) -> Iterator[int]:
     The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
     reason. Raises LockedError if another process holds it.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     lock = LockFile(folder / "lock")
     lock.take(str(os.getpid()))
     try:

@@ -123,7 +123,9 @@ class StageDir:
 
     def _check_folders(self) -> None:
         """Raise StagingError if others can change stage_dir or staging's own folder in it, which is made if missing."""
-        status = self.root.stat()
+        link, status = self.root.lstat(), self.root.stat()
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+            _expect_own(self.root, link)
         # A site makes such a folder for all; what is in it is checked, and nobody can rename what others own there.
         if status.st_uid != 0 or (status.st_mode & OTHERS_WRITE and not status.st_mode & stat.S_ISVTX):
             _expect_own(self.root, status)

@@ -22,7 +22,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from common.data.arrays import ALIGNMENT, StoredArray
-from common.files import new_file
+from common.files import follow_no_link, new_file
 from deepcam.data import snapshot
 from deepcam.data.snapshot import SnapshotError
 
@@ -89,7 +89,7 @@ def create_file(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) ->
 @contextmanager
 def open_writer(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
     """Yield a function that writes values of the right type in C order to a place in the file; sync at the end."""
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    file = follow_no_link(str(path), os.O_WRONLY | os.O_CLOEXEC)
 
     def write_array(array: StoredArray, values: np.ndarray) -> None:
         view, done = values.data.cast("B"), 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from common.ending import read_ending
-from common.files import read_end
+from common.files import follow_no_link, read_end
 from common.lock import LockFile
 from common.processes import usable_cores
 from common.training.progress import duration
@@ -160,7 +160,7 @@ class JobRunner:
             set_aside(job.folder)
         job.folder.mkdir(parents=True)
         threads = self.threads or max(1, usable_cores() // self.size)
-        with (job.folder / OUTPUT).open("wb") as output:
+        with open(job.folder / OUTPUT, "wb", opener=follow_no_link) as output:
             process = self._open(job.command, threads, output.fileno())
         return _Active(job, attempt, process, time.monotonic())
 

@@ -363,4 +363,4 @@ def is_dense(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has a number in memory for each of its elements."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
-    return tensor.nbytes <= tensor.untyped_storage().nbytes()
+    return bool(tensor.nbytes <= tensor.untyped_storage().nbytes())

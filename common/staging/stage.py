@@ -157,14 +157,13 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
     _take_folders(workers, folder)
-    todo = plan.drop_files(_find_present(workers, plan, folder))
+    present = _find_present(workers, plan, folder)
+    todo = plan.drop_files(present)
     _check_space(workers, todo, folder)
-    needed = {file.name for file in todo.wanted}
-    kept = [file for file in plan.wanted if file.name not in needed]
-    text = f"{todo.text}; {len(kept):,} of {len(plan.wanted):,} files already staged" if kept else todo.text
-    unverified = sum(not folder.compares_with_manifest(file) for file in kept)
-    text += f", {unverified:,} of them NOT verified by a manifest" if unverified else ""
-    _print_message(dist, text)
+    copied, kept = len(plan.wanted) - len(todo.wanted), set[str]().union(*present)
+    text = todo.text + (f"; {copied:,} of {len(plan.wanted):,} files already staged" if copied else "")
+    unverified = sum(file.name in kept and not folder.compares_with_manifest(file) for file in plan.wanted)
+    _print_message(dist, text + (f"; {unverified:,} staged files NOT verified by a manifest" if unverified else ""))
     node_files = todo.on_node[dist.node_rank]
     try:
         if plan.mode == "shard":
@@ -228,13 +227,13 @@ def _take_folders(workers: StagingWorkers, folder: StageDir) -> None:
         nodes = workers.agree_on_errors(sum(map(bool, holders)))
         if not nodes:
             break
-        workers.map_items(StageDir.give_back, leader)  # so that no job waits for one that waits for it
+        workers.map_items(partial(StageDir.close, remove=False), leader)  # no job waits for one that waits for it
         if not has_told:
             holder = next(filter(None, holders), "of another job")
             _print_message(
                 workers.dist,
-                f"staging.stage_dir {folder.root} is in use by process {holder}, on {nodes:,} of the nodes; waiting "
-                "until it is free. Jobs that train at the same time need a folder each, such as one with "
+                f"staging.stage_dir {folder.root} is in use by process {holder}, on {nodes:,} node(s); waiting until "
+                "it is free. Jobs that train at the same time need a folder each, such as one with "
                 "$SLURM_JOB_ID in its name",
             )
         has_told = True

@@ -104,14 +104,14 @@ class StageDir:
             self._check_folders()
             try:
                 self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
+                self._remove_leftovers()
+                for name in self._made_folders:
+                    self._append_record({"folder": name})
+                self._lock.share()
             except LockedError as error:
                 return error.holder
             except FileNotFoundError:
                 return "that has just removed it"
-            self._remove_leftovers()
-            for name in self._made_folders:
-                self._append_record({"folder": name})
-            self._lock.share()
             return ""
 
     def open_record(self) -> None:
@@ -196,10 +196,6 @@ class StageDir:
         for unfinished in list(self._unfinished.values()):
             unfinished.remove_part()
         self._unfinished.clear()
-
-    def give_back(self) -> None:
-        """Let other jobs use a folder of which no record was opened."""
-        self.close(remove=False)
 
     def close(self, remove: bool) -> None:
         """Let other jobs use the folder; the last of its job's processes removes what is of no use to them.

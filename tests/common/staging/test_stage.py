@@ -367,7 +367,7 @@ def test_without_checksums_the_time_of_change_tells_other_sources(run, files, so
     files = [replace(file, sha256=None) for file in files]
     run(files, config)
     assert run(files, config).bytes_read == 0
-    assert "15 of 15 files already staged, 15 of them NOT verified by a manifest" in capsys.readouterr().out
+    assert "15 of 15 files already staged; 15 staged files NOT verified by a manifest" in capsys.readouterr().out
     changed = source / "train/01.bin"
     changed.write_bytes(b"x" * files[1].size)
     os.utime(changed, ns=(1, 1))

@@ -177,7 +177,7 @@ class StageDir:
             unfinished.write_data(data)
             if piece.is_last:
                 self._add_entry(unfinished.finish_file())
-                self._make_folders(PurePath(file.name).parent)
+                self._check_folder(PurePath(file.name).parent, make=True)
                 unfinished.part.replace(path)
                 del self._unfinished[file.name]
         except OSError as error:
@@ -250,23 +250,17 @@ class StageDir:
                 else:
                     self._record[_check_inside(entry["name"])] = StagedFile(**entry)
 
-    def _make_folders(self, folder: PurePath) -> None:
-        """Create a folder below stage_dir, and those that contain it; StagingError if others can change one."""
+    def _check_folder(self, folder: PurePath, make: bool = False) -> None:
+        """Raise StagingError if others can change a folder below stage_dir, or one that has it. make: missing ones."""
         if folder in self._safe_folders:
             return
-        self._make_folders(folder.parent)
+        self._check_folder(folder.parent, make)
         path = self.root / folder
-        if not os.path.lexists(path):
+        if make and not os.path.lexists(path):
             self._append_record({"folder": str(folder)})
             path.mkdir(0o700, exist_ok=True)
-        self._check_folder(folder)
-
-    def _check_folder(self, folder: PurePath) -> None:
-        """Raise StagingError if others can change a folder below stage_dir, or one that contains it."""
-        if folder not in self._safe_folders:
-            self._check_folder(folder.parent)
-            _expect_own(self.root / folder, (self.root / folder).lstat())
-            self._safe_folders.add(folder)
+        _expect_own(path, path.lstat())
+        self._safe_folders.add(folder)
 
     def _is_inside(self, folder: PurePath) -> bool:
         """Tell whether a folder of the record is in stage_dir, and no link leads out of it."""

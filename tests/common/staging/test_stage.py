@@ -53,6 +53,13 @@ def total(files):
     return sum(file.size for file in files)
 
 
+@pytest.fixture(autouse=True)
+def _usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def source(tmp_path):
     return tmp_path / "source"

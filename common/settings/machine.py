@@ -162,7 +162,9 @@ class StagingConfig:
         PLACE,
     )
     stage_dir: Path | None = key(
-        None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
+        None,
+        "folder on each node's own disk, yours alone, for one dataset and one job at a time; memory has a default",
+        PLACE,
     )
     workers: int = key(4, "threads of each rank that read, verify and write", PLACE)
     checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)

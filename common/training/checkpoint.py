@@ -2,7 +2,8 @@
 
 A file is a zip archive of tensors and plain values, as `torch.save` writes it. It is written under another name and
 renamed when it is complete and on disk. Reading checks every byte against the archive's checksums and loads with
-`weights_only`, which runs no pickled code. A damaged file in a run's folder is skipped for the one before it.
+`weights_only`, which runs no pickled code; what would take much more memory than the file has bytes is not read. A
+damaged file in a run's folder is skipped for the one before it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 BEST: Final = "best.pt"
 """The checkpoint of the best evaluation, with checkpoint.best."""
 EXAMPLE: Final = f"{CHECKPOINTS}/epoch-0009-step-0000000.pt"
+ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)")
+"""How torch names what is in a file: numbers of tensors, a pickle, and facts about the format."""
+LONGEST_NAME: Final = 100
+MOST_ENTRIES: Final = 1 << 20
+MOST_VALUES: Final = 1 << 22
+MOST_SHARING: Final = 4
+"""How often the same bytes may be in several tensors, on average."""
 
 
 class CheckpointError(ValueError):
@@ -292,13 +300,18 @@ def load(location: Path, benchmark: str | None = None) -> Saved:
 def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     """Return the content of a file, with its tensors on the CPU, without running any code in it.
 
-    Raises DamagedCheckpointError if it is half-written or damaged, CheckpointError if it is missing, not a checkpoint
-    of this suite, or of another benchmark.
+    Raises DamagedCheckpointError if it is half-written or damaged, or if it would grow in memory, CheckpointError if it
+    is missing, not a checkpoint of this suite, or of another benchmark.
     """
+    content, problem = None, ""
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        content = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
+            problem = find_wrong_entry(archive, path.stat().st_size)
+            if not problem and (damaged := archive.testzip()):
+                problem = f"the checksum of {damaged!r} is wrong"
+        if not problem:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            problem = _find_excess(content, path.stat().st_size)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:
@@ -310,8 +323,8 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: not a checkpoint; expected the folder of a run, or a file such as {EXAMPLE} in it"
         ) from error
-    if content is None:
-        raise DamagedCheckpointError(f"{path}: damaged: the checksum of {damaged!r} is wrong")
+    if problem:
+        raise DamagedCheckpointError(f"{path}: damaged, or not written by this suite: {problem}")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of this suite (expected format {FORMAT!r})")
     try:
@@ -321,3 +334,38 @@ def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
     if benchmark not in (None, content["benchmark"]):
         raise CheckpointError(f"{path}: a checkpoint of {content['benchmark']!r}, expected one of {benchmark!r}")
     return content
+
+
+def find_wrong_entry(archive: zipfile.ZipFile, size: int) -> str:
+    """Return what an archive has that torch does not write, such as compressed entries; "" if nothing. size: its."""
+    entries = archive.infolist()
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or not ENTRY.fullmatch(entry.filename):
+            return f"unexpected entry {entry.filename[:LONGEST_NAME]!r}"
+    if len({entry.filename for entry in entries}) < len(entries) or sum(entry.file_size for entry in entries) > size:
+        return "entries overlap"
+    return f"{len(entries):,} entries" if len(entries) > MOST_ENTRIES else ""
+
+
+def _find_excess(content: Any, size: int) -> str:
+    """Return what makes content much larger than its file of this many bytes; "" if nothing."""
+    values, count, tensor_bytes = [content], 1, 0
+    while values:
+        value = values.pop()
+        if isinstance(value, torch.Tensor):
+            if not is_dense(value):
+                return f"a tensor of shape {tuple(value.shape)} that is not dense"
+            tensor_bytes += value.nbytes
+        elif isinstance(value, dict | list | tuple | set):
+            count += len(value)
+            if count > MOST_VALUES:
+                return f"more than {MOST_VALUES:,} values"
+            values.extend(value.values() if isinstance(value, dict) else value)
+    return f"tensors of {tensor_bytes:,} bytes" if tensor_bytes > MOST_SHARING * size else ""
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has a number in memory for each of its elements."""
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+        return False
+    return bool(tensor.nbytes <= tensor.untyped_storage().nbytes())

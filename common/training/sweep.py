@@ -155,7 +155,7 @@ def parse_axes(arguments: Sequence[str]) -> dict[str, list[Any]]:
         key, _, list_text = text.partition("=")
         try:
             values = yaml.load(f"[{list_text}]", Loader=Loader)
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, RecursionError):
             values = None
         if not values or not key:
             raise UsageError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from common.ending import read_ending
-from common.files import read_end
+from common.files import follow_no_link, read_end
 from common.lock import LockFile
 from common.processes import usable_cores
 from common.stop import NAMES, find_signals
@@ -161,7 +161,7 @@ class JobRunner:
             set_aside(job.folder)
         job.folder.mkdir(parents=True)
         threads = self.threads or max(1, usable_cores() // self.size)
-        with (job.folder / OUTPUT).open("wb") as output:
+        with open(job.folder / OUTPUT, "wb", opener=follow_no_link) as output:
             process = self._open(job.command, threads, output.fileno())
         return _Active(job, attempt, process, time.monotonic())
 
@@ -188,6 +188,7 @@ def hold_lock(folder: Path) -> Iterator[int]:
     The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
     reason. Raises LockedError if another process holds it.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     lock = LockFile(folder / "lock")
     lock.take(str(os.getpid()))
     try:

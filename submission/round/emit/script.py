@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -23,7 +22,7 @@ from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK
 from submission.round.emit import text
 from submission.round.emit.cluster import Cluster, Slurm
-from submission.round.emit.site import END_OF_JOB
+from submission.round.emit.site import END_OF_JOB, quote_words
 from submission.round.make import RoundInputs
 from submission.round.plan import Series
 from submission.round.runs import LARGEST_SEED
@@ -131,9 +130,10 @@ class Script:
         """Return the part of the script that packages the runs with a result, or submits the job that does."""
         folders = "throughput/instance_*" if self.wanted else "run_*"
         runs = " ".join(f"{self.out}/{series.benchmark}/{folders}" for series in self.plan)
-        options = f" --sources {shlex.quote(str(self.inputs.sources))}" if self.inputs.sources else ""
+        sources, system = self.inputs.sources, self.inputs.system
+        options = f" --sources {quote_words('--sources', [str(sources)])}" if sources else ""
         options += f" --scaling {WEAK}" if self.wanted else ""
-        body = f"system={shlex.quote(str(self.inputs.system))}\n" if self.inputs.system else "system=$(describe)\n"
+        body = f"system={quote_words('--system', [str(system)])}\n" if system else "system=$(describe)\n"
         mini = " --allow-mini" if self.mini else ""
         body += _filled(text.PACKAGE, runs=runs, options=options, mini=mini, out=str(self.out))
         if not self.cluster.submit:
@@ -155,7 +155,7 @@ class Script:
         if self.inputs.system:
             return ""
         first = self.plan[0]
-        settings = shlex.join([first.config, *first.overrides])
+        settings = quote_words(first.benchmark, [first.config, *first.overrides])
         nodes = str(self.cluster.nodes)
         return _filled(text.DESCRIBE, benchmark=first.benchmark, settings=settings, nodes=nodes, out=str(self.out))
 
@@ -167,7 +167,7 @@ class Script:
 
     def _settings(self, series: Series) -> str:
         # The overrides of a round come last and take precedence.
-        return shlex.join([series.config, *self._staging(series), *series.overrides])
+        return quote_words(series.benchmark, [series.config, *self._staging(series), *series.overrides])
 
     def _staging(self, series: Series) -> list[str]:
         """Return the overrides with which the data reach the nodes."""

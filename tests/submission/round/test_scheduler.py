@@ -1,5 +1,6 @@
 """Scripts for clusters: bash runs them, with stand-ins for the commands of schedulers and of the suite."""
 
+import json
 import os
 import re
 import shutil
@@ -444,6 +445,20 @@ def test_bad_profiles_are_refused(tmp_path, capsys, line, message):
     assert main(["--config", "mini", "--emit", "slurm", "--site", str(tmp_path / "site.yaml")]) == 2
     said = capsys.readouterr().err
     assert message in said and "site.yaml" in said
+
+
+ENDS_THE_JOB = "a\nEND_OF_JOB\ntouch pwned\ncat <<'END_OF_JOB'"
+
+
+@pytest.mark.parametrize("arguments", [["--sources"], ["--system"], ["--container"], []])
+@pytest.mark.parametrize("text", [ENDS_THE_JOB, "a\rb"])
+def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, arguments, text):
+    override = "train.seed=1" if arguments else f"output_dir={text}"
+    (tmp_path / "round.yaml").write_text(f"oc20: {{config: config, overrides: [{json.dumps(override)}]}}")
+    given = [*arguments, f"{text}/x.sif"] if arguments else []
+    assert main(["--config", str(tmp_path / "round.yaml"), "--emit", "slurm", *given]) == 2
+    said = capsys.readouterr()
+    assert not said.out and "cannot be in a job script" in said.err and (arguments or ["oc20"])[0] in said.err
 
 
 def test_the_guide_lists_the_keys_of_a_profile():

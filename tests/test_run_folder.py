@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,37 @@ def test_a_run_that_died_before_its_record_goes_on_with_more_epochs(run):
     assert run("output_dir=run", "train.epochs=1") == 4
     Path("run/ended.json").unlink()
     assert run("output_dir=run", "train.epochs=2", "--auto-resume") == 4 and len(curve("run")) == 2
+
+
+CONSOLES = ("> /dev/full 2>&-", "| head -1", ">&-", "2>&1 | head -0")
+
+
+@pytest.mark.parametrize(
+    "console",
+    [
+        console if console == CONSOLES[0] else pytest.param(console, marks=pytest.mark.exhaustive)
+        for console in CONSOLES
+    ],
+)
+def test_a_run_ends_without_its_console(start, console):
+    """Its reader has ended, its disk is full, or there is none; what is left of it has no character beyond ASCII."""
+    command = f'set -o pipefail; PYTHONUTF8=0 PYTHONIOENCODING=ascii "$@" {console}'
+    status, _, err = ended(
+        start("output_dir=run", f"train.target={CASE.met}", launcher=("bash", "-c", command, "bash", sys.executable))
+    )
+    assert status == 0 and "Traceback" not in err and read_ending(Path("run")).how == "target_met"
+    assert 1 <= len(Path("run/console.txt").read_text().splitlines()) <= 2 and not left()
+
+
+@pytest.mark.exhaustive
+def test_ranks_without_a_console_still_tell_why_they_fail(start, data):  # noqa: F811  (the fixture)
+    damaged = data.parent / "damaged"
+    shutil.copytree(data, damaged)
+    next((damaged / "train").iterdir()).write_bytes(b"damaged")
+    ranks = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
+    launcher = ("bash", "-c", '"$@" > /dev/full 2>&-', "bash", *ranks)
+    status, *_ = ended(start("output_dir=run", f"data.data_dir={damaged}", launcher=launcher))
+    assert status == 1 and "damaged/train" in read_ending(Path("run")).cause and not left()
 
 
 @pytest.mark.exhaustive

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.config import to_yaml
+from common.console import CONSOLE
 from common.named_configs import described_configs
 from common.settings.run import RunConfig
 from common.stop import STOP
@@ -34,9 +35,11 @@ OUTPUT_DIR: Final = ""
 def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
 
-    Called before torch is imported. benchmark: the name of its package.
+    A training no longer needs its console then. Called before torch is imported. benchmark: the name of its package.
     """
     arguments = _parse_arguments(benchmark, argv)
+    if not (arguments.list_configs or arguments.print_config):
+        CONSOLE.install()
     if not arguments.sweep:
         settings = f"{benchmark}.settings"
         cls = import_module(settings).Config

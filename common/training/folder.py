@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from common.console import CONSOLE
 from common.distributed.dist import Dist
 from common.ending import STOPPED, Ending, classify_error, forget_ending, read_ending, read_logged_epochs, write_ending
 from common.files import LOG_NAME, instance_folders
@@ -31,6 +32,8 @@ class OwnedFolder:
             # In turns, since a collective may not wait as long as another run lasts.
             while not self.ranks.broadcast_object(main and self.lease.take(wait)):
                 time.sleep(LOOK_S)
+            if main:
+                CONSOLE.begin_notes(self.path)
             ended: Ending | None = self.ranks.broadcast_object(read_ending(self.path) if main else None)
         return ended
 
@@ -66,6 +69,7 @@ class OwnedFolder:
                     self.record_ending(ending)
             raise
         finally:
+            CONSOLE.end_notes(self.path)
             self.lease.release()
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from common.ending import Ending, read_ending
 from common.staging.stage_dir import StageDir
@@ -90,6 +91,43 @@ def test_auto_resume_starts_over_where_no_checkpoint_is_whole(run, damage, capsy
     assert kept.exists() == (damage == "all") and all(path.stat().st_size for path in Path("run/checkpoints").glob("*"))
     assert ("half-written or damaged" in said.err) == (damage == "all")
     assert len(list(Path("run").glob("result_0.txt.interrupted-*"))) == 1
+
+
+@pytest.mark.parametrize("flag", ["--auto-resume", "--resume"])
+def test_a_run_goes_on_from_the_newest_checkpoint_whose_log_is_there(run, flag, capsys):
+    """A disk has lost the end of the log, which the two newest of three checkpoints state."""
+    assert run("output_dir=whole") == 4
+    arguments = ["output_dir=run", "checkpoint.keep=9"]
+    assert run(*arguments) == 4
+    Path("run/ended.json").unlink()
+    log, checkpoints = Path("run/result_0.txt"), sorted(Path("run/checkpoints").iterdir())
+    kept = log.read_bytes()[: torch.load(checkpoints[2])["state"]["log_bytes"] - 1]
+    log.write_bytes(kept)
+    capsys.readouterr()
+    assert run(*arguments, flag) == 4 and curve("run") == curve("whole")
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert "using epoch-0002" in said and "only" in said and "result_0.txt" in said
+    assert Path("run/result_0.txt.interrupted-1").read_bytes() == kept and not left()
+
+
+def test_a_run_whose_log_is_gone_or_of_another_says_what_to_do(run, capsys):
+    assert run("output_dir=run") == 4
+    Path("run/ended.json").unlink()
+    log = Path("run/result_0.txt").rename("log")
+
+    def files():
+        paths = [path for path in Path("run").rglob("*") if path.is_file() and path.name != "ended.json"]
+        return {path: path.read_bytes() for path in paths}
+
+    for content in (None, log.read_bytes()[:2000], log.read_bytes().replace(b"Example", b"example")):
+        if content is not None:
+            Path("run/result_0.txt").write_bytes(content)
+        before = files()
+        capsys.readouterr()
+        assert run("output_dir=run", "--auto-resume") == 1
+        (said,) = capsys.readouterr().err.splitlines()
+        assert "put the log of the interrupted run there" in said
+        assert files() == before, "a file was lost"
 
 
 def test_a_second_training_leaves_the_folder_to_its_owner(start, run, capsys):

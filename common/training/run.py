@@ -79,7 +79,7 @@ class Start:
 class Shared:
     """What a job did once for all its instances: it made and staged the data, and dropped the page caches.
 
-    facts: about the staging, for the log of an instance. begin_ms, end_ms: when it was, in ms since 1970; for an
+    facts: about the staging, for the log of an instance. begin_ms, end_ms: when it was, by `mllog.elapsed_ms`; for an
     instance that began later, both are when it found the data staged.
     """
 
@@ -211,9 +211,9 @@ class Training:
         """Return the checkpoint that the run continues; None if it begins."""
         resume = self.start.resume
         if self.start.auto_resume:
-            saved = self.checkpoints.load_if_any()
+            saved = self.checkpoints.load_if_any(self._check_log_of)
         elif resume is not None:
-            saved = self.checkpoints.load(Path(resume) if resume else None)
+            saved = self.checkpoints.load(Path(resume) if resume else None, self._check_log_of)
         else:
             return None
         if saved is None:
@@ -226,6 +226,9 @@ class Training:
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
         check_seed(self.config, saved.state["seed"])
         return saved
+
+    def _check_log_of(self, saved: Saved) -> None:
+        mllog.read_beginning(self.folder / LOG_NAME, saved.log_bytes, saved.state.get("log_crc32"))
 
     def _initial_weights(self) -> Weights | None:
         """Return the initial weights of a new run, only on rank 0; None: random ones."""

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from common.ending import Ending, read_ending
-from common.staging.stage_dir import StageDir
+from common.training import folder
+from common.training.step import Step
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
 from tests.test_train import curve, one_thread  # noqa: F401  (a fixture)
@@ -164,17 +165,27 @@ def test_a_signal_when_all_is_staged_leaves_no_files(run, monkeypatch, staging_r
     assert not [path for path in Path("node").rglob("*") if path.is_file()] and not left()
 
 
-def test_an_error_after_the_target_was_met_keeps_the_result(run, monkeypatch, capsys):
-    """Such as one in removing what was staged."""
+@pytest.mark.parametrize("fault", ["lease-1.json", "*.tfrecord", "lock", "write_ending", "close"])
+def test_an_error_after_the_target_was_met_is_a_warning(run, monkeypatch, capsys, fault):
+    """One in removing what is of no more use, in writing the record, or in closing what has trained."""
 
-    def fails(*_, **__):
-        raise OSError(5, "Input/output error", "node")
+    def fails(*_):
+        raise OSError(5, "Input/output error", "x")
 
-    monkeypatch.setattr(StageDir, "close", fails)
+    remove = Path.unlink
+    if fault == "write_ending":
+        monkeypatch.setattr(folder, fault, fails)
+    elif fault == "close":
+        monkeypatch.setattr(Step, fault, fails)
+    else:
+        monkeypatch.setattr(Path, "unlink", lambda path, **how: fails() if path.match(fault) else remove(path, **how))
     staged = ["staging.mode=replicate", "staging.stage_dir=node"]
-    assert run("output_dir=run", *staged, f"train.target={CASE.met}") == 1
-    assert "Input/output error" in capsys.readouterr().err
-    assert json.loads(Path("run/ended.json").read_text()) == {"how": "target_met", "cause": "", "epochs": 1}
+    assert run("output_dir=run", *staged, f"train.target={CASE.met}") == 0
+    said = capsys.readouterr()
+    assert said.err.count("Input/output error") == said.err.count("warning") == 1
+    assert "reached after 1 epoch" in said.out and read_ending(Path("run")) == Ending("target_met", epochs=1)
+    kept = {path.suffix for path in Path("node").rglob("*") if path.is_file()}
+    assert kept == {"*.tfrecord": {".tfrecord", ".jsonl"}, "lock": {""}}.get(fault, set())
 
 
 def test_a_run_that_died_before_its_record_goes_on_with_more_epochs(run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -47,14 +48,26 @@ class OwnedFolder:
         """Record how the training ended."""
         if self.ranks.is_main:
             self.lease.check()
-            write_ending(self.path, ending)
+            with self.result_kept():
+                write_ending(self.path, ending)
+
+    @contextlib.contextmanager
+    def result_kept(self) -> Iterator[None]:
+        """Show an exception inside the `with` as a warning if the training has its result: then the status is that."""
+        try:
+            yield
+        except Exception as error:
+            if self.result is None:
+                raise
+            reason = classify_error(error).cause
+            print(f"warning: {reason}; the result of the run stays", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def failure_recorded(self) -> Iterator[None]:
         """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more.
 
-        A call that changed nothing leaves the record as it is. A training that has its result keeps it, even if
-        something fails afterwards, such as removing the staged data.
+        A call that changed nothing leaves the record as it is. A training that has its result keeps it, whatever fails
+        afterwards.
         """
         try:
             with self.ranks.first_failure():

@@ -305,8 +305,8 @@ class InstancesJob:
 
     def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
         ending = job_ending(endings)
-        self.owned.record_ending(ending)
         self.owned.result = ending if ending.final else None
+        self.owned.record_ending(ending)
         if self.dist.is_main:
             for line in self._format_summary(plan, endings):
                 self._say(line)

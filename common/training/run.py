@@ -154,6 +154,7 @@ class Training:
                 check_kind(self.config.output_dir, self.instance is not None)
             if ended and self._is_over(ended):
                 self._say(f"{self.folder}: this run has ended: {ended.text}")
+                self.owned.result = ended
                 self.owned.record_ending(ended)  # it may have died before it could
                 return ended
             if self.start.auto_resume and not (ended and ended.final):
@@ -185,9 +186,11 @@ class Training:
             with recording_power(self.config.power, self.folder, self.all_ranks):
                 ending, run = self._train_logged(log, saved, initial)
         finally:
-            log.close()
+            with self.owned.result_kept():
+                log.close()
         if self.dist.is_main and ending.final:
-            self._write_figure(run)
+            with self.owned.result_kept():
+                self._write_figure(run)
         return ending
 
     def _write_figure(self, run: Fit) -> None:
@@ -241,7 +244,7 @@ class Training:
         return initial
 
     def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Ending, Fit]:
-        with contextlib.ExitStack() as after_the_run:
+        with self.owned.result_kept(), contextlib.ExitStack() as after_the_run:
             with STOP.interrupting(), explain_out_of_memory(self.config, self.dist):
                 run = self._prepare_run(log, saved, initial, after_the_run)
             self.owned.forget_ending()
@@ -265,7 +268,8 @@ class Training:
                 record.end(ending)
             self.owned.result = ending if ending.final else None
         if ending.final:
-            self._print_result(run, ending, time.perf_counter() - begin)
+            with self.owned.result_kept():
+                self._print_result(run, ending, time.perf_counter() - begin)
         return ending, run
 
     @contextlib.contextmanager

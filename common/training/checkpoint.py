@@ -297,7 +297,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept) ->
         except DamagedCheckpointError as error:
             skipped.append(str(error))
         except LogMismatchError as error:
-            skipped.append(f"{path}: {error}")
+            skipped.append(f"{path.name}: {error}")
             is_there = True
     if is_there:  # a person decides whether its log can be had
         raise CheckpointError(f"{'; '.join(skipped)}; {PUT_BACK}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,18 +101,28 @@ def read_ending(folder: Path) -> Ending | None:
     """Return how the run in a folder ended; None if it has not: it is active, or was killed.
 
     A job may die between the end of the log and the record in the folder, and the record may be damaged: then the log
-    tells.
+    tells. Where the record contradicts the log, the log is believed, with a warning.
     """
-    record = _parse_object(read_end(folder / NAME))
-    if record.get("how") in get_args(How):
-        return Ending(record["how"], str(record.get("cause", "")), _as_count(record.get("epochs")))
-    return read_logged_ending(folder / LOG_NAME)
-
-
-def read_logged_ending(log: Path) -> Ending | None:
-    """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
+    log = folder / LOG_NAME
     stop = read_last_record(log, "run_stop")
-    return stated_ending(stop.metadata, read_logged_epochs(log)) if stop else None
+    logged = stated_ending(stop.metadata, read_logged_epochs(log)) if stop else None
+    record = _parse_object(read_end(folder / NAME))
+    if record.get("how") not in get_args(How):
+        return logged
+    recorded = Ending(record["how"], str(record.get("cause", "")), _as_count(record.get("epochs")))
+    if logged is None:
+        # A run_stop without a reason is of an older version; without a log there is nothing to contradict.
+        agrees = not recorded.final or not log.is_file() or (stop is not None and recorded.how != TARGET_MET)
+    elif recorded.final:
+        agrees = logged.how == recorded.how and (logged.epochs == recorded.epochs or not logged.epochs)
+    else:  # of a later start, perhaps, which has not changed the log
+        agrees = logged.how != TARGET_MET
+    if agrees:
+        return recorded
+    text = f"{logged.text} after epoch {logged.epochs}" if logged else "that the run has not ended"
+    says = f"{recorded.text} after epoch {recorded.epochs}"
+    print(f"warning: {folder / NAME} says {says}, but {LOG_NAME} says {text}: the log is believed", file=sys.stderr)
+    return logged
 
 
 def read_logged_epochs(log: Path) -> int:

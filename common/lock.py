@@ -75,10 +75,12 @@ class LockFile:
 
     def release(self, *, remove: bool = False) -> None:
         """Give the lock back. remove: the file, too, which whoever waits for it notices."""
-        if remove:
-            self.path.unlink(missing_ok=True)
-        self._close()
-        self.handle = -1
+        try:
+            if remove:
+                self.path.unlink(missing_ok=True)
+        finally:
+            self._close()
+            self.handle = -1
 
     def _take(self, *, shared: bool) -> None:
         while self.handle < 0:

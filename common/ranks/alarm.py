@@ -28,7 +28,7 @@ from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from common.ending import FAILED, STOPPED, Ending, EndingError, classify_error
+from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
 from common.ranks.groups import is_late, is_lost
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import first_line, is_proof, list_some, prove
@@ -216,7 +216,7 @@ class Alarm:
 
     def _find_cause(self, error: BaseException) -> BaseException:
         """Return the failure of another rank if `error` follows from it, or which ranks are lost or late; else it."""
-        if isinstance(error, EndingError):
+        if isinstance(error, EndingError | FloatingPointError):
             return error
         cause = f"lost the store of the ranks at {self._host}, where rank 0 is, or the network to it"
         with contextlib.suppress(RuntimeError):  # the store ended with rank 0
@@ -383,14 +383,15 @@ def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
 def _read_note(news: str) -> Ending:
     """Return the ending in a note, which may be anything if the store is open to others.
 
-    `unsigned` unless it comes with the proof that its writer knows the job's key.
+    `unsigned` unless it comes with the proof that its writer knows the job's key; then it is no result.
     """
     try:
         note, proof = json.loads(news)
         how, cause, rank = json.loads(note)
+        unsigned = not (proof and is_proof(proof, note))
+        how = how if how == STOPPED or (how == DIVERGED and not unsigned) else FAILED
         cause = "".join(filter(lambda letter: letter.isprintable() or letter == "\n", str(cause)))[:LONGEST_CAUSE]
-        text = cause if how == STOPPED else f"rank {int(rank)}: {cause}"
-        return Ending(how, text, unsigned=not (proof and is_proof(proof, note)))
+        return Ending(how, cause if how == STOPPED else f"rank {int(rank)}: {cause}", unsigned=unsigned)
     except (ValueError, TypeError, RecursionError):
         return Ending(FAILED, f"unreadable note {news[:200]!r}", unsigned=True)
 

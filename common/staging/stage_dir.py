@@ -201,15 +201,18 @@ class StageDir:
         """Let other jobs use the folder; the last of its job's processes removes what is of no use to them.
 
         remove: remove everything that staging has made there, by its record, and nothing else. May be called again.
+        What cannot be removed stays, with a warning and its record.
         """
         last = True
         if self._lock.handle >= 0:
             last = self._lock.is_last()
-            if last:
-                self._read_record()
-                if remove or not self._record:  # without files only folders are left
-                    self._remove_files()
-            self._lock.release(remove=last)
+            with self._warned():
+                if last:
+                    self._read_record()
+                    if remove or not self._record:  # without files only folders are left
+                        self._remove_files()
+            with self._warned():
+                self._lock.release(remove=last)
         if last:
             for folder in (self.workplace, *([self.root] if "." in self._made_folders else [])):
                 with suppress(OSError):  # not empty
@@ -217,17 +220,26 @@ class StageDir:
             self._made_folders.clear()
 
     def _remove_files(self) -> None:
-        self._read_record()
-        self._remove_leftovers()
+        with self._warned():
+            self._remove_leftovers()
+        failures = []
         for name in self._record:
             if self._is_inside(PurePath(name).parent):
-                with suppress(IsADirectoryError, NotADirectoryError):  # not what staging has written
+                try:
                     (self.root / name).unlink(missing_ok=True)
+                except (IsADirectoryError, NotADirectoryError):  # not what staging has written
+                    pass
+                except OSError as error:
+                    failures.append(error)
         for folder in sorted(self._made_folders - {"."}, key=len, reverse=True):  # the inner ones first
             if self._is_inside(PurePath(folder).parent):
                 with suppress(OSError):  # not empty
                     (self.root / folder).rmdir()
+        count = len(self._record)
         self._record.clear()
+        if failures:
+            first, left = failures[0], f"{len(failures)} of {count} files are left"
+            raise OSError(first.errno, f"{first.strerror}; {left}", first.filename)
         (self.root / RECORD).unlink(missing_ok=True)
 
     def _remove_leftovers(self) -> None:
@@ -278,6 +290,14 @@ class StageDir:
         line = json.dumps(entry)
         with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=_open_own) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
+
+    @contextmanager
+    def _warned(self) -> Iterator[None]:
+        """Show an error of the system as a warning: what is left over ends no run."""
+        try:
+            yield
+        except OSError as error:
+            print(f"warning: staging.stage_dir {self.root}: {error}", file=sys.stderr, flush=True)
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 A file is a zip archive of tensors and plain values, as `torch.save` writes it. It is written under another name and
 renamed when it is complete and on disk. Reading checks every byte against the archive's checksums and loads with
 `weights_only`, which runs no pickled code; what would take much more memory than the file has bytes is not read. A
-damaged file in a run's folder is skipped for the one before it.
+damaged file in a run's folder is skipped for the one before it; so is one whose log is not there, when a run continues.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 import torch
 
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
+from common.mllog import PUT_BACK, LogMismatchError
 from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 
@@ -116,8 +117,8 @@ class Saved:
 
     def warn(self) -> None:
         """Print which newer files were skipped, and why."""
-        for reason in self.skipped:
-            print(f"warning: {reason}; using {self.path.name} instead", file=sys.stderr)
+        if self.skipped:
+            print(f"warning: {'; '.join(self.skipped)}; using {self.path.name} instead", file=sys.stderr)
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
@@ -143,6 +144,13 @@ class Saved:
             torch.set_rng_state(own["cpu"])
         if device.type != "cpu" and device.type in own:
             torch.get_device_module(device).set_rng_state(own[device.type], device)
+
+
+Check = Callable[[Saved], None]
+
+
+def accept(_: Saved) -> None:
+    """Accept any checkpoint."""
 
 
 class Checkpoints:
@@ -226,24 +234,28 @@ class Checkpoints:
         """Return the complete checkpoints of the run, oldest first."""
         return complete(self.folder)
 
-    def load(self, location: Path | None = None) -> Saved:
+    def load(self, location: Path | None = None, check: Check = accept) -> Saved:
         """Return the content of a checkpoint, by default of the newest readable one. A collective call.
 
-        location: a file, or the folder of a run. Raises CheckpointError if it has no usable checkpoint.
+        location: a file, or the folder of a run. check: see `load`, on rank 0.
+        Raises CheckpointError if it has no usable checkpoint.
         """
         saved = None
         if self.dist.is_main:  # one rank chooses for all
             if location is None and not self.files():
                 raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
-            saved = load(location or self.folder, self.benchmark)
+            saved = load(location or self.folder, self.benchmark, check)
         return self._share_choice(saved)
 
-    def load_if_any(self) -> Saved | None:
-        """Return the content of the newest readable checkpoint; None if there is none. A collective call."""
+    def load_if_any(self, check: Check) -> Saved | None:
+        """Return the content of the newest usable checkpoint; None if there is none. A collective call.
+
+        check: see `load`, on rank 0.
+        """
         saved = None
         if self.dist.is_main and self.files():
             try:
-                saved = load(self.folder, self.benchmark)
+                saved = load(self.folder, self.benchmark, check)
             except NoCheckpointError as error:
                 print(f"warning: {error}", file=sys.stderr)
         return self._share_choice(saved) if self.dist.broadcast_json(saved is not None) else None
@@ -276,22 +288,31 @@ def best_of(run: Path) -> Path:
     return path
 
 
-def load(location: Path, benchmark: str | None = None) -> Saved:
-    """Return the checkpoint in a file, or the newest readable one in a run's folder.
+def load(location: Path, benchmark: str | None = None, check: Check = accept) -> Saved:
+    """Return the checkpoint in a file, or the newest usable one in a run's folder.
 
-    benchmark: the benchmark that it must belong to; None: any.
+    benchmark: the benchmark that it must belong to; None: any. check: raises LogMismatchError if a run cannot go on
+    from a checkpoint, so that the one before it is tried.
     Raises CheckpointError if there is none, or it belongs to another benchmark.
     """
     skipped: list[str] = []
+    is_there = False
     files = [location] if location.is_file() else complete(location / CHECKPOINTS) or complete(location)
     if not files:
         problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
         raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
     for path in reversed(files):
         try:
-            return Saved(path, read(path, benchmark), skipped)
+            saved = Saved(path, read(path, benchmark), skipped)
+            check(saved)
+            return saved
         except DamagedCheckpointError as error:
             skipped.append(str(error))
+        except LogMismatchError as error:
+            skipped.append(f"{path.name}: {error}")
+            is_there = True
+    if is_there:  # a person decides whether its log can be had
+        raise CheckpointError(f"{'; '.join(skipped)}; {PUT_BACK}")
     if location.is_dir():
         raise NoCheckpointError("; ".join(skipped) + f"; {location} has no other checkpoint: start a new run")
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")

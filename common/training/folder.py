@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from common.console import CONSOLE
 from common.ending import STOPPED, Ending, classify_error, forget_ending, read_ending, read_logged_epochs, write_ending
 from common.files import LOG_NAME, instance_folders
 from common.lease import LOOK_S, InUseError, Lease
@@ -30,6 +32,8 @@ class OwnedFolder:
             # In turns, since a collective may not wait as long as another run lasts.
             while not self.ranks.broadcast_json(main and self.lease.take(wait)):
                 STOP.sleep(LOOK_S)
+            if main:
+                CONSOLE.begin_notes(self.path)
             ending = read_ending(self.path) if main else None
             shared = self.ranks.broadcast_json(asdict(ending) if ending else None)
         return Ending(**shared) if shared else None
@@ -44,14 +48,26 @@ class OwnedFolder:
         """Record how the training ended."""
         if self.ranks.is_main:
             self.lease.check()
-            write_ending(self.path, ending)
+            with self.result_kept():
+                write_ending(self.path, ending)
+
+    @contextlib.contextmanager
+    def result_kept(self) -> Iterator[None]:
+        """Show an exception inside the `with` as a warning if the training has its result: then the status is that."""
+        try:
+            yield
+        except Exception as error:
+            if self.result is None:
+                raise
+            reason = classify_error(error).cause
+            print(f"warning: {reason}; the result of the run stays", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def failure_recorded(self) -> Iterator[None]:
         """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more.
 
-        A call that changed nothing leaves the record as it is. A training that has its result keeps it, even if
-        something fails afterwards, such as removing the staged data.
+        A call that changed nothing leaves the record as it is. A training that has its result keeps it, whatever fails
+        afterwards.
         """
         try:
             with STOP.recording(self._record_and_release), self.ranks.first_failure():
@@ -61,6 +77,7 @@ class OwnedFolder:
                 self._record_failure(classify_error(error))
             raise
         finally:
+            CONSOLE.end_notes(self.path)
             self.lease.release()
 
     def _record_failure(self, ending: Ending) -> Ending:

@@ -93,6 +93,7 @@ class Fit:
             "loss": list(self._loss),
             "evaluating": self._evaluating,
             "log_bytes": self.log.position(),
+            "log_crc32": self.log.crc32,
             **self.constants,
         }
 

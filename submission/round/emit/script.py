@@ -17,6 +17,7 @@ from typing import Final
 from common.ending import FINAL
 from common.ending import NAME as RECORD
 from common.errors import UsageError
+from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK
@@ -199,7 +200,7 @@ def _filled(template: str, **values: str) -> str:
     return template
 
 
-ENDINGS: Final = _filled(text.ENDINGS, record=RECORD, final=" | ".join(FINAL))
+ENDINGS: Final = _filled(text.ENDINGS, record=RECORD, log=LOG_NAME, final=" | ".join(FINAL))
 JOB: Final = reduce(lambda rest, name: f"${{{name}:-{rest}}}", reversed(JOB_VARIABLES), "")
 """The number of the job, by the first variable that is set."""
 OUTCOME: Final = _filled(text.OUTCOME, record=RECORD, job=JOB)

@@ -105,3 +105,13 @@ def test_a_note_that_proves_nothing_is_marked(key, unsigned, monkeypatch):
         raise ValueError("a consequence")
     assert found.value.ending == Ending("failed", "rank 1: no space", unsigned=unsigned)
     assert ("unsigned" in found.value.ending.metadata) == unsigned
+
+
+@pytest.mark.parametrize("how", ["target_met", "target_not_met", "diverged", "won", 7])
+def test_a_stranger_cannot_leave_a_result(how, monkeypatch):
+    monkeypatch.delenv(JOB_KEY, raising=False)
+    store = td.HashStore()
+    store.set("news/0", json.dumps([json.dumps([how, "\x1b[31mred", 1]), ""]))
+    with pytest.raises(Stopped) as found, Alarm(Stores(store, store), 0, 2, lambda: None).first_failure():
+        raise ValueError("a consequence")
+    assert found.value.ending == Ending("failed", "rank 1: [31mred", unsigned=True)

@@ -217,7 +217,11 @@ def test_only_runs_with_a_result_are_packaged(cluster, capsys):
     for index, ending in enumerate(("target_met", "target_not_met", "failed", "stopped", "diverged")):
         trained(job, f"{ending} 1", **IDS | {"SLURM_ARRAY_TASK_ID": str(index)})
     assert bash(Path("job_2.sh").read_text()) == 0
-    assert "assemble {0}_0 {0}_1 {0}_4 -o ".format("runs/round/cosmoflow/run") in calls("python -m submission.ass")[0]
+    for index, end in ((0, '{"key": "run_stop"}\n'), (1, '{"key": "run_stop"}\n{"key": "epoch_start"}\n')):
+        Path(f"runs/round/cosmoflow/run_{index}/result_0.txt").write_text(end)  # the second contradicts its record
+    assert bash(Path("job_2.sh").read_text()) == 0
+    packed = [call.partition("assemble ")[2].partition(" -o ")[0] for call in calls("python -m submission.ass")]
+    assert packed == [text.format("runs/round/cosmoflow/run") for text in ("{0}_0 {0}_1 {0}_4", "{0}_0 {0}_4")]
     shutil.rmtree("runs/round/cosmoflow")
     assert bash(Path("job_2.sh").read_text()) == 1
 

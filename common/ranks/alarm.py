@@ -165,7 +165,7 @@ class Alarm:
             first = _read_note(winner)
             if winner == note:
                 _show(self._rank, self._work + self._text(error))
-                first = replace(first, unsigned=False)  # its own
+                first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
         with contextlib.suppress(RuntimeError):
             self._store.add("unwound", 1)
             end = time.monotonic() + self._grace_s

@@ -14,11 +14,11 @@ import torch.distributed as td
 from common.processes import bound_cores
 from common.ranks.alarm import Alarm, Stores
 from common.ranks.connections import check_open_files, open_sockets
-from common.ranks.cores import bind, listed, near_cores, own_share, shown
-from common.ranks.device import choose_device, device_type, only_device
+from common.ranks.cores import bind_process, find_near_cores, format_cores, parse_cores, share_cores
+from common.ranks.device import choose_device, find_device_type, identify_only_device
 from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
 from common.ranks.groups import begin_group, end_collectives
-from common.ranks.launch import Node, Place, find_place, settle
+from common.ranks.launch import Node, Place, find_place, settle_place
 from common.ranks.meeting import choose_interface, find_route, introduce_ranks, opened_store
 from common.settings.machine import DistConfig
 from common.stop import STOP
@@ -31,11 +31,11 @@ _connections = itertools.count()
 def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
     """Yield the Dist of this process among all that its launcher started; the end is a barrier.
 
-    If the body raises on one of several ranks, its error is shown with the rank, `alarm.Stopped` is raised on the
+    If the body raises on one of several ranks, its error is format_cores with the rank, `alarm.Stopped` is raised on the
     others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
     A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
     raises.
-    expected: errors that are shown without a traceback.
+    expected: errors that are format_cores without a traceback.
 
     Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
     devices, or the device does not exist. Under mpirun it can be called once per process.
@@ -47,9 +47,9 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
             stack.enter_context(STOP.interrupting())
         if place.world_size == 1:
             check_sharing(config, 1)
-            dist = Dist(place, choose_device(device_type(config.device), place))
+            dist = Dist(place, choose_device(find_device_type(config.device), place))
             if binds_cores(dist, config):
-                _bind_cores(dist, [near_cores(dist.device, bound_cores())])
+                _bind_cores(dist, [find_near_cores(dist.device, bound_cores())])
             yield dist
             return
         yield from _connect_ranks(place, config, expected)
@@ -72,12 +72,12 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
         alarm = Alarm(stores, place.rank, world_size, lambda: end_collectives(former, server.port), expected)
         try:
             with alarm:
-                route, kind = find_route(server), device_type(config.device)
-                facts = [shown(bound_cores()), only_device(kind), route]
+                route, kind = find_route(server), find_device_type(config.device)
+                facts = [format_cores(bound_cores()), identify_only_device(kind), route]
                 node = introduce_ranks(store, place, world_size, facts, config.start_timeout_s)
                 meeting.close()
                 choose_interface(route, node.reached_at)
-                ranks = _join_ranks(settle(place, world_size, node), store, node, kind, config)
+                ranks = _join_ranks(settle_place(place, world_size, node), store, node, kind, config)
                 yield ranks.watched(alarm, connect_watch)
                 ranks.end()
             ranks.close()
@@ -104,9 +104,9 @@ def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistCon
     dist = RankGroup(place, device, config, store=store)
     dist.check_equal([kind, config.bind], "the type of device, or dist.bind")
     if binds_cores(dist, config):
-        store.set(f"near/{place.rank}", shown(near_cores(device, bound_cores())))
+        store.set(f"near/{place.rank}", format_cores(find_near_cores(device, bound_cores())))
         dist.barrier()
-        _bind_cores(dist, [listed(store.get(f"near/{rank}").decode()) for rank in node.ranks])
+        _bind_cores(dist, [parse_cores(store.get(f"near/{rank}").decode()) for rank in node.ranks])
     return dist.share_samples()
 
 
@@ -117,6 +117,6 @@ def binds_cores(dist: Dist, config: DistConfig) -> bool:
 
 def _bind_cores(dist: Dist, near: Sequence[frozenset[int]]) -> None:
     """Bind this rank to its share of the cores near its accelerator. near: of each rank on its node."""
-    own = own_share(near, dist.local_rank)
-    if bind(own) and dist.is_main:
-        print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
+    own = share_cores(near, dist.local_rank)
+    if bind_process(own) and dist.is_main:
+        print(f"each rank runs on cores near its device, rank 0 on {format_cores(own)} (dist.bind)", flush=True)

@@ -31,11 +31,11 @@ _connections = itertools.count()
 def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
     """Yield the Dist of this process among all that its launcher started; the end is a barrier.
 
-    If the body raises on one of several ranks, its error is format_cores with the rank, `alarm.Stopped` is raised on the
+    If the body raises on one of several ranks, its error is shown with the rank, `alarm.Stopped` is raised on the
     others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
     A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
     raises.
-    expected: errors that are format_cores without a traceback.
+    expected: errors that are shown without a traceback.
 
     Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
     devices, or the device does not exist. Under mpirun it can be called once per process.

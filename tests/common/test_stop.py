@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from common.ending import Ending
-from common.processes import in_processes
+from common.processes import in_processes, in_threads
 from common.stop import NAMES, STOP, StopAsked, find_signals
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +120,23 @@ def test_processes_are_ended_with_the_work_that_needs_them():
     with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         list(in_processes(sleep_on, [1, 2], workers=2))
+
+
+def test_the_work_of_threads_is_ended_and_not_finished():
+    done = []
+
+    def work(number):
+        time.sleep(0.02)
+        done.append(number)
+        return -number
+
+    assert list(in_threads(work, [1, 2, 3], 2)) == [-1, -2, -3]
+    with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        list(in_threads(work, range(3000), 2))
+    assert len(done) < 1000
+    with pytest.raises(ZeroDivisionError):
+        list(in_threads(lambda number: 1 // number, [1, 0], 2))
 
 
 # The main thread hears no signal in a call of C, such as a collective with a lost rank; here another thread's lock.

@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from common.data.sampling import share
@@ -41,7 +42,7 @@ from common.files import free_inodes
 from common.settings.machine import StagingConfig
 from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
 from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of
-from common.staging.stage_dir import MARKER, StageDir
+from common.staging.stage_dir import MARKER, PART, StageDir
 from common.stop import STOP
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset"]
@@ -126,7 +127,7 @@ def stage_dataset(
     files = [SourceFile(*row) for row in rows]
     _check_counts(files, source, samples)
     if config.mode == "none":
-        _print_message(dist, make_plan(files, "none", dist.nodes).text)
+        _print_message(dist, make_plan(files, "none", dist.nodes).describe([], 0))
         return Staged("none", source, dist.nodes)
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
@@ -155,21 +156,29 @@ def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStora
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
     _open_folders(workers, folder)
-    todo = plan.drop_files(_find_present(workers, plan, folder))
-    _check_space(workers, todo, folder)
-    copied = len(plan.wanted) - len(todo.wanted)
-    _print_message(dist, todo.text + (f"; {copied:,} of {len(plan.wanted):,} files already staged" if copied else ""))
-    node_files = todo.on_node[dist.node_rank]
+    lacking = _find_lacking(workers, plan, folder)
+    own = [plan.files[number] for number in lacking]
+    here = [plan.files[number] for number in _collect_lacking(workers, lacking, folder)]
+    _check_space(workers, plan.mode, here, folder)
+    # One number per file, whatever the number of ranks.
+    is_lacking = torch.zeros(len(plan.files), dtype=torch.uint8)
+    is_lacking[lacking] = 1
+    anywhere = [plan.files[number] for number in dist.all_reduce(is_lacking, "max").nonzero()[:, 0].tolist()]
+    total = int(dist.all_reduce(torch.tensor(size_of(own))))
+    largest = int(dist.all_reduce(torch.tensor(size_of(here)), "max"))
+    copied = len(plan.files) - len(anywhere)
+    already = f"; {copied:,} of {len(plan.files):,} files already staged" if copied else ""
+    _print_message(dist, plan.describe(anywhere, largest) + already)
     try:
         if plan.mode == "shard":
-            with workers.show_bar("staging", sum(map(size_of, todo.on_node)), "B"):
-                copy_files(workers, share(node_files, dist.local_rank, dist.local_size), storage, folder)
+            with workers.show_bar("staging", total, "B"):
+                copy_files(workers, own, storage, folder)
         else:
-            with workers.show_bar("staging", size_of(todo.wanted), "B"):
-                relay_chunks(workers, pack_chunks(todo.wanted), storage, folder, {file.name for file in node_files})
+            with workers.show_bar("staging", size_of(anywhere), "B"):
+                relay_chunks(workers, pack_chunks(anywhere), storage, folder, {file.name for file in here})
     finally:
         folder.remove_unfinished()
-    return frozenset(file.name for file in plan.on_node[dist.node_rank])
+    return frozenset(plan.files[number].name for number in plan.on_node[dist.node_rank])
 
 
 def _print_message(dist: Dist, text: str) -> None:
@@ -241,27 +250,46 @@ def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
     workers.map_items(StageDir.open_record, [folder])
 
 
-def _find_present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
-    """Return for each node the names of its files that are already staged and intact."""
+def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[int]:
+    """Return the numbers of the files that this node lacks among those that this rank has checked: its share."""
     dist = workers.dist
-    own_files = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
+    own_numbers = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
-    def check_file(file: SourceFile) -> bool:
-        is_present = folder.holds_file(file)
+    def check_file(number: int) -> bool:
+        is_present = folder.holds_file(plan.files[number])
         workers.advance_bar(1)
         return is_present
 
     with workers.show_bar("checking staged files", sum(map(len, plan.on_node)), " files"):
-        presence = workers.map_items(check_file, own_files)
-    present: list[set[str]] = [set() for _ in range(dist.nodes)]
-    names = {file.name for file, is_present in zip(own_files, presence, strict=True) if is_present}
-    for node, names_of_rank in dist.broadcast_json(dist.gather_json([dist.node_rank, sorted(names)])):
-        present[node].update(names_of_rank)
-    return present
+        presence = workers.map_items(check_file, own_numbers)
+    return [number for number, is_present in zip(own_numbers, presence, strict=True) if not is_present]
 
 
-def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> None:
-    """Raise StagingError if the planned files do not fit on a node."""
+def _collect_lacking(workers: StagingWorkers, lacking: list[int], folder: StageDir) -> list[int]:
+    """Return what all ranks of this node found lacking, on the first of them, and nothing on the others.
+
+    They tell it by files on the node, since no other node has to know.
+    """
+    dist = workers.dist
+    notes = [folder.workplace / f"lacking-{local_rank}{PART}" for local_rank in range(dist.local_size)]
+
+    def leave_note(note: Path) -> None:
+        with note.open("xb") as file:
+            file.write(np.array(lacking, np.int64))
+
+    workers.map_items(leave_note, [notes[dist.local_rank]])
+
+    def take_note(note: Path) -> list[int]:
+        numbers: list[int] = np.frombuffer(note.read_bytes(), np.int64).tolist()
+        note.unlink()
+        return numbers
+
+    taken = workers.map_items(take_note, notes if dist.local_rank == 0 else [])
+    return sorted(number for numbers in taken for number in numbers)
+
+
+def _check_space(workers: StagingWorkers, mode: str, files: Sequence[SourceFile], folder: StageDir) -> None:
+    """Raise StagingError if the files that a node lacks do not fit on it."""
 
     def check_node(files: Sequence[SourceFile]) -> None:
         needed = sum(file.staged_size for file in files)
@@ -277,13 +305,13 @@ def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -
                 f"{folder.root}: {len(files):,} files to be staged, the file system has room for {inodes:,} more (its "
                 "free inodes), whatever bytes are free; remove files there, or choose another staging.stage_dir"
             )
-        if plan.mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
+        if mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
             raise StagingError(
                 f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available; "
                 f"staging may use {RAM_SHARE:.0%} of it: use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
-    workers.map_items(check_node, [plan.on_node[workers.dist.node_rank]] if workers.dist.local_rank == 0 else [])
+    workers.map_items(check_node, [files] if workers.dist.local_rank == 0 else [])
 
 
 def available_memory_bytes() -> int:

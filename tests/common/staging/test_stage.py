@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from common import lock
-from common.distributed.dist import DistConfig, connect
+from common.distributed.dist import Dist, DistConfig, connect
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
 from common.staging.copy import SharedStorage
@@ -102,6 +102,16 @@ def test_staged_files_are_equal_read_once_and_removed_at_the_end(run, files, sou
         "train",
         "train/notes.txt",
     ]
+
+
+def test_no_rank_hears_which_files_the_others_have(run, files, config, monkeypatch):
+    told, broadcast = [], Dist.broadcast_json
+    monkeypatch.setattr(Dist, "broadcast_json", lambda dist, value: told.append(value) or broadcast(dist, value))
+    monkeypatch.setattr(Dist, "gather_json", None)
+    for _ in range(2):
+        told.clear()
+        run(files, replace(config, keep=True)).close()
+        assert [isinstance(value, str) for value in told] == [False, True]  # the list of the files, the job's name
 
 
 def test_memory_has_a_folder_in_the_ram_disk(run, files, source, tmp_path, monkeypatch):

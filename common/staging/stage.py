@@ -50,6 +50,8 @@ __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_file
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
 LOOKUP_THREADS: Final = 16
+SENT_FILES: Final = 2**15
+"""The files whose names and sizes are in one message."""
 RAM_SHARE: Final = 0.8
 """The share of free memory that staging may take: the rest is for training."""
 
@@ -123,15 +125,15 @@ def stage_dataset(
     all staged files, unless `keep` is set.
     """
     begin = time.perf_counter()
-    rows = dist.broadcast_json([[f.name, f.size, f.sample, f.sha256] for f in files] if dist.is_main else None)
-    files = [SourceFile(*row) for row in rows]
+    files = _share_list(files, dist)
     _check_counts(files, source, samples)
     if config.mode == "none":
         _print_message(dist, make_plan(files, "none", dist.nodes).describe([], 0))
         return Staged("none", source, dist.nodes)
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
-    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes)
+    files = _look_up(workers, files, storage, config.inflate)
+    plan = make_plan(files, config.mode, dist.nodes)
     try:
         names = _copy_files(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
@@ -150,6 +152,15 @@ def stage_dataset(
         names=names,
         _close=partial(folder.close, remove=not config.keep),
     )
+
+
+def _share_list(files: Sequence[SourceFile], dist: Dist) -> list[SourceFile]:
+    """Return rank 0's files on all ranks, sent in parts: as JSON they take several times their memory."""
+    shared: list[SourceFile] = []
+    for start in range(0, dist.broadcast_json(len(files)), SENT_FILES):
+        rows = [[f.name, f.size, f.sample, f.sha256] for f in files[start : start + SENT_FILES]]
+        shared += [SourceFile(*row) for row in dist.broadcast_json(rows)]
+    return shared
 
 
 def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
@@ -221,9 +232,10 @@ def _look_up(
     facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
     for i, file in zip(own_numbers, own_files, strict=True):
         facts[i] = torch.tensor([0 if file.raw_size is None else file.raw_size + 1, file.mtime_ns])
+    sizes, times = (column.tolist() for column in workers.dist.all_reduce(facts).unbind(1))
     return [
         replace(file, raw_size=size - 1 if size else None, mtime_ns=mtime_ns)
-        for file, (size, mtime_ns) in zip(files, workers.dist.all_reduce(facts).tolist(), strict=True)
+        for file, size, mtime_ns in zip(files, sizes, times, strict=True)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
 from typing import Any, Final
 
 GOAL: Final = 10_000
@@ -13,7 +14,9 @@ LARGEST_VALUE: Final = 8 * 2**20
 DESCRIPTORS: Final = 1024, 524_288
 """Usual limits of descriptors: that of a shell, and the one to which a process may raise its own (systemd)."""
 PATIENCE_S: Final = 60.0
-"""The longest that the server of the store may compute for a meeting."""
+"""The longest that the server of the store may compute, or rank 0 may send, for a meeting."""
+WIRE: Final = 1e9
+"""Bytes per second that rank 0 sends, as by a network of 10 Gbit/s."""
 SERVER_SHARE: Final = 0.5
 """The largest share of a core that signs of life may take of the server."""
 SHORT_CALLS: Final = ("append", "set", "check", "get 1 kB", "wait")
@@ -46,6 +49,11 @@ class Line:
     def at(self, ranks: float) -> float:
         """Return the value at a number of ranks, but at least what was measured."""
         return max(self.value, self.value + self.slope * (ranks - self.ranks))
+
+    def reaches_for_all(self, limit: float) -> float:
+        """Return the number of ranks at which the value of a rank, times the ranks, reaches a limit."""
+        slope, first = max(self.slope, 1e-9), max(0.0, self.value - self.slope * self.ranks)
+        return (sqrt(first**2 + 4 * slope * limit) - first) / (2 * slope)
 
     def reaches(self, limit: float) -> float:
         """Return the number of ranks at which the line reaches a value; infinity if it does not grow."""
@@ -86,7 +94,8 @@ def write_head(result: Results) -> Iterator[str]:
         f"load average was {machine['load']:.1f} when it began, from other work. {', '.join(numbers[:-1])} and "
         f"{numbers[-1]} real ranks train a tiny CosmoFlow on this machine, by gloo; eight at a time believe that they "
         f"share a node. What is said of {GOAL:,} ranks is **extrapolated**, by a straight line through the two "
-        "largest numbers. The network is tiny: the steps and checkpoints of a real one send what its weights take."
+        "largest numbers, which is too much for messages along trees. The network is tiny: the steps and checkpoints "
+        "of a real one send what its weights take."
     )
 
 
@@ -159,8 +168,8 @@ def write_staging(result: Results) -> Iterator[str]:
     yield ""
     yield (
         f"What one rank does when all files are there (`staging.keep`): {plan['cpu_s']:.1f} s of CPU, without what "
-        f"its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory beyond a list of the "
-        f"files. It receives the list, {bytes_text(plan['list_bytes'])}; all ranks reduce the facts of the files, "
+        f"its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list of the files "
+        f"among it. It receives the list, {bytes_text(plan['list_bytes'])}; all ranks reduce the facts of the files, "
         f"{bytes_text(plan['facts_bytes'])}, and a mask with a byte for each, {bytes_text(plan['mask_bytes'])}, for "
         "any number of nodes. What its node lacks a rank learns by files in the `stage_dir`."
     )
@@ -175,8 +184,15 @@ def find_limits(result: Results) -> list[tuple[float, str]]:
         (descriptor_line(found, who).reaches(limit), f"descriptors of {text} where {limit:,} are allowed")
         for who, text in (("main", "rank 0"), ("other", "another rank"))
     ]
-    value = cost_line(found, "meeting", "other", "received").reaches(LARGEST_VALUE)
-    limits.append((value, "the largest value of the store (8 MiB), if a rank's meeting received one alone"))
+    received = cost_line(found, "meeting", "other", "received")
+    wire = f"rank 0 sending {PATIENCE_S:.0f} s for a meeting, at {bytes_text(WIRE)}/s"
+    limits.append((received.reaches_for_all(PATIENCE_S * WIRE), wire))
+    limits.append(
+        (
+            received.reaches(LARGEST_VALUE),
+            "the largest value of the store (8 MiB), if a rank's meeting received one alone",
+        )
+    )
     call_us = max(store[name]["cpu_us"] for name in SHORT_CALLS)
     meeting = cost_line(found, "meeting", "main", "messages_in").reaches(PATIENCE_S / call_us * 1e6)
     limits.append((meeting, f"a meeting of {PATIENCE_S:.0f} s of the store's CPU time, {call_us:.0f} µs a message"))

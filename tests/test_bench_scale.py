@@ -41,10 +41,12 @@ def test_the_first_thing_that_breaks_is_named(page, result):
     assert "First, before 10,000: at " in page.write_page(result)
 
 
-def test_what_does_not_grow_breaks_nothing(page):
+def test_lines_go_on_as_they_are_measured_and_break_nothing_if_they_do_not_grow(page):
     line = page.Line([{"ranks": 2, "x": 9}, {"ranks": 4, "x": 7}], lambda ranks: ranks["x"])
     assert line.reaches(100) == float("inf") and line.at(10_000) == 7
     assert page.Line([{"ranks": 2, "x": 1}, {"ranks": 4, "x": 5}], lambda ranks: ranks["x"]).at(14) == 25
+    squares = page.Line([{"ranks": 10, "x": 30}, {"ranks": 20, "x": 50}], lambda ranks: ranks["x"])
+    assert squares.reaches_for_all(100 * 210) == pytest.approx(100)  # of 10 + 2 × 100 each
 
 
 def test_counters_see_what_goes_through_connections_and_which_files_are_opened(tmp_path):

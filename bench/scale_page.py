@@ -158,7 +158,10 @@ def write_store(result: Results) -> Iterator[str]:
     yield (
         f"All are connected at once, and {store['at_once']} call at the same time. CPU time of the server for a call: "
         f"{calls}. A connection takes {store['memory_kb']:.1f} kB of its memory. {GOAL:,} clients connect within "
-        f"{GOAL * store['connect']['cpu_us'] / 1e6:.1f} s of its CPU time."
+        f"{GOAL * store['connect']['cpu_us'] / 1e6:.1f} s of its CPU time. Not in it: torch looks up the name of each "
+        "client in the DNS, in the one thread of the server, until a lookup fails. A name server that takes 10 ms "
+        f"for each delays {GOAL:,} connections by {GOAL * 0.01:.0f} s; `/etc/hosts` or a cache on the node of rank 0 "
+        "help."
     )
 
 

@@ -161,8 +161,8 @@ def measure_staging() -> dict[str, Any]:
     """
     import torch
 
-    from common.distributed.dist import Dist, format_json, parse_json
-    from common.distributed.launch import Place
+    from common.ranks.dist import Dist, format_json, parse_json
+    from common.ranks.launch import Place
     from common.settings.machine import StagingConfig
     from common.staging import stage
     from common.staging.copy import SharedStorage

@@ -4,7 +4,7 @@
 
 Counted is what the kernel knows of a process: bytes and segments of its TCP connections, open descriptors, CPU time,
 memory, and the files, folders and processes that Python opens. What begins and ends an action are functions of the
-trainer; nothing of `common.distributed` is named but `connect`. Not seen: connections that open and close within an
+trainer; nothing of `common.ranks` is named but `connect`. Not seen: connections that open and close within an
 action. Eight ranks each believe that they share a node.
 """
 

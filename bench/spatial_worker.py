@@ -25,9 +25,11 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.data.prefetch import TensorBatch
-from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, DistConfig, connect
 from common.precision import Precision, PrecisionConfig
+from common.ranks.connect import connect
+from common.ranks.device import keep_freed_memory
+from common.ranks.dist import Dist
+from common.settings.machine import DistConfig
 from common.spatial.halo import HaloConv3d
 from common.training import optim
 from common.training.optim import OptimConfig

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
@@ -39,12 +39,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; where --help or the like prints and ends the command, its output is checked."""
-        with checked_output():
+        with checked_output() if sys.stdout is not None else nullcontext():
             return super().parse_known_args(args, namespace)
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse would ignore that it cannot."""
-        (file or sys.stdout).write(self.format_help())
+        with checked_output():
+            (file or sys.stdout).write(self.format_help())
 
     def format_help(self) -> str:
         return as_called(super().format_help())

@@ -253,6 +253,8 @@ def _parse(text: str, source: str) -> Any:
         raise ConfigError(f"{source}{place}: not valid YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML forbids; numbers beyond Python's limit
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{source}: nested too deeply; expected sections with keys and values") from None
 
 
 def _build(cls: type[T], layers: Sequence[_Layer], file: str) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,12 +33,14 @@ class Ending:
 
     how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number: what the training did,
     not the machine, so it counts as a run that missed its target; `stopped`, to be continued; `failed`, by an error.
-    cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances.
+    cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances. unsigned: another
+    rank gave the cause, and nothing proves that it was a rank.
     """
 
     how: How
     cause: str = ""
     epochs: int = 0
+    unsigned: bool = False
 
     def __post_init__(self) -> None:
         if self.how not in EXIT_STATUS:
@@ -60,9 +63,10 @@ class Ending:
         return self.how.replace("_", " ") + (f"{link}{self.cause}" if self.cause else "")
 
     @property
-    def metadata(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, Any]:
         """The entries of run_stop in the log, which must not name the folders of a machine."""
-        return {"ended": self.how, **({"cause": FOLDERS.sub("", self.cause)} if self.cause else {})}
+        cause = {"cause": FOLDERS.sub("", self.cause)} if self.cause else {}
+        return {"ended": self.how, **cause, **({"unsigned": True} if self.unsigned else {})}
 
 
 class EndingError(BaseException):
@@ -84,7 +88,8 @@ def classify_error(error: BaseException) -> Ending:
 
 def write_ending(folder: Path, ending: Ending) -> None:
     """Record the ending in the folder of the run."""
-    write_whole_file(folder / NAME, json.dumps(asdict(ending)) + "\n")
+    fields = {name: value for name, value in asdict(ending).items() if name != "unsigned" or value}
+    write_whole_file(folder / NAME, json.dumps(fields) + "\n")
 
 
 def forget_ending(folder: Path) -> None:
@@ -96,18 +101,28 @@ def read_ending(folder: Path) -> Ending | None:
     """Return how the run in a folder ended; None if it has not: it is active, or was killed.
 
     A job may die between the end of the log and the record in the folder, and the record may be damaged: then the log
-    tells.
+    tells. Where the record contradicts the log, the log is believed, with a warning.
     """
-    record = _parse_object(read_end(folder / NAME))
-    if record.get("how") in get_args(How):
-        return Ending(record["how"], str(record.get("cause", "")), _as_count(record.get("epochs")))
-    return read_logged_ending(folder / LOG_NAME)
-
-
-def read_logged_ending(log: Path) -> Ending | None:
-    """Return how a run ended by its log: by the record run_stop, which must be the last one; None if it has none."""
+    log = folder / LOG_NAME
     stop = read_last_record(log, "run_stop")
-    return stated_ending(stop.metadata, read_logged_epochs(log)) if stop else None
+    logged = stated_ending(stop.metadata, read_logged_epochs(log)) if stop else None
+    record = _parse_object(read_end(folder / NAME))
+    if record.get("how") not in get_args(How):
+        return logged
+    recorded = Ending(record["how"], str(record.get("cause", "")), _as_count(record.get("epochs")))
+    if logged is None:
+        # A run_stop without a reason is of an older version; without a log there is nothing to contradict.
+        agrees = not recorded.final or not log.is_file() or (stop is not None and recorded.how != TARGET_MET)
+    elif recorded.final:
+        agrees = logged.how == recorded.how and (logged.epochs == recorded.epochs or not logged.epochs)
+    else:  # of a later start, perhaps, which has not changed the log
+        agrees = logged.how != TARGET_MET
+    if agrees:
+        return recorded
+    text = f"{logged.text} after epoch {logged.epochs}" if logged else "that the run has not ended"
+    says = f"{recorded.text} after epoch {recorded.epochs}"
+    print(f"warning: {folder / NAME} says {says}, but {LOG_NAME} says {text}: the log is believed", file=sys.stderr)
+    return logged
 
 
 def read_logged_epochs(log: Path) -> int:

@@ -18,6 +18,7 @@ import re
 import secrets
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -142,7 +143,10 @@ class Lease:
             return
         with suppress(LeaseLostError):
             self.check()
-            self._path.unlink(missing_ok=True)
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:  # its owner has ended, which another one finds out
+                print(f"warning: {self._path}: {error.strerror}; it may be removed", file=sys.stderr, flush=True)
             with suppress(OSError):  # something is in it
                 self.folder.rmdir()
         self._path = None

@@ -46,7 +46,10 @@ def try_lock(file: IO[Any] | int, *, shared: bool = False) -> bool:
 
 
 class LockFile:
-    """A file of its own to lock. handle: of the open file, for processes that inherit the lock; -1 without it."""
+    """A file of its own to lock, in a folder that is there.
+
+    handle: of the open file, for processes that inherit the lock; -1 without it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -72,18 +75,16 @@ class LockFile:
 
     def release(self, *, remove: bool = False) -> None:
         """Give the lock back. remove: the file, too, which whoever waits for it notices."""
-        if remove:
-            self.path.unlink(missing_ok=True)
-        self._close()
-        self.handle = -1
+        try:
+            if remove:
+                self.path.unlink(missing_ok=True)
+        finally:
+            self._close()
+            self.handle = -1
 
     def _take(self, *, shared: bool) -> None:
         while self.handle < 0:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-            except FileNotFoundError:  # another process has just removed the folder
-                continue
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             close = weakref.finalize(self, os.close, handle)
             try:
                 self._lock(handle, shared=shared)

@@ -1,5 +1,8 @@
 """The result log of a run, written by rank 0 to a new file with the official logger; it always ends with `run_stop`.
 
+Its times are those of the wall clock at its first record, and what has passed since by a clock that nobody sets: a wall
+clock that is corrected during a run changes no interval.
+
 The log is the evidence of a run, so an existing file is neither overwritten nor appended to. A resumed run gets a new
 file that starts with the records up to the checkpoint; the old file keeps all its records under another name.
 """
@@ -10,6 +13,9 @@ import logging
 import os
 import re
 import secrets
+import threading
+import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -21,9 +27,9 @@ from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
 from common.ending import FAILED, TARGET_MET, Ending, classify_error
-from common.files import follow_no_link, write_whole_file
+from common.files import follow_no_link, read_end, write_whole_file
 from common.provenance import ROOT
-from common.record import find_records, read_records
+from common.record import find_records, parse_line, read_records
 from common.reference import FULL
 from common.settings.run import SubmissionConfig
 
@@ -36,8 +42,17 @@ CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
 folder, since a log must not name the folders of a machine."""
 
 
+CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""It also counts while the machine sleeps; so does the other one where this one is unknown."""
+PUT_BACK: Final = "put the log of the interrupted run there, or begin again in another output_dir"
+
+
 class LogError(ValueError):
     """A log cannot be started or continued; the message says how to fix it."""
+
+
+class LogMismatchError(LogError):
+    """A log is not the one that a checkpoint states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +90,12 @@ def _anyone() -> None:
 class ResultLog:
     """Writes records to its file, unbuffered. Their metadata name the line of code that called the method.
 
-    guard: called before each record is written; raises if another process owns the file now.
+    crc32: the checksum of what is in the file. guard: called before each record is written; raises if another process
+    owns the file now.
     """
 
-    def __init__(self, path: Path, *, fresh: bool = True, guard: Callable[[], None] = _anyone) -> None:
-        self.path, self._guard = path, guard
+    def __init__(self, path: Path, *, fresh: bool = True, crc32: int = 0, guard: Callable[[], None] = _anyone) -> None:
+        self.path, self.crc32, self._guard = path, crc32, guard
         self._mode = "xb" if fresh else "ab"
         self._line = _Line("result log")
         self._mllog = MLLogger(self._line, default_stack_offset=FRAMES_TO_CALLER, root_dir=CALLER_ROOT)
@@ -88,6 +104,13 @@ class ResultLog:
     def _file(self) -> BinaryIO:
         # Opened with the first record: a run that fails before it leaves no file that would block the next.
         return cast(BinaryIO, open(self.path, self._mode, opener=follow_no_link))
+
+    @cached_property
+    def _offset_ms(self) -> int:
+        """What makes a time since 1970 of `elapsed_ms`: of the wall clock, but not before a record in the file."""
+        earlier = () if self._mode == "xb" else map(parse_line, read_end(self.path).splitlines())
+        latest_ms = max((int(record.time_ms) for record in earlier if record), default=0)
+        return max(time.time_ns() // 1_000_000, latest_ms) - elapsed_ms()
 
     def start(self, key: str, value: Any = None, **metadata: Any) -> None:
         """Log the start of an interval."""
@@ -102,7 +125,7 @@ class ResultLog:
         self._write(MLLogger.event, key, value, metadata)
 
     def interval(self, name: str, begin_ms: int, end_ms: int, **metadata: Any) -> None:
-        """Log an interval that is over, as NAME_start and NAME_stop; metadata: of its end. Times: ms since 1970."""
+        """Log an interval that is over, as NAME_start and NAME_stop; metadata: of its end. Times: of `elapsed_ms`."""
         self._write(MLLogger.start, f"{name}_start", None, {}, begin_ms)
         self._write(MLLogger.end, f"{name}_stop", None, metadata, end_ms)
 
@@ -128,22 +151,25 @@ class ResultLog:
                 self.path.unlink(missing_ok=True)
 
     def _write(
-        self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], time_ms: int | None = None
+        self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
+        time_ms = self._offset_ms + (elapsed_ms() if at_ms is None else at_ms)
         record(self._mllog, key, value, metadata, time_ms=time_ms)
         self._guard()
+        line = self._line.text.encode() + b"\n"
         try:
-            self._file.write(self._line.text.encode() + b"\n")
+            self._file.write(line)
             self._file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self.crc32 = zlib.crc32(line, self.crc32)
 
 
 class SilentLog(ResultLog):
     """The log of the ranks that do not write one."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.crc32 = path, 0
 
     def holds(self, key: str) -> bool:
         return False
@@ -155,7 +181,7 @@ class SilentLog(ResultLog):
         pass
 
     def _write(
-        self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], time_ms: int | None = None
+        self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
         pass
 
@@ -167,7 +193,7 @@ class RunRecord:
     """
 
     def __init__(self, log: ResultLog) -> None:
-        self._log = log
+        self._log, self._stopping = log, threading.Lock()
         self.ending = Ending(FAILED, "the run was left without an ending")
 
     def end(self, ending: Ending) -> None:
@@ -184,10 +210,19 @@ class RunRecord:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and not self.ending.final:
             self.ending = classify_error(error)
+        if self._stopping.acquire(blocking=False):
+            self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+
+    def stop(self) -> None:
+        """Write run_stop, unless that is done; for any thread."""
+        if self._stopping.acquire(blocking=False):
+            self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+
+    def _stop_metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = {constants.STATUS: constants.ABORTED}
         if self.ending.how == TARGET_MET:
             metadata = {constants.STATUS: constants.SUCCESS, constants.EPOCH_NUM: self.ending.epochs}
-        self._log._write(MLLogger.end, constants.RUN_STOP, None, metadata | self.ending.metadata)
+        return metadata | self.ending.metadata
 
 
 def open_log(
@@ -204,10 +239,38 @@ def open_log(
         return SilentLog(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if keep_bytes is not None:
-        _restart(path, keep_bytes)
-    elif path.exists():
+        return ResultLog(path, fresh=False, crc32=_restart(path, keep_bytes), guard=guard)
+    if path.exists():
         raise LogError(f"{path}: a log already exists; continue the run by --resume, or choose another output_dir")
-    return ResultLog(path, fresh=keep_bytes is None, guard=guard)
+    return ResultLog(path, guard=guard)
+
+
+def read_beginning(path: Path, size: int, crc32: int | None = None) -> bytes:
+    """Return the first `size` bytes of a log that a run continues.
+
+    crc32: their checksum; None: unknown. Raises LogError without a log, and LogMismatchError unless they are there, and
+    complete records of an unfinished run.
+    """
+    if not path.is_file():
+        raise LogError(f"{path}: no log to continue; resume in the output_dir of the interrupted run: {PUT_BACK}")
+    with path.open("rb") as file:
+        kept = file.read(max(size, 0))
+    reason = ""
+    if len(kept) < size:
+        reason = f"it has only {len(kept):,} bytes, "
+    elif crc32 not in (None, zlib.crc32(kept)):
+        reason = "it has other records, "
+    if reason or not kept.endswith(b"\n") or any(find_records(kept.splitlines(), constants.RUN_STOP)):
+        raise LogMismatchError(
+            f"{path}: not the log of the checkpoint: {reason}expected complete records of an unfinished run in its "
+            f"first {size:,} bytes"
+        )
+    return kept
+
+
+def elapsed_ms() -> int:
+    """Return the time of a clock that nobody sets, in ms since some moment."""
+    return time.clock_gettime_ns(CLOCK) // 1_000_000
 
 
 def set_aside(path: Path) -> bool:
@@ -275,24 +338,19 @@ def clear_cache(drop: bool) -> bool:
     return drop
 
 
-def _restart(path: Path, keep_bytes: int) -> None:
-    """Truncate a log to its first bytes and keep all of it under a new name; LogError if it does not match."""
-    if not path.is_file():
-        raise LogError(f"{path}: no log to continue; resume in the output_dir of the interrupted run")
-    old = path.read_bytes()
-    kept = old[:keep_bytes]
-    is_whole = 0 < keep_bytes <= len(old) and kept.endswith(b"\n")
-    if not is_whole or any(find_records(kept.splitlines(), constants.RUN_STOP)):
-        raise LogError(
-            f"{path}: not the log of the checkpoint: expected complete records of an unfinished run in its first "
-            f"{keep_bytes} bytes; put the log of the interrupted run there"
-        )
+def _restart(path: Path, keep_bytes: int) -> int:
+    """Truncate a log to its first bytes and keep all of it under a new name; return the checksum of what is left.
+
+    Raises LogError if it does not match.
+    """
+    kept, old = read_beginning(path, keep_bytes), path.read_bytes()
     stops = find_records(old.splitlines(), constants.RUN_STOP)
     if any(stop.meta(constants.STATUS) == constants.SUCCESS for stop in stops):
         raise LogError(f"{path}: this run is finished and met its target; there is nothing to resume")
     # Copy first, so that no file is ever incomplete and no record is lost.
     write_whole_file(_unused_name(path), old, sync=True)
     write_whole_file(path, kept, sync=True)
+    return zlib.crc32(kept)
 
 
 def _unused_name(path: Path) -> Path:

@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
+from common.stop import NAMES, STOP, find_signals
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -53,7 +55,9 @@ def in_processes(
     the copies could wait forever for locks that other threads hold, such as those of HDF5.
     """
     if workers == 1:
-        yield from ((item, function(item)) for item in items)
+        for item in items:
+            STOP.check()
+            yield item, function(item)
         return
     process_type: type[BaseProcess] = (
         multiprocessing.get_context("fork").Process if fork else multiprocessing.get_context("spawn").Process
@@ -71,7 +75,7 @@ def in_processes(
             busy[connection] = item
             _send(connection, (item,))
         while busy:
-            # Never asleep for long: a signal just before a sleep would not end it.
+            STOP.check()
             for connection in cast("list[Connection]", wait(busy, POLL_S)):
                 done, result = busy.pop(connection), _receive(connection)
                 more = tuple(itertools.islice(todo, 1))
@@ -81,7 +85,7 @@ def in_processes(
                 yield done, result
     except BaseException:
         for process in processes:
-            process.terminate()
+            process.kill()
         raise
     finally:
         for process in processes:
@@ -159,9 +163,10 @@ def _picklable(error: Exception) -> Exception:
 
 
 def _begin() -> None:
-    """Prepare a worker process: it ends with its parent, however that ends, and leaves Ctrl-C to it."""
+    """Prepare a worker process: it ends with its parent, however that ends, and leaves stop signals to it."""
     _keep_freed_memory()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in find_signals(NAMES):
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

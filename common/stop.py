@@ -1,13 +1,12 @@
-"""Stop a run when its job ends: SIGTERM, SIGUSR1 and Ctrl-C, at any moment from the imports to the last clean-up.
+"""Stop a run when its job ends: at a signal, at any moment from the imports to the last clean-up.
 
-Batch systems send SIGTERM, or the signal that `sbatch --signal` names, some time before they end a job. A signal is
-remembered. What can be ended at once (making data, connecting, staging) runs inside `STOP.interrupting()`, where it
-raises StopAsked; the training loop looks at `STOP.number` between two steps, saves, and ends by itself.
+Batch systems send SIGTERM, or the signal that `sbatch --signal` names, some time before they end a job. A signal sets a
+flag and raises nothing. What can be ended at once (making data, meeting the other ranks, staging) runs inside
+`STOP.interrupting()`, calls `STOP.check()` in its loops and waits by `STOP.sleep()`: these raise StopAsked. The
+training loop looks at `STOP.number` between two steps, saves, and ends by itself.
 
-Python may run the handler of a signal between the taking of a lock and the `with` that releases it. An exception there
-would leave the lock taken for good, and a thread that needs it, such as one that stages, would never end. So StopAsked
-is raised a moment later if the signal comes in the code of locks. It is raised again if Python drops it, as it drops
-what is raised in callbacks of weak references and in `__del__`.
+What does not come to such a point, such as a call of C that waits for a rank that is lost, is ended by a thread:
+DEADLINE_S after SIGTERM, and at once after a second Ctrl-C, it records how the run ended and ends the process.
 
 No torch here: the signals are caught before it is imported, which takes seconds.
 """
@@ -16,25 +15,41 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
+import os
 import signal
+import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Final
 
 from common.ending import STOPPED, Ending, EndingError
 
-SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+NAMES: Final = ("TERM", "INT", "USR1", "HUP", "XCPU")
+"""Of the signals that stop a run, unless the setting `stop.signals` says otherwise."""
+STACKS: Final = signal.SIGUSR2
+"""Prints the stacks of all threads, unless it is to stop the run."""
 SAME_S: Final = 1.0
 """A terminal and mpirun both pass on one Ctrl-C: a second one within this time is the same."""
-MOMENT_S: Final = 0.005
-"""After so long, the code of locks is looked at once more."""
-LOCKS: Final = ("threading", "multiprocessing.synchronize")
-"""Modules whose functions take locks."""
-WAITS: Final = ("wait", "join", "_wait_for_tstate_lock")
-"""Their functions that may take long, and give back their locks if they are interrupted."""
+LOOK_S: Final = 0.2
+"""The longest time that a wait goes without a look at the flag."""
+DEADLINE_S: Final = 13.0
+"""From SIGTERM to the end of the process: launchers kill 30 seconds after it (Slurm's KillWait, torchrun), containers
+after 10 or more; the others of several ranks need a part of that for their end."""
+RECORDING_S: Final = 2.0
+"""Until a record is given up that a thread writes at the deadline, perhaps to a file system that hangs."""
+
+
+def find_signals(names: Iterable[str]) -> list[signal.Signals]:
+    """Return the signals of these names, such as TERM."""
+    return [signal.Signals[f"SIG{name}"] for name in names]
+
+
+SIGNALS: Final = (*find_signals(NAMES), signal.SIGUSR2)
+"""Those that `stop.signals` can name."""
 
 
 def signal_name(number: int) -> str:
@@ -50,14 +65,19 @@ class StopAsked(EndingError):
 
 
 class Stop:
-    """The stop signals that this process got. number: the first one, 0 if there was none."""
+    """The stop signals that this process got. number: the first one, 0 if there was none.
+
+    failure: what ended the work of another rank and is to end that of this one; raised by the next `check`.
+    """
 
     def __init__(self) -> None:
         self.number = 0
+        self.failure: BaseException | None = None
         self._at = 0.0
         self._raises = False
-        self._former: dict[signal.Signals, Any] = {}
-        self._former_hook = sys.unraisablehook
+        self._former: dict[int, Any] = {}
+        self._wakeup: socket.socket | None = None
+        self._recorders: list[Callable[[Ending], Ending]] = []
 
     @property
     def listens(self) -> bool:
@@ -71,10 +91,31 @@ class Stop:
 
     def _catch(self) -> None:
         """Catch the signals; only in the main thread, where Python allows it."""
-        if not self._former and threading.current_thread() is threading.main_thread():
-            self._former = {number: signal.signal(number, self._caught) for number in SIGNALS}
-            self._former[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._moment_later)
-            self._former_hook, sys.unraisablehook = sys.unraisablehook, self._dropped
+        if self._former or threading.current_thread() is not threading.main_thread():
+            return
+        self.choose_signals(NAMES)
+        with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is no file, such as in a notebook
+            faulthandler.register(STACKS, all_threads=True)
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        former = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        if former != -1:  # of an event loop, such as a notebook's: then signals are heard between two lines of Python
+            signal.set_wakeup_fd(former)
+            return
+        self._wakeup = theirs
+        threading.Thread(target=self._watch, args=(ours,), name="stop", daemon=True).start()
+
+    def choose_signals(self, names: Iterable[str]) -> None:
+        """Catch these signals, and no others any more; one that was ignored at the start (nohup) stays ignored."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        wanted = {number for number in find_signals(names) if signal.getsignal(number) != signal.SIG_IGN}
+        for number in self._former.keys() - wanted:
+            signal.signal(number, self._former.pop(number))
+        for number in wanted - self._former.keys():
+            if number == STACKS:
+                faulthandler.unregister(number)
+            self._former[number] = signal.signal(number, self._caught) or signal.SIG_DFL  # None: not set by Python
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -88,24 +129,25 @@ class Stop:
             yield
         finally:
             self._raises = raises  # contexts of a training may end in another order than they began
+            if self._wakeup:
+                signal.set_wakeup_fd(-1)
+                self._wakeup.close()
             if self._former:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                faulthandler.unregister(STACKS)
             for number, handler in self._former.items():
-                signal.signal(number, handler or signal.SIG_DFL)  # None: not set by Python
-            if self._former:
-                sys.unraisablehook = self._former_hook
-            self.number, self._former = 0, {}
+                signal.signal(number, handler)
+            self.number, self._former, self._wakeup = 0, {}, None
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Raise StopAsked inside the `with` when a signal comes, at once if it came before."""
+        """Let `check` raise StopAsked inside the `with` after a signal; it is called at both ends of it, too."""
         with self._raising(True):
-            if self.number:
-                raise StopAsked(self.number)
+            self.check()
             yield
+            self.check()
 
     def deferring(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which a signal is only remembered; only a second Ctrl-C raises StopAsked."""
+        """Return a context in which a signal is only remembered."""
         return self._raising(False)
 
     def defer(self) -> None:
@@ -123,41 +165,95 @@ class Stop:
         finally:
             self._raises = former
 
-    def _caught(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.number:
-            # The first signal is enough; only a person who presses Ctrl-C again does not want to wait for the end.
-            if number == signal.SIGINT and now - self._at > SAME_S:
-                raise StopAsked(number)
+    def check(self) -> None:
+        """Raise what ended the work of another rank, or StopAsked inside `interrupting`; each once.
+
+        Nothing happens in other threads, and while an exception is being handled: clean-up is not interrupted.
+        """
+        if not (self.number or self.failure) or threading.current_thread() is not threading.main_thread():
             return
-        self.number, self._at = number, now
-        self._raise_unless(_in_lock(frame))
-
-    def _moment_later(self, _number: int, frame: FrameType | None) -> None:
-        self._raise_unless(_in_lock(frame, WAITS))
-
-    def _dropped(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Raise StopAsked again a moment later where Python cannot pass it on; tell other exceptions as ever."""
-        if isinstance(unraisable.exc_value, StopAsked):
-            self._raises = True
-            signal.setitimer(signal.ITIMER_REAL, MOMENT_S)
-        else:
-            self._former_hook(unraisable)
-
-    def _raise_unless(self, later: bool) -> None:
-        if self._raises and later:
-            signal.setitimer(signal.ITIMER_REAL, MOMENT_S)
-        elif self._raises:
-            self._raises = False  # once: cleaning up is not interrupted
+        if sys.exception() is not None:
+            return
+        if self.failure:
+            error, self.failure = self.failure, None
+            raise error
+        if self._raises:
+            self._raises = False
             raise StopAsked(self.number)
 
+    def sleep(self, seconds: float) -> None:
+        """Wait; raise as `check` does."""
+        end = time.monotonic() + seconds
+        self.check()
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
+            self.check()
 
-def _in_lock(frame: FrameType | None, without: Sequence[str] = ()) -> bool:
-    """Tell whether the function that a signal interrupted may just have taken a lock. without: functions to ignore."""
-    if frame is None or frame.f_code.co_name in without:
-        return False
-    return frame.f_globals.get("__name__") in LOCKS
+    def ask(self, number: int) -> None:
+        """Take note of a stop signal that another process got; for any thread."""
+        if not self.number:
+            self.number, self._at = number, time.monotonic()
+
+    @contextlib.contextmanager
+    def recording(self, record: Callable[[Ending], Ending]) -> Iterator[None]:
+        """Inside the `with`, let `record` write down how the run ended if a thread has to end the process.
+
+        It may return another ending, such as the result that the run has already.
+        """
+        self._recorders.append(record)
+        try:
+            yield
+        finally:
+            self._recorders.remove(record)
+
+    def end_process(self, ending: Ending, message: str) -> None:
+        """Record how the run ended, and end the process at once; for other threads than the main one."""
+        endings = [ending]
+
+        def write_records() -> None:
+            for record in reversed(self._recorders):
+                with contextlib.suppress(Exception):  # the process ends in any case
+                    endings.append(record(ending))
+
+        writer = threading.Thread(target=write_records, daemon=True)
+        writer.start()
+        writer.join(RECORDING_S)
+        with contextlib.suppress(OSError, ValueError):
+            os.write(2, f"{message}\n".encode())
+        os._exit(endings[-1].exit_status)
+
+    def _caught(self, number: int, _frame: FrameType | None) -> None:
+        self.ask(number)
+
+    def _watch(self, wakeup: socket.socket) -> None:
+        """Read the numbers of the signals as they come, until the other end is closed; end the process if need be."""
+        deadline = float("inf")
+        while True:
+            left = deadline - time.monotonic()
+            wakeup.settimeout(None if left == float("inf") else max(left, 0.001))
+            try:
+                received = wakeup.recv(64)
+            except TimeoutError:
+                self.end_process(Ending(STOPPED, "SIGTERM"), f"ended {DEADLINE_S:.0f} s after SIGTERM, as it was stuck")
+            if not received:
+                return
+            for number in received:
+                if number not in self._former:
+                    continue
+                again = bool(self.number) and time.monotonic() - self._at > SAME_S
+                self.ask(number)
+                if number == signal.SIGINT and again:
+                    self.end_process(Ending(STOPPED, "SIGINT"), "ended at once by a second Ctrl-C")
+                if number == signal.SIGTERM:
+                    deadline = min(deadline, time.monotonic() + DEADLINE_S)
+
+    def _leave_to_parent(self) -> None:
+        """Forget the parent's thread in a process that was forked, whose signals are not the parent's."""
+        if self._wakeup:
+            signal.set_wakeup_fd(-1)
+            self._wakeup = None
 
 
 STOP: Final = Stop()
 """The signals of this process."""
+os.register_at_fork(after_in_child=STOP._leave_to_parent)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from common.commands import convert
 from common.commands.convert import Found, ReferenceFiles
+from common.data.hdf5 import RefusedDataError, find_dataset, find_member
 from common.files import check_regular, whole_file
 from common.training.checkpoint import CheckpointError
 from common.training.weights import Weights
@@ -64,6 +65,8 @@ def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
             layers = list(_read_layers(_find_member(file, MODEL, path) if inside else file, path))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
+    except RefusedDataError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     except (*HDF5_ERRORS, TypeError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -102,18 +105,17 @@ def _read_layers(group: Any, path: Path) -> Iterator[Layer]:
 
 def _find_member(group: Any, name: str, path: Path) -> Any:
     """Return what a group has under a name of one or more parts, without following links."""
-    for part in name.split("/"):
-        if not isinstance(group, h5py.Group) or not isinstance(group.get(part, getlink=True), h5py.HardLink):
-            raise CheckpointError(f"{path}: `{name}` is missing, or a link, which is not followed")
-        group = group[part]
-    return group
+    member = find_member(group, name)
+    if member is None:
+        raise CheckpointError(f"{path}: `{name}` is missing")
+    return member
 
 
 def _read_array(group: Any, name: str, path: Path) -> np.ndarray:
-    dataset = _find_member(group, name, path)
-    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind != "f":
+    dataset = find_dataset(group, name)
+    if dataset is None or dataset.dtype.kind != "f":
         raise CheckpointError(f"{path}: `{name}` is not an array of numbers")
-    if dataset.external or dataset.is_virtual or dataset.id.get_storage_size() != dataset.nbytes:
+    if dataset.id.get_storage_size() != dataset.nbytes:
         raise CheckpointError(f"{path}: the numbers of `{name}` are not all in this file, as Keras writes them")
     array: np.ndarray = np.asarray(dataset[()], "<f4")
     return array

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from common.spatial.grid import Block, Grid, Reach
 from common.spatial.halo import GatheredConv3d, HaloConv3d
 from common.spatial.shards import Shard, ShardedLinear

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size

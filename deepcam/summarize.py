@@ -14,8 +14,9 @@ from tqdm import tqdm
 
 from common.command import CommandParser, run_command
 from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
-from common.distributed.dist import Dist, connect
 from common.processes import usable_cores
+from common.ranks.connect import connect
+from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError

@@ -12,7 +12,7 @@ from common.command import count, positive
 from common.commands.synthesize import Synthesis, describe_generator
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
-from common.distributed.dist import alone
+from common.ranks.dist import alone
 from deepcam.data import snapshot, stats
 from deepcam.reference import CHANNELS
 from deepcam.simulation import detection, planet, snapshot_generator, weather

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed, shard_assignment, shard_order
-from common.distributed.dist import Dist
 from common.precision import Precision
+from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from common.commands import train
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels

@@ -84,11 +84,7 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
-    with checked_output():
-        return _run_words(list(sys.argv[1:] if arguments is None else arguments))
-
-
-def _run_words(words: list[str]) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         return _print(render_usage(), 0 if words else 2)
     if words[0] == "--version":
@@ -174,7 +170,8 @@ def _suggest_name(word: str, names: Collection[str]) -> str:
 
 def _print(text: str, status: int) -> int:
     """Print a text, on standard error if the exit status is not 0; return the status."""
-    print(text, file=sys.stderr if status else sys.stdout)
+    with checked_output():
+        print(text, file=sys.stderr if status else sys.stdout)
     return status
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from compliance.demo import demonstrate
 from compliance.model.finding import FAIL
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, read_plan
-from submission.round.processes import JobRunner
+from submission.round.processes import JobRunner, interrupt_by_signals
 
 
 class Needs(NamedTuple):
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     begin = time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # active trainings end with this process
+    interrupt_by_signals()
     needs = [NEEDS.get(name, USUAL) for name in benchmarks]
     minutes = sum(need.minutes for need in needs)
     print(

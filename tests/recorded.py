@@ -6,11 +6,11 @@ It says so if recordings are alive when its process group is destroyed, for whic
 import sys
 from importlib import import_module
 
-from common.distributed import dist
-from common.distributed.dist import _Ranks
+from common.ranks import dist
+from common.ranks.dist import RankGroup
 from tests.tape import Tape, Tapes, record_on
 
-all_reduce = _Ranks.all_reduce
+all_reduce = RankGroup.all_reduce
 
 
 def recorded_all_reduce(self, tensor, op="sum"):
@@ -21,7 +21,7 @@ def recorded_all_reduce(self, tensor, op="sum"):
     return tensor
 
 
-tapes, leave_group = Tapes(), dist._leave_group
+tapes, leave_group = Tapes(), dist.leave_group
 
 
 def leave_group_without_recordings(group=None):
@@ -30,7 +30,7 @@ def leave_group_without_recordings(group=None):
     leave_group(group)
 
 
-_Ranks.all_reduce = recorded_all_reduce
-dist._leave_group = leave_group_without_recordings
+RankGroup.all_reduce = recorded_all_reduce
+dist.leave_group = leave_group_without_recordings
 record_on(tapes)
 sys.exit(import_module(f"{sys.argv[1]}.train").main(sys.argv[2:]))

@@ -16,7 +16,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from common.distributed.launch import LAUNCHERS
+from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
 from compliance.benchmarks import PACKAGES
 from compliance.check import main as check

@@ -14,7 +14,7 @@ import torch
 import compliance
 from common.config import load
 from common.data.bagging import draw_samples
-from common.distributed.dist import alone
+from common.ranks.dist import alone
 from tests.test_train import ROOT, SAME, case, config, curve, data, flat, one_thread, run  # noqa: F401  # some are fixtures
 
 pytestmark = pytest.mark.one_benchmark

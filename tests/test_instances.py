@@ -20,6 +20,7 @@ from common.config import ConfigError, load
 from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
 from common.settings.run import InstancesConfig, TrainConfig
+from common.stop import STOP
 from common.training.job import check_ranks, config_of, job_ending, order_text, ranks_of_each, throughput_text
 from submission.round.throughput import best_count
 from tests.cosmoflow.case import CASE
@@ -239,6 +240,7 @@ def record(folder):
 
 def stop_this_process(*_):
     os.kill(os.getpid(), signal.SIGUSR1)
+    STOP.check()
 
 
 def test_a_job_that_cannot_stage_its_data_has_failed(train):

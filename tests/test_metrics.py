@@ -1,5 +1,6 @@
 """What a training tells of itself: each step and epoch, once, whoever listens, and however often it was interrupted."""
 
+import errno
 import json
 import os
 import re
@@ -7,14 +8,20 @@ import signal
 import struct
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from common import export
-from common.training.callbacks import load_callback
-from common.training.checkpoint import load
+from common.files import follow_no_link
+from common.training.callbacks import Epoch, RunStart, load_callback
+from common.training.checkpoint import START, load
+from common.training.tracking import files
+from common.training.tracking.files import History, read_history
+from cosmoflow.reference import MINIS
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
 from tests.test_train import SAME, curve, one_thread  # noqa: F401  (a fixture)
@@ -157,6 +164,52 @@ def test_a_callback_that_fails_is_left_out_after_a_warning(run, capsys):
     warning = "warning: Fails: KeyError: 'no such key' (mine.py:49); training goes on without it\n"
     assert capsys.readouterr().err == warning
     assert lines("run") == lines("plain") and Path("told-0.txt").read_text().count("step") == 20
+
+
+def test_files_that_an_error_has_interrupted_are_whole_at_the_end(run, monkeypatch, capsys):
+    """Each second time that one is opened, after a part of it was written; and each second time that one is renamed."""
+    run("output_dir=plain")
+    calls = Counter()
+
+    def fails_in_turn(path):
+        calls[Path(path).name] += 1
+        if calls[Path(path).name] % 2:
+            with Path(path).open("a") as file:
+                file.write("torn")
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    def rename(part, path):
+        if path.name == "history.csv":
+            fails_in_turn(path)
+        return named(part, path)
+
+    named = Path.replace
+    monkeypatch.setattr(Path, "replace", rename)
+    monkeypatch.setattr(files, "follow_no_link", lambda path, flags: fails_in_turn(path) or follow_no_link(path, flags))
+    capsys.readouterr()
+    assert run("output_dir=run") == 4
+    warnings = capsys.readouterr().err.splitlines()
+    assert sorted(warning.split(":")[1] for warning in warnings) == [" history.csv", " metrics.jsonl"]
+    assert min(calls.values()) > 3 and lines("run") == lines("plain") and curve("run") == curve("plain")
+    assert len(read_history(Path("run"))) == 4
+
+
+def test_a_row_is_added_to_the_history_and_removed_ones_come_back(tmp_path):
+    first, history = Epoch(1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5), History(lambda: None)
+    history.begin(RunStart("cosmoflow", tmp_path, {}, 1, MINIS[0].target, START, 0, ()))
+    table = tmp_path / "history.csv"
+    history.epoch(first)
+    inode = table.stat().st_ino
+    for number in range(2, 5):
+        history.epoch(replace(first, epoch=number))
+    assert table.stat().st_ino == inode, "the table was written again"
+    with table.open("a") as file:
+        file.write("5,0.5")
+    assert [epoch.epoch for epoch in read_history(tmp_path)] == [1, 2, 3, 4]
+    history.epoch(replace(first, epoch=5))
+    table.unlink()
+    history.epoch(replace(first, epoch=6))
+    assert [epoch.epoch for epoch in read_history(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
 def environment():

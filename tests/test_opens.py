@@ -1,9 +1,14 @@
-"""What others wrote is opened by `common.tree` alone: nothing else in the checker and around it opens files to read."""
+"""What others wrote is opened by `common.tree` alone: nothing else in the checker and around it opens files to read.
+
+And files are written by `common.files` alone, or through its opener: nothing else could write through a link.
+"""
 
 import ast
 from pathlib import Path
 
 import pytest
+
+from tests.module_graph import packages
 
 ROOT = Path(__file__).parents[1]
 GUARDED = ("compliance", "submission")
@@ -91,3 +96,40 @@ def test_a_raw_open_is_found(text):
 @pytest.mark.parametrize("text", ["tree.open(path)", "self._tree(path).read(path, 1)", "open(path, 'w')", "copy(x)"])
 def test_other_calls_are_not(text):
     assert raw_opens(text) == []
+
+
+UNGUARDED_WRITES = {
+    "common/mllog.py": "a file of the kernel",
+    "common/new_benchmark.py": "sources, in the user's working tree",
+    "common/training/config_docs.py": "the docs of the suite",
+    "common/training/predictions/file.py": "the new file of `whole_file`",
+    "common/training/profile.py": "into an open file",
+    "compliance/cli.py": "the file that the user names",
+    "compliance/demo.py": "a temporary folder",
+    "compliance/docs.py": "the docs of the suite",
+    "compliance/samples/package.py": "packages for tests",
+    "cosmoflow/data/dali.py": "a temporary folder",
+    "oc20/data/extxyz.py": "the new files of `whole_file`",
+    "submission/assemble/packing.py": "the new file of `whole_file`",
+    "submission/round/make.py": "a temporary folder",
+}
+"""Modules that write files without the opener, and where."""
+
+
+def unguarded_writes(text):
+    """Return the lines that may write through a link."""
+    return [node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and may_follow(node)]
+
+
+def may_follow(call):
+    name = name_of(call.func)
+    if name in ("write_text", "write_bytes"):
+        return isinstance(call.func, ast.Attribute)
+    modes = [one for one in call.args if isinstance(one, ast.Constant) and str(one.value)[:1] in ("w", "a")]
+    return name == "open" and bool(modes) and "opener" not in [keyword.arg for keyword in call.keywords]
+
+
+def test_files_are_not_written_through_links():
+    paths = [path for package in packages(ROOT) for path in (ROOT / package).rglob("*.py")]
+    names = {path.relative_to(ROOT).as_posix() for path in paths if unguarded_writes(path.read_text())}
+    assert names == set(UNGUARDED_WRITES), names ^ set(UNGUARDED_WRITES)

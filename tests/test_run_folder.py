@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from common.ending import Ending, read_ending
-from common.staging.stage_dir import StageDir
+from common.training import folder
+from common.training.step import Step
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
 from tests.test_train import curve, one_thread  # noqa: F401  (a fixture)
@@ -91,6 +94,43 @@ def test_auto_resume_starts_over_where_no_checkpoint_is_whole(run, damage, capsy
     assert len(list(Path("run").glob("result_0.txt.interrupted-*"))) == 1
 
 
+@pytest.mark.parametrize("flag", ["--auto-resume", "--resume"])
+def test_a_run_goes_on_from_the_newest_checkpoint_whose_log_is_there(run, flag, capsys):
+    """A disk has lost the end of the log, which the two newest of three checkpoints state."""
+    assert run("output_dir=whole") == 4
+    arguments = ["output_dir=run", "checkpoint.keep=9"]
+    assert run(*arguments) == 4
+    Path("run/ended.json").unlink()
+    log, checkpoints = Path("run/result_0.txt"), sorted(Path("run/checkpoints").iterdir())
+    kept = log.read_bytes()[: torch.load(checkpoints[2])["state"]["log_bytes"] - 1]
+    log.write_bytes(kept)
+    capsys.readouterr()
+    assert run(*arguments, flag) == 4 and curve("run") == curve("whole")
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert "using epoch-0002" in said and "only" in said and "result_0.txt" in said
+    assert Path("run/result_0.txt.interrupted-1").read_bytes() == kept and not left()
+
+
+def test_a_run_whose_log_is_gone_or_of_another_says_what_to_do(run, capsys):
+    assert run("output_dir=run") == 4
+    Path("run/ended.json").unlink()
+    log = Path("run/result_0.txt").rename("log")
+
+    def files():
+        paths = [path for path in Path("run").rglob("*") if path.is_file() and path.name != "ended.json"]
+        return {path: path.read_bytes() for path in paths}
+
+    for content in (None, log.read_bytes()[:2000], log.read_bytes().replace(b"Example", b"example")):
+        if content is not None:
+            Path("run/result_0.txt").write_bytes(content)
+        before = files()
+        capsys.readouterr()
+        assert run("output_dir=run", "--auto-resume") == 1
+        (said,) = capsys.readouterr().err.splitlines()
+        assert "put the log of the interrupted run there" in said
+        assert files() == before, "a file was lost"
+
+
 def test_a_second_training_leaves_the_folder_to_its_owner(start, run, capsys):
     first = start("output_dir=run", "train.epochs=100000")
     wait_for("run/checkpoints/epoch-0002*", first)
@@ -125,17 +165,27 @@ def test_a_signal_when_all_is_staged_leaves_no_files(run, monkeypatch, staging_r
     assert not [path for path in Path("node").rglob("*") if path.is_file()] and not left()
 
 
-def test_an_error_after_the_target_was_met_keeps_the_result(run, monkeypatch, capsys):
-    """Such as one in removing what was staged."""
+@pytest.mark.parametrize("fault", ["lease-1.json", "*.tfrecord", "lock", "write_ending", "close"])
+def test_an_error_after_the_target_was_met_is_a_warning(run, monkeypatch, capsys, fault):
+    """One in removing what is of no more use, in writing the record, or in closing what has trained."""
 
-    def fails(*_, **__):
-        raise OSError(5, "Input/output error", "node")
+    def fails(*_):
+        raise OSError(5, "Input/output error", "x")
 
-    monkeypatch.setattr(StageDir, "close", fails)
+    remove = Path.unlink
+    if fault == "write_ending":
+        monkeypatch.setattr(folder, fault, fails)
+    elif fault == "close":
+        monkeypatch.setattr(Step, fault, fails)
+    else:
+        monkeypatch.setattr(Path, "unlink", lambda path, **how: fails() if path.match(fault) else remove(path, **how))
     staged = ["staging.mode=replicate", "staging.stage_dir=node"]
-    assert run("output_dir=run", *staged, f"train.target={CASE.met}") == 1
-    assert "Input/output error" in capsys.readouterr().err
-    assert json.loads(Path("run/ended.json").read_text()) == {"how": "target_met", "cause": "", "epochs": 1}
+    assert run("output_dir=run", *staged, f"train.target={CASE.met}") == 0
+    said = capsys.readouterr()
+    assert said.err.count("Input/output error") == said.err.count("warning") == 1
+    assert "reached after 1 epoch" in said.out and read_ending(Path("run")) == Ending("target_met", epochs=1)
+    kept = {path.suffix for path in Path("node").rglob("*") if path.is_file()}
+    assert kept == {"*.tfrecord": {".tfrecord", ".jsonl"}, "lock": {""}}.get(fault, set())
 
 
 def test_a_run_that_died_before_its_record_goes_on_with_more_epochs(run):
@@ -143,6 +193,37 @@ def test_a_run_that_died_before_its_record_goes_on_with_more_epochs(run):
     assert run("output_dir=run", "train.epochs=1") == 4
     Path("run/ended.json").unlink()
     assert run("output_dir=run", "train.epochs=2", "--auto-resume") == 4 and len(curve("run")) == 2
+
+
+CONSOLES = ("> /dev/full 2>&-", "| head -1", ">&-", "2>&1 | head -0")
+
+
+@pytest.mark.parametrize(
+    "console",
+    [
+        console if console == CONSOLES[0] else pytest.param(console, marks=pytest.mark.exhaustive)
+        for console in CONSOLES
+    ],
+)
+def test_a_run_ends_without_its_console(start, console):
+    """Its reader has ended, its disk is full, or there is none; what is left of it has no character beyond ASCII."""
+    command = f'set -o pipefail; PYTHONUTF8=0 PYTHONIOENCODING=ascii "$@" {console}'
+    status, _, err = ended(
+        start("output_dir=run", f"train.target={CASE.met}", launcher=("bash", "-c", command, "bash", sys.executable))
+    )
+    assert status == 0 and "Traceback" not in err and read_ending(Path("run")).how == "target_met"
+    assert 1 <= len(Path("run/console.txt").read_text().splitlines()) <= 2 and not left()
+
+
+@pytest.mark.exhaustive
+def test_ranks_without_a_console_still_tell_why_they_fail(start, data):  # noqa: F811  (the fixture)
+    damaged = data.parent / "damaged"
+    shutil.copytree(data, damaged)
+    next((damaged / "train").iterdir()).write_bytes(b"damaged")
+    ranks = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
+    launcher = ("bash", "-c", '"$@" > /dev/full 2>&-', "bash", *ranks)
+    status, *_ = ended(start("output_dir=run", f"data.data_dir={damaged}", launcher=launcher))
+    assert status == 1 and "damaged/train" in read_ending(Path("run")).cause and not left()
 
 
 @pytest.mark.exhaustive

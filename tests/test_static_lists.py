@@ -72,6 +72,35 @@ def test_no_other_file_lists_benchmarks(name):
     assert len(named) <= 1, f"{name} names {named}: let it ask compliance.benchmarks, or compare it here"
 
 
+def locked(path):
+    """Return the version of each package in a lock file, and whether all have hashes."""
+    entries = re.split(r"^(?=[\w.-]+==)", path.read_text(), flags=re.MULTILINE)[1:]
+    versions = dict(re.match(r"([\w.-]+)==(\S+)", entry).groups() for entry in entries)
+    return versions, all("--hash=sha256:" in entry for entry in entries)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", ".github/release-tools.lock"])
+def test_locks_have_the_tested_versions_and_hashes(name):
+    versions, have_hashes = locked(ROOT / name)
+    text = (ROOT / "constraints.txt").read_text().lower().replace("_", "-")
+    tested = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
+    assert have_hashes and {package: tested.get(package, version) for package, version in versions.items()} == versions
+    assert not re.search(r"https?:|file:|--(extra-)?index", (ROOT / name).read_text())
+
+
+def test_the_lock_has_what_the_extras_need():
+    extras = SETUP["options.extras_require"]
+    lines = SETUP["options"]["install_requires"] + "".join(extras[name] for name in ("train", *PACKAGES))
+    needed = {name.lower() for name in re.findall(r"^(?!mlperf-hpc-suite)([\w-]+)", lines, re.MULTILINE)}
+    assert len(needed) > 10 and needed <= set(locked(ROOT / "requirements.lock")[0])
+
+
+def test_actions_are_named_by_digest():
+    texts = [path.read_text() for path in (*ROOT.glob(".github/workflows/*.yml"), ROOT / "action.yml")]
+    uses = [use for text in texts for use in re.findall(r"uses: (.*)", text)]
+    assert len(uses) >= 5 and [use for use in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", use)] == []
+
+
 def test_the_version_is_one():
     assert SETUP["metadata"]["version"] == VERSION
     assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()

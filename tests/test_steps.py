@@ -14,8 +14,8 @@ from torch import nn
 
 from common.config import load
 from common.data.prefetch import map_tensors
-from common.distributed.dist import Dist, alone
 from common.precision import Precision
+from common.ranks.dist import Dist, alone
 from common.training import optim
 from common.training.checkpoint import load as load_checkpoint
 from common.training.step import Step

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 import common.export
 import compliance
 from common.config import load
-from common.distributed.dist import Dist
-from common.distributed.launch import Place
 from common.export import load_network
+from common.ranks.dist import Dist
+from common.ranks.launch import Place
 from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.distributed.dist import alone
+from common.ranks.dist import alone
 from common.settings.schedule import StepSchedule
 from common.training import optim
 from deepcam import metrics, model, summarize

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from common.named_configs import CLOSED, find_config
 from common.provenance import shown_path
 from common.training import weights
 from common.training.benchmark import Benchmark
-from common.training.checkpoint import FORMAT, CheckpointError
+from common.training.checkpoint import FORMAT, CheckpointError, find_wrong_entry
 from common.training.weights import ENDING, Weights
 
 WRAPPER: Final = "module."
@@ -67,6 +68,10 @@ def read_torch(path: Path, key: str) -> dict[str, Any]:
     """
     try:
         check_regular(path)
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if problem := find_wrong_entry(archive, path.stat().st_size):
+                    raise ValueError(problem)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None

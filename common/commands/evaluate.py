@@ -16,10 +16,11 @@ import torch
 from common.command import CommandParser, UsageError, check_new, counted, place, run_command
 from common.config import load as load_config
 from common.config import rebuild
-from common.distributed.dist import Dist, connect
 from common.files import instance_folders, write_whole_file
 from common.named_configs import SUFFIXES, find_config, named_configs
 from common.precision import Precision
+from common.ranks.connect import connect
+from common.ranks.dist import Dist
 from common.reference import Target
 from common.settings.run import RunConfig
 from common.training import ensemble

@@ -21,14 +21,15 @@ from tqdm import tqdm
 from common import mllog
 from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_command
 from common.config import load
-from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, connect
 from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
 from common.measure.power.recorder import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
+from common.ranks.connect import connect
+from common.ranks.device import keep_freed_memory
+from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem

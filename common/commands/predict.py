@@ -23,9 +23,9 @@ from common.commands.evaluate import (
     separate_overrides,
     word,
 )
-from common.distributed.dist import connect
 from common.picture import new_figure, save_figure
 from common.precision import Precision
+from common.ranks.connect import connect
 from common.training.benchmark import Benchmark, Problem
 from common.training.ensemble import Member
 from common.training.predictions import report as reports

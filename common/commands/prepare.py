@@ -26,8 +26,8 @@ from common.datasets.build import (
 )
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
-from common.distributed.launch import find_place
 from common.processes import in_processes, usable_cores
+from common.ranks.launch import find_place
 from common.reference import FULL
 
 T = TypeVar("T")

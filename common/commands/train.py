@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.config import to_yaml
+from common.console import CONSOLE
 from common.named_configs import described_configs
 from common.settings.run import RunConfig
 from common.stop import STOP
@@ -34,9 +35,11 @@ OUTPUT_DIR: Final = ""
 def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
 
-    Called before torch is imported. benchmark: the name of its package.
+    A training no longer needs its console then. Called before torch is imported. benchmark: the name of its package.
     """
     arguments = _parse_arguments(benchmark, argv)
+    if not (arguments.list_configs or arguments.print_config):
+        CONSOLE.install()
     if not arguments.sweep:
         settings = f"{benchmark}.settings"
         cls = import_module(settings).Config
@@ -107,9 +110,10 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   srun -n 512 {module} config           the full problem, on a cluster""",
         epilog="""\
 In output_dir: result_0.txt (the log), history.csv (a row per epoch), metrics.jsonl (a line per step and epoch),
-checkpoints/, ended.json (how the run ended), fom.json (its figure of merit), profile/ with profile.steps=N, and
-tensorboard/ if TensorBoard is installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow]
-sends the metrics there, too. While a run is active, output_dir has one owner: a second training in it ends at once.
+checkpoints/, ended.json (how the run ended), fom.json (its figure of merit), profile/ with profile.steps=N,
+console.txt if standard output or error was lost, without which a run goes on, and tensorboard/ if TensorBoard is
+installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow] sends the metrics there, too.
+While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
 Exit status: 0 target met, 1 an error, 2 wrong use, 3 to be continued (a signal stopped the run, or output_dir is in
 use), 4 all epochs done without meeting the target. Of several instances: 3 if one is to be continued, else 1 if one

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from common.data.split import Split
 from common.processes import usable_cores
+from common.stop import STOP
 
 T = TypeVar("T")
 AHEAD: Final = 4
@@ -81,6 +82,7 @@ def time_batches(ready: Iterator[B]) -> Iterator[B]:
         begin = time.perf_counter()
         if (batch := next(ready, None)) is None:
             return
+        STOP.check()
         yield replace(batch, wait_s=time.perf_counter() - begin)  # type: ignore[type-var]  # a dataclass, by contract
 
 

@@ -18,7 +18,7 @@ from common.settings.run import SamplesConfig
 if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without
     from torch import Tensor
 
-    from common.distributed.dist import Dist
+    from common.ranks.dist import Dist
 
 
 class DatasetError(ValueError):

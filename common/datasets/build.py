@@ -22,10 +22,10 @@ from tqdm import tqdm
 
 from common.datasets.journal import PARTS, Heading, Journal
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
-from common.distributed.launch import LaunchError
 from common.errors import UsageError
 from common.files import NO_INODES, out_of_inodes
 from common.processes import ProcessKilledError, in_processes
+from common.ranks.launch import LaunchError
 
 ERRORS_SHOWN: Final = 20
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)

@@ -30,7 +30,7 @@ from typing import IO, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from common.errors import UsageError
-from common.files import naming
+from common.files import follow_no_link, naming
 from common.lock import try_lock
 from common.version import DISTRIBUTION, VERSION
 
@@ -370,7 +370,7 @@ class Download:
     @contextmanager
     def _open_record(self) -> Iterator[Any]:
         """Open the record for this process alone."""
-        with self.record.open("a", encoding="utf-8") as record:
+        with open(self.record, "a", encoding="utf-8", opener=follow_no_link) as record:
             if not try_lock(record):
                 raise DownloadError(f"{self.part} is being downloaded by another process; wait for it")
             if not record.tell():

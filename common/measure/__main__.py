@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from common.command import CommandParser, run_command
-from common.distributed.launch import LaunchError
 from common.measure import dlio
 from common.measure.power import command as power
 from common.measure.roofline import command as roofline
+from common.ranks.launch import LaunchError
 
 COMMANDS: Final = {"roofline": roofline, "power": power, "dlio": dlio}
 

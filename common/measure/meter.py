@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from common.distributed.dist import Dist
-from common.distributed.traffic import Span, Traffic, stamp
+from common.ranks.dist import Dist
+from common.ranks.traffic import Span, Traffic, stamp
 
 READS: Final = Path("/proc/self/io")
 

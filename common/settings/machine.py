@@ -11,6 +11,7 @@ from typing import ClassVar, Final, Literal
 from common.errors import UsageError
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
 from common.settings.keys import PLACE, ROUTE, key
+from common.stop import NAMES
 
 MOST_MB: Final = 1_000_000
 """More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
@@ -31,10 +32,17 @@ class DistConfig:
     device: str = key(
         "auto", "auto (the accelerator of this machine, else the CPU), cpu, cuda (also for ROCm), xpu", PLACE
     )
+    start_timeout_s: float = key(
+        180.0,
+        "a rank that waits longer for the others at the start fails, and says which ranks are missing",
+        PLACE,
+        unit="seconds",
+        since="0.3.0",
+    )
     timeout_s: float = key(
         600.0,
-        "a rank that waits longer for the others, at the start or in a collective, fails; evaluation, staging and "
-        "checkpoints of one rank while the others wait must be shorter",
+        "a rank that waits longer for the others in a collective fails; evaluation, staging and checkpoints of one "
+        "rank while the others wait must be shorter",
         PLACE,
         unit="seconds",
     )
@@ -80,8 +88,9 @@ class DistConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.timeout_s <= 0:
-            raise ValueError(f"timeout_s is {self.timeout_s}; expected seconds above 0")
+        for name in ("start_timeout_s", "timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected seconds above 0")
         if self.bucket_mb is not None and not 0 < self.bucket_mb <= MOST_MB:
             raise ValueError(f"bucket_mb is {self.bucket_mb}; expected MiB above 0 and at most {MOST_MB:,}, or null")
         if min(self.extents) < 1:
@@ -103,6 +112,21 @@ class DistConfig:
     def sharing(self) -> int:
         """The number of ranks that share a sample."""
         return prod(self.extents)
+
+
+@dataclass(frozen=True, slots=True)
+class StopConfig:
+    """How a run is asked to stop in order, before its job ends."""
+
+    cite: ClassVar = RESULTS
+
+    signals: tuple[Literal["TERM", "INT", "USR1", "USR2", "HUP", "XCPU"], ...] = key(
+        NAMES,
+        "signals after which a run saves a checkpoint and ends with status 3; a scheduler may send others than these; "
+        "one that is ignored at the start, such as HUP under nohup, stays ignored",
+        PLACE,
+        since="0.3.0",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +162,9 @@ class StagingConfig:
         PLACE,
     )
     stage_dir: Path | None = key(
-        None, "folder on each node's own disk, for one dataset and one job at a time; memory has a default", PLACE
+        None,
+        "folder on each node's own disk, yours alone, for one dataset and one job at a time; memory has a default",
+        PLACE,
     )
     workers: int = key(4, "threads of each rank that read, verify and write", PLACE)
     checksum: bool = key(True, "compare contents with the manifest and with what was read, not only sizes", PLACE)

@@ -37,6 +37,7 @@ from common.settings.machine import (
     PrecisionConfig,
     ProfileConfig,
     StagingConfig,
+    StopConfig,
     TrackConfig,
 )
 from common.settings.optim import OptimConfig
@@ -334,6 +335,7 @@ class RunConfig:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     dist: DistConfig = field(default_factory=DistConfig)
+    stop: StopConfig = field(default_factory=StopConfig)
     power: PowerConfig = field(default_factory=PowerConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     track: TrackConfig = field(default_factory=TrackConfig)

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common.distributed.dist import Dist, Wait
 from common.precision import product_dtype
+from common.ranks.dist import Dist, Wait
 from common.spatial.convolution import PaddedConv3d, Pads, compute_gradients, convolve_padded
 from common.spatial.grid import HERE, Grid, Offset, Reach
 

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 
 _SHARD: Final = "shard"
 

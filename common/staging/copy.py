@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.distributed.dist import Dist
 from common.files import open_regular
+from common.ranks.dist import Dist
 from common.staging.plan import Piece, SourceFile, StagingError, split_file
 from common.staging.stage_dir import GZIP_MAGIC, StageDir, crc32
+from common.stop import STOP
 from common.tree import expect_regular
 
 T = TypeVar("T")
@@ -127,6 +128,7 @@ class StagingWorkers:
 
         It is a barrier. Ranks that only wait call it too, often enough that no collective call times out.
         """
+        STOP.check()
         state = torch.tensor([unfinished, int(error is not None), self._advanced])
         unfinished, failed, advanced = self.dist.all_reduce(state).tolist()
         if self._bar is not None:
@@ -164,8 +166,10 @@ class StagingWorkers:
         return [results[i] for i in range(len(items))]
 
 
-def first_error(futures: Iterable[Future[Any]]) -> BaseException | None:
+def first_error(futures: Collection[Future[Any]]) -> BaseException | None:
     """Wait for all and return an exception, if there was one."""
+    while wait(futures, TICK_S).not_done:
+        STOP.check()
     errors = [future.exception() for future in futures]
     return next((error for error in errors if error is not None), None)
 

@@ -13,11 +13,12 @@ global, but a rank reads samples of other nodes from shared storage (`Staged.pat
 
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
 staging itself has written, by its record `staging.jsonl` in the stage_dir. One job at a time uses a stage_dir
-(`common.lock`).
+(`common.lock`); others wait for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -37,8 +38,9 @@ from common.data.sampling import share
 from common.datasets.build import readable_bytes
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
-from common.distributed.dist import Dist
 from common.files import free_inodes
+from common.lease import LOOK_S
+from common.ranks.dist import Dist
 from common.settings.machine import StagingConfig
 from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
 from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of
@@ -119,8 +121,9 @@ def stage_dataset(
     """Copy the files below `source` to the nodes: a collective call, in which rank 0's `files` count.
 
     samples: the number of samples that each folder must have, such as {"train": 2048}.
-    Raises StagingError on all ranks: before copying for wrong counts, missing files, wrong sizes, too little space,
-    foreign files in the stage_dir and another job that uses it; later for damaged files and disk errors. Finished files
+    Waits while another job uses the stage_dir of a node.
+    Raises StagingError on all ranks: before copying for wrong counts, missing files, wrong sizes, too little space, and
+    a stage_dir or files in it that others can change; later for damaged files and disk errors. Finished files
     are then kept, and the next call copies the others. What else ends the job, such as a signal or a lost rank, removes
     all staged files, unless `keep` is set.
     """
@@ -166,20 +169,24 @@ def _share_list(files: Sequence[SourceFile], dist: Dist) -> list[SourceFile]:
 def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
-    _open_folders(workers, folder)
-    lacking = _find_lacking(workers, plan, folder)
+    _take_folders(workers, folder)
+    lacking, kept = _find_lacking(workers, plan, folder)
     own = [plan.files[number] for number in lacking]
     here = [plan.files[number] for number in _collect_lacking(workers, lacking, folder)]
     _check_space(workers, plan.mode, here, folder)
-    # One number per file, whatever the number of ranks.
-    is_lacking = torch.zeros(len(plan.files), dtype=torch.uint8)
-    is_lacking[lacking] = 1
-    anywhere = [plan.files[number] for number in dist.all_reduce(is_lacking, "max").nonzero()[:, 0].tolist()]
+    # Two bytes for each file, whatever the number of nodes: whether one lacks it, and whether one has it.
+    found = torch.zeros(2, len(plan.files), dtype=torch.uint8)
+    found[0, lacking], found[1, kept] = 1, 1
+    anywhere, anywhere_kept = (
+        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(found, "max")
+    )
     total = int(dist.all_reduce(torch.tensor(size_of(own))))
     largest = int(dist.all_reduce(torch.tensor(size_of(here)), "max"))
     copied = len(plan.files) - len(anywhere)
-    already = f"; {copied:,} of {len(plan.files):,} files already staged" if copied else ""
-    _print_message(dist, plan.describe(anywhere, largest) + already)
+    text = plan.describe(anywhere, largest)
+    text += f"; {copied:,} of {len(plan.files):,} files already staged" if copied else ""
+    unverified = sum(not folder.compares_with_manifest(file) for file in anywhere_kept)
+    _print_message(dist, text + (f"; {unverified:,} staged files NOT verified by a manifest" if unverified else ""))
     try:
         if plan.mode == "shard":
             with workers.show_bar("staging", total, "B"):
@@ -239,14 +246,38 @@ def _look_up(
     ]
 
 
-def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
-    """Create and open the nodes' folders; StagingError if two nodes share one, or another job uses one."""
+def _take_folders(workers: StagingWorkers, folder: StageDir) -> None:
+    """Make, take and open the nodes' folders; wait while another job uses one, StagingError if two nodes share one."""
     leader = [folder] if workers.dist.local_rank == 0 else []
+    _check_alone(workers, folder, leader)
+    has_told = False
+    while True:
+        workers.map_items(StageDir.make_folder, leader)
+        holders = workers.map_items(StageDir.take_folder, leader)
+        nodes = workers.agree_on_errors(sum(map(bool, holders)))
+        if not nodes:
+            break
+        workers.map_items(partial(StageDir.close, remove=False), leader)  # no job waits for one that waits for it
+        if not has_told:
+            holder = next(filter(None, holders), "of another job")
+            _print_message(
+                workers.dist,
+                f"staging.stage_dir {folder.root} is in use by process {holder}, on {nodes:,} node(s); waiting until "
+                "it is free. Jobs that train at the same time need a folder each, such as one with "
+                "$SLURM_JOB_ID in its name",
+            )
+        has_told = True
+        STOP.sleep(LOOK_S)
+    workers.map_items(StageDir.open_record, [folder])
+
+
+def _check_alone(workers: StagingWorkers, folder: StageDir, leader: Sequence[StageDir]) -> None:
+    """Raise StagingError if two nodes share a folder. leader: the folder, on one rank of each node."""
     workers.map_items(StageDir.make_folder, leader)
     job = workers.dist.broadcast_json(uuid.uuid4().hex)
     marker = folder.workplace / f"{job}-{workers.dist.node_rank}{MARKER}"
     try:
-        workers.map_items(Path.touch, [marker] if leader else [])
+        workers.map_items(_touch_file, [marker] if leader else [])
 
         def check_alone(folder: StageDir) -> None:
             if len(list(folder.workplace.glob(f"{job}-*{MARKER}"))) > 1:
@@ -258,12 +289,15 @@ def _open_folders(workers: StagingWorkers, folder: StageDir) -> None:
         workers.map_items(check_alone, leader)
     finally:
         marker.unlink(missing_ok=True)
-    workers.map_items(StageDir.take_folder, leader)
-    workers.map_items(StageDir.open_record, [folder])
 
 
-def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[int]:
-    """Return the numbers of the files that this node lacks among those that this rank has checked: its share."""
+def _touch_file(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another job ends, and has just removed the folder
+        path.touch()
+
+
+def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> tuple[list[int], list[int]]:
+    """Return the numbers of the files that this node lacks, and of those it has, in the share of this rank."""
     dist = workers.dist
     own_numbers = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
@@ -274,7 +308,8 @@ def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) 
 
     with workers.show_bar("checking staged files", sum(map(len, plan.on_node)), " files"):
         presence = workers.map_items(check_file, own_numbers)
-    return [number for number, is_present in zip(own_numbers, presence, strict=True) if not is_present]
+    numbers, present = np.array(own_numbers, np.int64), np.array(presence, bool)
+    return numbers[~present].tolist(), numbers[present].tolist()
 
 
 def _collect_lacking(workers: StagingWorkers, lacking: list[int], folder: StageDir) -> list[int]:

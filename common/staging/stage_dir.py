@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import pwd
 import shlex
 import shutil
+import stat
 import sys
 import threading
 import uuid
@@ -20,7 +23,7 @@ from typing import Any, Final
 
 from common.datasets.build import OUT_OF_SPACE, readable_bytes
 from common.datasets.manifest import describe_file
-from common.files import NO_INODES, follow_no_link, out_of_inodes
+from common.files import NO_INODES, out_of_inodes
 from common.lock import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
 
@@ -41,6 +44,7 @@ LONGEST: Final = 200
 PART: Final = ".part"
 MARKER: Final = ".node"
 """Endings of what jobs leave in the folder of the lock if they are killed."""
+OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def crc32(data: Any, before: int = 0) -> int:
@@ -66,6 +70,7 @@ class StageDir:
     The record has a line of JSON per file, so that ranks and threads can append to it at once. A line is written before
     its file gets its name: staging has not written a file without a line. Until then a file is in the folder of the
     lock, where what killed jobs have left is found without looking through the others.
+    Nothing there is believed that another user could have written: see `_expect_own`.
     """
 
     def __init__(self, root: Path, source: Path, checksum: bool, inflate: bool) -> None:
@@ -83,61 +88,83 @@ class StageDir:
         """Create the folder, on one rank of a node, before `take_folder`."""
         with self._explain_errors():
             try:
-                self.root.mkdir(parents=True)
+                self.root.mkdir(0o700, parents=True)
                 self._made_folders.add(".")
             except FileExistsError:
                 if not self.root.is_dir():
                     raise
-            with suppress(FileExistsError):
-                self.workplace.mkdir()
+            self._check_folders()
 
-    def take_folder(self) -> None:
+    def take_folder(self) -> str:
         """Take the folder for this job and remove what killed jobs left unfinished, on one rank of a node.
 
-        StagingError if another job is using it. All ranks call `open_record` next.
+        Return "", or the process of another job that uses it. All ranks call `open_record` next.
         """
         with self._explain_errors():
-            self._check_workplace()
-            self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
-            self._remove_leftovers()
-            for name in self._made_folders:
-                self._append_record({"folder": name})
-            self._lock.share()
+            self._check_folders()
+            try:
+                self._lock.take(f"{os.getpid()} ({shlex.join(sys.argv)[:LONGEST]})")
+                self._remove_leftovers()
+                for name in self._made_folders:
+                    self._append_record({"folder": name})
+                self._lock.share()
+            except LockedError as error:
+                return error.holder
+            except FileNotFoundError:
+                return "that has just removed it"
+            return ""
 
     def open_record(self) -> None:
         """Read the record; a line that was cut off when a run was killed is skipped."""
         with self._explain_errors():
-            self._check_workplace()
+            self._check_folders()
             self._lock.share()
             self._read_record()
 
-    def _check_workplace(self) -> None:
-        if self.workplace.is_symlink():
-            raise StagingError(f"{self.workplace} is a link; remove it, or choose another staging.stage_dir")
+    def _check_folders(self) -> None:
+        """Raise StagingError if others can change stage_dir or staging's own folder in it, which is made if missing."""
+        link, status = self.root.lstat(), self.root.stat()
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+            _expect_own(self.root, link)
+        # A site makes such a folder for all; what is in it is checked, and nobody can rename what others own there.
+        if status.st_uid != 0 or (status.st_mode & OTHERS_WRITE and not status.st_mode & stat.S_ISVTX):
+            _expect_own(self.root, status)
+        with suppress(FileExistsError):
+            self.workplace.mkdir(0o700)
+        _expect_own(self.workplace, self.workplace.lstat())
 
     def holds_file(self, file: SourceFile) -> bool:
         """Tell whether the file exists and is intact.
 
-        Raises StagingError for a file of that name that staging has not written, unless it equals the source.
+        Raises StagingError for a file of that name that staging has not written, unless it equals the source, and for
+        one that others can change.
         """
         path = self.root / file.name
         try:
-            size = path.stat().st_size
+            self._check_folder(PurePath(file.name).parent)
+            status = path.lstat()
         except FileNotFoundError:
             return False
-        right_size = size == file.staged_size
-        entry = self._record.get(file.name)
-        if entry is not None:
-            same = right_size and entry.size == size and entry.identity == file.identity
-            return same and (not self.checksum or entry.crc32 == _compute_crc32(path))
-        # The checksum of a decompressed file is unknown.
-        comparable = file.sha256 is not None and file.raw_size is None
-        if right_size and (not self.checksum or (comparable and describe_file(path).sha256 == file.sha256)):
-            return True
+        _expect_own(path, status)
+        entry, right_size = self._record.get(file.name), status.st_size == file.staged_size
+        if entry is not None and not (right_size and entry.size == status.st_size and entry.identity == file.identity):
+            return False
+        if not self.checksum:
+            is_intact = True
+        elif self.compares_with_manifest(file):
+            is_intact = right_size and describe_file(path).sha256 == file.sha256
+        else:
+            is_intact = entry is not None and entry.crc32 == _compute_crc32(path)
+        if entry is not None or (right_size and is_intact):
+            return is_intact
         raise StagingError(
             f"{path}: exists, was not written by staging, and may differ from the source; "
             "nothing was overwritten: move it away or choose another staging.stage_dir"
         )
+
+    def compares_with_manifest(self, file: SourceFile) -> bool:
+        """Tell whether a file that is there is compared with the manifest; that does not know a decompressed one."""
+        return self.checksum and file.sha256 is not None and file.raw_size is None
 
     def write_piece(self, piece: Piece, data: memoryview) -> None:
         """Write the next piece of a file; after the last one, verify the file and give it its name."""
@@ -150,7 +177,7 @@ class StageDir:
             unfinished.write_data(data)
             if piece.is_last:
                 self._add_entry(unfinished.finish_file())
-                self._make_folders(PurePath(file.name).parent)
+                self._check_folder(PurePath(file.name).parent, make=True)
                 unfinished.part.replace(path)
                 del self._unfinished[file.name]
         except OSError as error:
@@ -174,15 +201,18 @@ class StageDir:
         """Let other jobs use the folder; the last of its job's processes removes what is of no use to them.
 
         remove: remove everything that staging has made there, by its record, and nothing else. May be called again.
+        What cannot be removed stays, with a warning and its record.
         """
         last = True
         if self._lock.handle >= 0:
             last = self._lock.is_last()
-            if last:
-                self._read_record()
-                if remove or not self._record:  # without files only folders are left
-                    self._remove_files()
-            self._lock.release(remove=last)
+            with self._warned():
+                if last:
+                    self._read_record()
+                    if remove or not self._record:  # without files only folders are left
+                        self._remove_files()
+            with self._warned():
+                self._lock.release(remove=last)
         if last:
             for folder in (self.workplace, *([self.root] if "." in self._made_folders else [])):
                 with suppress(OSError):  # not empty
@@ -190,17 +220,26 @@ class StageDir:
             self._made_folders.clear()
 
     def _remove_files(self) -> None:
-        self._read_record()
-        self._remove_leftovers()
+        with self._warned():
+            self._remove_leftovers()
+        failures = []
         for name in self._record:
             if self._is_inside(PurePath(name).parent):
-                with suppress(IsADirectoryError, NotADirectoryError):  # not what staging has written
+                try:
                     (self.root / name).unlink(missing_ok=True)
+                except (IsADirectoryError, NotADirectoryError):  # not what staging has written
+                    pass
+                except OSError as error:
+                    failures.append(error)
         for folder in sorted(self._made_folders - {"."}, key=len, reverse=True):  # the inner ones first
             if self._is_inside(PurePath(folder).parent):
                 with suppress(OSError):  # not empty
                     (self.root / folder).rmdir()
+        count = len(self._record)
         self._record.clear()
+        if failures:
+            first, left = failures[0], f"{len(failures)} of {count} files are left"
+            raise OSError(first.errno, f"{first.strerror}; {left}", first.filename)
         (self.root / RECORD).unlink(missing_ok=True)
 
     def _remove_leftovers(self) -> None:
@@ -211,10 +250,11 @@ class StageDir:
 
     def _read_record(self) -> None:
         try:
-            lines = (self.root / RECORD).read_text(errors="replace").splitlines()
+            with open(self.root / RECORD, "rb", opener=_open_own) as record:
+                text = record.read().decode(errors="replace")
         except FileNotFoundError:
             return
-        for line in lines:
+        for line in text.splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
                 if "folder" in entry:
@@ -222,17 +262,16 @@ class StageDir:
                 else:
                     self._record[_check_inside(entry["name"])] = StagedFile(**entry)
 
-    def _make_folders(self, folder: PurePath) -> None:
-        """Create a folder below stage_dir, and those that contain it; StagingError if one is a link."""
+    def _check_folder(self, folder: PurePath, make: bool = False) -> None:
+        """Raise StagingError if others can change a folder below stage_dir, or one that has it. make: missing ones."""
         if folder in self._safe_folders:
             return
-        self._make_folders(folder.parent)
+        self._check_folder(folder.parent, make)
         path = self.root / folder
-        if path.is_symlink():
-            raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
-        if not path.exists():
+        if make and not os.path.lexists(path):
             self._append_record({"folder": str(folder)})
-            path.mkdir(exist_ok=True)
+            path.mkdir(0o700, exist_ok=True)
+        _expect_own(path, path.lstat())
         self._safe_folders.add(folder)
 
     def _is_inside(self, folder: PurePath) -> bool:
@@ -249,18 +288,21 @@ class StageDir:
 
     def _append_record(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry)
-        with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=follow_no_link) as record:
+        with self._threads, open(self.root / RECORD, "ab", buffering=0, opener=_open_own) as record:
             record.write(f"\n{line}".encode())  # starts a line: the last one may have been cut off
+
+    @contextmanager
+    def _warned(self) -> Iterator[None]:
+        """Show an error of the system as a warning: what is left over ends no run."""
+        try:
+            yield
+        except OSError as error:
+            print(f"warning: staging.stage_dir {self.root}: {error}", file=sys.stderr, flush=True)
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
         try:
             yield
-        except LockedError as error:
-            raise StagingError(
-                f"staging.stage_dir {self.root} is in use by process {error.holder}: one job at a time may stage "
-                "there; wait until that has ended, or choose another folder"
-            ) from error
         except OSError as error:
             raise StagingError(f"staging.stage_dir {self.root}: {error.strerror}; choose another") from error
 
@@ -272,7 +314,7 @@ class UnfinishedFile:
         self.file, self.stage = file, stage
         self.part = stage.workplace / f"{uuid.uuid4().hex}{PART}"
         self._source = stage.source / file.name
-        self._output = self.part.open("xb")
+        self._output = os.fdopen(_open_own(str(self.part), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
         self._sha256 = hashlib.sha256()
         self._crc32 = 0
         self._size = 0
@@ -319,6 +361,41 @@ class UnfinishedFile:
         with suppress(OSError):  # the disk may be full, and then closing fails
             self._output.close()
         self.part.unlink(missing_ok=True)
+
+
+def _expect_own(path: Path, status: os.stat_result) -> None:
+    """Raise StagingError unless a file or folder is this user's, no link, and nobody else can write to it."""
+    mode, mine = stat.S_IMODE(status.st_mode), status.st_uid == os.geteuid()
+    if stat.S_ISLNK(status.st_mode):
+        raise StagingError(f"{path} is a link, which may lead to others' files; remove it, or choose another")
+    if mine and not mode & OTHERS_WRITE:
+        return
+    try:
+        owner = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        owner = f"user {status.st_uid}"
+    fix = f"chmod go-w {shlex.quote(str(path))}" if mine else "remove it"
+    raise StagingError(
+        f"{path} belongs to {owner} and has mode {mode:04o}, so that others can change what is staged; expected "
+        f"your own, which only you can write: {fix}, or choose a staging.stage_dir that does not exist yet, which is "
+        "made for you alone"
+    )
+
+
+def _open_own(path: str, flags: int) -> int:
+    """Open a file, a new one for this user alone; StagingError if it is a link, or if others can write to it."""
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            _expect_own(Path(path), os.lstat(path))
+        raise
+    try:
+        _expect_own(Path(path), os.fstat(handle))
+    except StagingError:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _check_inside(name: str) -> str:

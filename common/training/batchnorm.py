@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 
 
 def share_statistics(model: nn.Module, group: Dist) -> nn.Module:

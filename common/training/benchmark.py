@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from common.data.bagging import drawn_samples
 from common.data.prefetch import TensorBatch
 from common.data.sampling import Batching, permutation, share
-from common.distributed.dist import Dist
 from common.precision import DTYPES, resolved
+from common.ranks.dist import Dist
 from common.reference import Reference
 from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig

@@ -1,7 +1,7 @@
 """What a training reports while it runs: the one way out, for files, TensorBoard, trackers and your own code.
 
 Rank 0 calls them, between two steps; the other ranks call none. What a callback does takes the time of the training.
-One that raises an exception gets no more calls, after one warning; the training goes on.
+One that raises an exception gets no more calls, after one warning; the training goes on. The files of a run try again.
 """
 
 from __future__ import annotations

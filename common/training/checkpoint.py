@@ -2,8 +2,9 @@
 
 A file is a zip archive of tensors and plain values, as `torch.save` writes it. It is written under another name and
 renamed when it is complete and on disk. Reading checks every byte against the archive's checksums and loads with
-`weights_only`, which runs no pickled code. A damaged file in a run's folder is skipped for the one before it. Of
-several ranks only rank 0 reads a file, once, and sends its bytes to the others.
+`weights_only`, which runs no pickled code; what would take much more memory than the file has bytes is not read. A
+damaged file in a run's folder is skipped for the one before it; so is one whose log is not there, when a run continues.
+Of several ranks only rank 0 reads a file, once, and sends its bytes to the others.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from typing import Annotated, Any, Final
 import msgspec
 import torch
 
-from common.distributed.dist import Dist
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
+from common.mllog import PUT_BACK, LogMismatchError
+from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
@@ -34,6 +36,13 @@ BEST: Final = "best.pt"
 SENT_BYTES: Final = 64 * 2**20
 """The bytes of a file in one message."""
 EXAMPLE: Final = f"{CHECKPOINTS}/epoch-0009-step-0000000.pt"
+ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)")
+"""How torch names what is in a file: numbers of tensors, a pickle, and facts about the format."""
+LONGEST_NAME: Final = 100
+MOST_ENTRIES: Final = 1 << 20
+MOST_VALUES: Final = 1 << 22
+MOST_SHARING: Final = 4
+"""How often the same bytes may be in several tensors, on average."""
 
 
 class CheckpointError(ValueError):
@@ -116,8 +125,8 @@ class Saved:
 
     def warn(self) -> None:
         """Print which newer files were skipped, and why."""
-        for reason in self.skipped:
-            print(f"warning: {reason}; using {self.path.name} instead", file=sys.stderr)
+        if self.skipped:
+            print(f"warning: {'; '.join(self.skipped)}; using {self.path.name} instead", file=sys.stderr)
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
@@ -131,6 +140,13 @@ class Saved:
                 f"{self.path}: the run cannot go on from it ({type(error).__name__}: {error}); name an older one, or "
                 "start a new run"
             ) from error
+
+
+Check = Callable[[Saved], None]
+
+
+def accept(_: Saved) -> None:
+    """Accept any checkpoint."""
 
 
 class Checkpoints:
@@ -207,24 +223,28 @@ class Checkpoints:
         """Return the complete checkpoints of the run, oldest first."""
         return complete(self.folder)
 
-    def load(self, location: Path | None = None) -> Saved:
+    def load(self, location: Path | None = None, check: Check = accept) -> Saved:
         """Return the content of a checkpoint, by default of the newest readable one. A collective call.
 
-        location: a file, or the folder of a run. Raises CheckpointError if it has no usable checkpoint.
+        location: a file, or the folder of a run. check: see `load`, on rank 0.
+        Raises CheckpointError if it has no usable checkpoint.
         """
         saved = None
         if self.dist.is_main:  # one rank chooses for all
             if location is None and not self.files():
                 raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
-            saved = load(location or self.folder, self.benchmark, at_once=self.dist.world_size > 1)
+            saved = load(location or self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
         return self._share_saved(saved)
 
-    def load_if_any(self) -> Saved | None:
-        """Return the content of the newest readable checkpoint; None if there is none. A collective call."""
+    def load_if_any(self, check: Check) -> Saved | None:
+        """Return the content of the newest usable checkpoint; None if there is none. A collective call.
+
+        check: see `load`, on rank 0.
+        """
         saved = None
         if self.dist.is_main and self.files():
             try:
-                saved = load(self.folder, self.benchmark, at_once=self.dist.world_size > 1)
+                saved = load(self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
             except NoCheckpointError as error:
                 print(f"warning: {error}", file=sys.stderr)
         return self._share_saved(saved) if self.dist.broadcast_json(saved is not None) else None
@@ -263,14 +283,16 @@ def best_of(run: Path) -> Path:
     return path
 
 
-def load(location: Path, benchmark: str | None = None, at_once: bool = False) -> Saved:
-    """Return the checkpoint in a file, or the newest readable one in a run's folder.
+def load(location: Path, benchmark: str | None = None, check: Check = accept, *, at_once: bool = False) -> Saved:
+    """Return the checkpoint in a file, or the newest usable one in a run's folder.
 
-    benchmark: the benchmark that it must belong to; None: any. at_once: read the file once, into memory, which then has
-    it twice; else it is read twice.
+    benchmark: the benchmark that it must belong to; None: any. check: raises LogMismatchError if a run cannot go on
+    from a checkpoint, so that the one before it is tried. at_once: read the file once, into memory, which then has it
+    twice; else it is read twice.
     Raises CheckpointError if there is none, or it belongs to another benchmark.
     """
     skipped: list[str] = []
+    is_there = False
     files = [location] if location.is_file() else complete(location / CHECKPOINTS) or complete(location)
     if not files:
         problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
@@ -278,9 +300,16 @@ def load(location: Path, benchmark: str | None = None, at_once: bool = False) ->
     for path in reversed(files):
         try:
             file = io.BytesIO() if at_once else None
-            return Saved(path, read(path, benchmark, file), skipped, file)
+            saved = Saved(path, read(path, benchmark, file), skipped, file)
+            check(saved)
+            return saved
         except DamagedCheckpointError as error:
             skipped.append(str(error))
+        except LogMismatchError as error:
+            skipped.append(f"{path.name}: {error}")
+            is_there = True
+    if is_there:  # a person decides whether its log can be had
+        raise CheckpointError(f"{'; '.join(skipped)}; {PUT_BACK}")
     if location.is_dir():
         raise NoCheckpointError("; ".join(skipped) + f"; {location} has no other checkpoint: start a new run")
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
@@ -290,19 +319,24 @@ def read(path: Path, benchmark: str | None = None, file: io.BytesIO | None = Non
     """Return the content of a file, with its tensors on the CPU, without running any code in it.
 
     file: has its bytes, or gets them.
-    Raises DamagedCheckpointError if it is half-written or damaged, CheckpointError if it is missing, not a checkpoint
-    of this suite, or of another benchmark.
+    Raises DamagedCheckpointError if it is half-written or damaged, or if it would grow in memory, CheckpointError if it
+    is missing, not a checkpoint of this suite, or of another benchmark.
     """
+    content, problem = None, ""
     try:
         if file is not None and not file.getbuffer().nbytes:
             with path.open("rb") as stored:
                 shutil.copyfileobj(stored, file, SENT_BYTES)
-        source = path if file is None else file
+        source, size = (path, path.stat().st_size) if file is None else (file, file.getbuffer().nbytes)
         with zipfile.ZipFile(source) as archive:
-            damaged = archive.testzip()
-        if file is not None:
-            file.seek(0)
-        content = None if damaged else torch.load(source, map_location="cpu", weights_only=True)
+            problem = find_wrong_entry(archive, size)
+            if not problem and (damaged := archive.testzip()):
+                problem = f"the checksum of {damaged!r} is wrong"
+        if not problem:
+            if file is not None:
+                file.seek(0)
+            content = torch.load(source, map_location="cpu", weights_only=True)
+            problem = _find_excess(content, size)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:
@@ -314,8 +348,8 @@ def read(path: Path, benchmark: str | None = None, file: io.BytesIO | None = Non
         raise CheckpointError(
             f"{path}: not a checkpoint; expected the folder of a run, or a file such as {EXAMPLE} in it"
         ) from error
-    if content is None:
-        raise DamagedCheckpointError(f"{path}: damaged: the checksum of {damaged!r} is wrong")
+    if problem:
+        raise DamagedCheckpointError(f"{path}: damaged, or not written by this suite: {problem}")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of this suite (expected format {FORMAT!r})")
     try:
@@ -325,3 +359,38 @@ def read(path: Path, benchmark: str | None = None, file: io.BytesIO | None = Non
     if benchmark not in (None, content["benchmark"]):
         raise CheckpointError(f"{path}: a checkpoint of {content['benchmark']!r}, expected one of {benchmark!r}")
     return content
+
+
+def find_wrong_entry(archive: zipfile.ZipFile, size: int) -> str:
+    """Return what an archive has that torch does not write, such as compressed entries; "" if nothing. size: its."""
+    entries = archive.infolist()
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or not ENTRY.fullmatch(entry.filename):
+            return f"unexpected entry {entry.filename[:LONGEST_NAME]!r}"
+    if len({entry.filename for entry in entries}) < len(entries) or sum(entry.file_size for entry in entries) > size:
+        return "entries overlap"
+    return f"{len(entries):,} entries" if len(entries) > MOST_ENTRIES else ""
+
+
+def _find_excess(content: Any, size: int) -> str:
+    """Return what makes content much larger than its file of this many bytes; "" if nothing."""
+    values, count, tensor_bytes = [content], 1, 0
+    while values:
+        value = values.pop()
+        if isinstance(value, torch.Tensor):
+            if not is_dense(value):
+                return f"a tensor of shape {tuple(value.shape)} that is not dense"
+            tensor_bytes += value.nbytes
+        elif isinstance(value, dict | list | tuple | set):
+            count += len(value)
+            if count > MOST_VALUES:
+                return f"more than {MOST_VALUES:,} values"
+            values.extend(value.values() if isinstance(value, dict) else value)
+    return f"tensors of {tensor_bytes:,} bytes" if tensor_bytes > MOST_SHARING * size else ""
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has a number in memory for each of its elements."""
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+        return False
+    return bool(tensor.nbytes <= tensor.untyped_storage().nbytes())

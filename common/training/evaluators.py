@@ -6,7 +6,6 @@ Evaluation takes a large share of a big run: for OC20 it reads half as many samp
 
 from __future__ import annotations
 
-import signal
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 from typing import Final
@@ -14,8 +13,8 @@ from typing import Final
 import torch
 from torch import nn
 
-from common.distributed.dist import Dist, Link
 from common.precision import Precision
+from common.ranks.dist import Dist, Link
 from common.stop import STOP
 from common.training.benchmark import Problem
 
@@ -68,7 +67,7 @@ class RemoteEvaluator(Evaluator):
         if self.link is not None and (wait or self._answer.done()):
             quality, stop_signal = self._answer.result()
             if stop_signal and not STOP.number:
-                signal.raise_signal(stop_signal)  # the training ranks heed it as if this one had got it
+                STOP.ask(stop_signal)  # the training ranks heed it as if this one had got it
         agreed: float | None = self.dist.broadcast_json(quality)
         return agreed
 

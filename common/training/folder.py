@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from common.distributed.dist import Dist
+from common.console import CONSOLE
 from common.ending import STOPPED, Ending, classify_error, forget_ending, read_ending, read_logged_epochs, write_ending
 from common.files import LOG_NAME, instance_folders
 from common.lease import LOOK_S, InUseError, Lease
 from common.mllog import LogError
+from common.ranks.dist import Dist
 from common.stop import STOP
 
 
@@ -30,7 +31,9 @@ class OwnedFolder:
         with STOP.interrupting():
             # In turns, since a collective may not wait as long as another run lasts.
             while not self.ranks.broadcast_json(main and self.lease.take(wait)):
-                time.sleep(LOOK_S)
+                STOP.sleep(LOOK_S)
+            if main:
+                CONSOLE.begin_notes(self.path)
             ending = read_ending(self.path) if main else None
             shared = self.ranks.broadcast_json(asdict(ending) if ending else None)
         return Ending(**shared) if shared else None
@@ -45,29 +48,53 @@ class OwnedFolder:
         """Record how the training ended."""
         if self.ranks.is_main:
             self.lease.check()
-            write_ending(self.path, ending)
+            with self.result_kept():
+                write_ending(self.path, ending)
+
+    @contextlib.contextmanager
+    def result_kept(self) -> Iterator[None]:
+        """Show an exception inside the `with` as a warning if the training has its result: then the status is that."""
+        try:
+            yield
+        except Exception as error:
+            if self.result is None:
+                raise
+            reason = classify_error(error).cause
+            print(f"warning: {reason}; the result of the run stays", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def failure_recorded(self) -> Iterator[None]:
         """Record an exception inside the `with`, on all ranks the first one; then the folder has no owner any more.
 
-        A call that changed nothing leaves the record as it is. A training that has its result keeps it, even if
-        something fails afterwards, such as removing the staged data.
+        A call that changed nothing leaves the record as it is. A training that has its result keeps it, whatever fails
+        afterwards.
         """
         try:
-            with self.ranks.first_failure():
+            with STOP.recording(self._record_and_release), self.ranks.first_failure():
                 yield
         except BaseException as error:
-            ending = self.result or classify_error(error)
-            if not ending.epochs:
-                ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
-            stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
-            if (self._goes_on or stopped_early) and not isinstance(error, InUseError):
-                with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
-                    self.record_ending(ending)
+            if not isinstance(error, InUseError):
+                self._record_failure(classify_error(error))
             raise
         finally:
+            CONSOLE.end_notes(self.path)
             self.lease.release()
+
+    def _record_failure(self, ending: Ending) -> Ending:
+        """Record how the training ended, unless it changed nothing here; return that, or the result that it has."""
+        ending = self.result or ending
+        if not ending.epochs:
+            ending = replace(ending, epochs=read_logged_epochs(self.path / LOG_NAME))
+        stopped_early = ending.how == STOPPED and self.lease.held and read_ending(self.path) is None
+        if self._goes_on or stopped_early:
+            with contextlib.suppress(OSError):  # the error itself, such as a full disk, is shown
+                self.record_ending(ending)
+        return ending
+
+    def _record_and_release(self, ending: Ending) -> Ending:
+        ending = self._record_failure(ending)
+        self.lease.release()
+        return ending
 
 
 def check_kind(output_dir: Path, instances: bool) -> None:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from common.data.prefetch import map_tensors
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 
 Mode = Literal["auto", "off"]
 Recording = tuple[list[Tensor], Callable[[], None]]

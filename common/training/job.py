@@ -13,7 +13,6 @@ import gc
 import importlib
 import json
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,12 +25,13 @@ import torch
 from common import mllog
 from common.command import as_called
 from common.config import ConfigError, Override, to_dict
-from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, connect
-from common.distributed.parts import PartError, Parts
 from common.ending import DIVERGED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
+from common.ranks.connect import connect
+from common.ranks.device import keep_freed_memory
+from common.ranks.dist import Dist
+from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL
 from common.settings.run import RunConfig
@@ -73,6 +73,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     check_installed(config.track)
     if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
         importlib.import_module("common.data.dali")
+    STOP.choose_signals(config.stop.signals)
     with contextlib.ExitStack() as connected:
         with STOP.interrupting():
             dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
@@ -276,10 +277,10 @@ class InstancesJob:
         check_samples(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())
         self.owned.forget_ending()
-        begin_ms = _time_ms()
+        begin_ms = mllog.elapsed_ms()
         staged = problem.stage()
         after_the_job.callback(staged.close)
-        return Shared(staged, staged.log_facts(), begin_ms, _time_ms())
+        return Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms())
 
     def _train_instances(self, parts: Parts[Dist], plan: Plan, shared: Shared) -> None:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
@@ -291,7 +292,7 @@ class InstancesJob:
             if parts.is_main:
                 parts.tell(f"ended/{number}", json.dumps(asdict(ending)))
             free_memory(self.dist.device)
-            now_ms = _time_ms()  # the next instance finds the data staged
+            now_ms = mllog.elapsed_ms()  # the next instance finds the data staged
             shared = replace(shared, facts=shared.facts | {"staging_seconds": 0.0}, begin_ms=now_ms, end_ms=now_ms)
 
     def _train_instance(
@@ -306,8 +307,8 @@ class InstancesJob:
 
     def _finish_job(self, plan: Plan, endings: Mapping[int, Ending | None]) -> Ending:
         ending = job_ending(endings)
-        self.owned.record_ending(ending)
         self.owned.result = ending if ending.final else None
+        self.owned.record_ending(ending)
         if self.dist.is_main:
             for line in self._format_summary(plan, endings):
                 self._say(line)
@@ -362,7 +363,3 @@ def free_memory(device: torch.device) -> None:
     gc.collect()
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
-
-
-def _time_ms() -> int:
-    return time.time_ns() // 1_000_000

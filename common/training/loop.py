@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from common.data.sampling import step_seed
-from common.distributed.dist import Dist
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
+from common.ranks.dist import Dist
 from common.reference import Target
 from common.settings.run import TrainConfig
 from common.stop import SIGNALS, STOP, signal_name
@@ -94,6 +94,7 @@ class Fit:
             "loss": list(self._loss),
             "evaluating": self._evaluating,
             "log_bytes": self.log.position(),
+            "log_crc32": self.log.crc32,
             **self.constants,
         }
 
@@ -241,6 +242,7 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
     with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
+            run.dist.note_position(f"epoch {epoch + 1}, step {step + 1}")
             weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
             _seed_generators(run)
             step_wait_s = run.step(batches, run.config.accumulation, weight, rate)

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from common.config import ConfigError
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from common.settings.run import RunConfig
 from common.training.benchmark import Benchmark
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from common.distributed.dist import Dist
 from common.files import LOG_NAME, POWER
 from common.measure.fom import TrainedRun
 from common.measure.power.recorder import energy_j
+from common.ranks.dist import Dist
 from common.record import read_run_times
 from common.training.loop import Fit
 

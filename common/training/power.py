@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from common.command import HELP_HINT
-from common.distributed.dist import Dist
 from common.files import POWER
 from common.measure.power.keys import PARTS, READING
 from common.measure.power.recorder import read_readings
 from common.measure.power.sources import Clock, open_source
+from common.ranks.dist import Dist
 from common.settings.machine import PowerConfig
 from common.stop import STOP
 
@@ -93,7 +93,7 @@ class NodeRecorder:
                 raise ValueError(self._last_message().removeprefix("error: ").removesuffix(HELP_HINT))
             if time.monotonic() > end_s:
                 raise ValueError(self._last_message() or f"no reading within {FIRST_READING_S:g} s")
-            time.sleep(POLL_S)
+            STOP.sleep(POLL_S)
 
     def end(self, quiet: bool, brief: bool) -> None:
         """End the process; print what it recorded, if brief only what went wrong. Never raises for what it did."""

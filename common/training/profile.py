@@ -20,8 +20,8 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from common.distributed.dist import Dist
 from common.files import naming, open_whole_file, write_whole_file
+from common.ranks.dist import Dist
 from common.settings.machine import ProfileConfig
 
 FOLDER: Final = "profile"

@@ -21,8 +21,6 @@ from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.manifest import read_variant_and_digest
-from common.distributed.dist import Dist
-from common.distributed.launch import LaunchError
 from common.ending import TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
@@ -30,6 +28,8 @@ from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
+from common.ranks.dist import Dist
+from common.ranks.launch import LaunchError
 from common.reference import FULL
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
@@ -79,7 +79,7 @@ class Start:
 class Shared:
     """What a job did once for all its instances: it made and staged the data, and dropped the page caches.
 
-    facts: about the staging, for the log of an instance. begin_ms, end_ms: when it was, in ms since 1970; for an
+    facts: about the staging, for the log of an instance. begin_ms, end_ms: when it was, by `mllog.elapsed_ms`; for an
     instance that began later, both are when it found the data staged.
     """
 
@@ -154,6 +154,7 @@ class Training:
                 check_kind(self.config.output_dir, self.instance is not None)
             if ended and self._is_over(ended):
                 self._say(f"{self.folder}: this run has ended: {ended.text}")
+                self.owned.result = ended
                 self.owned.record_ending(ended)  # it may have died before it could
                 return ended
             if self.start.auto_resume and not (ended and ended.final):
@@ -185,9 +186,11 @@ class Training:
             with recording_power(self.config.power, self.folder, self.all_ranks):
                 ending, run = self._train_logged(log, saved, initial)
         finally:
-            log.close()
+            with self.owned.result_kept():
+                log.close()
         if self.dist.is_main and ending.final:
-            self._write_figure(run)
+            with self.owned.result_kept():
+                self._write_figure(run)
         return ending
 
     def _write_figure(self, run: Fit) -> None:
@@ -211,9 +214,9 @@ class Training:
         """Return the checkpoint that the run continues; None if it begins."""
         resume = self.start.resume
         if self.start.auto_resume:
-            saved = self.checkpoints.load_if_any()
+            saved = self.checkpoints.load_if_any(self._check_log_of)
         elif resume is not None:
-            saved = self.checkpoints.load(Path(resume) if resume else None)
+            saved = self.checkpoints.load(Path(resume) if resume else None, self._check_log_of)
         else:
             return None
         if saved is None:
@@ -227,6 +230,9 @@ class Training:
         check_seed(self.config, saved.state["seed"])
         return saved
 
+    def _check_log_of(self, saved: Saved) -> None:
+        mllog.read_beginning(self.folder / LOG_NAME, saved.log_bytes, saved.state.get("log_crc32"))
+
     def _initial_weights(self) -> Weights | None:
         """Return the initial weights of a new run, only on rank 0; None: random ones."""
         path = self.config.train.init_from
@@ -238,7 +244,7 @@ class Training:
         return initial
 
     def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Ending, Fit]:
-        with contextlib.ExitStack() as after_the_run:
+        with self.owned.result_kept(), contextlib.ExitStack() as after_the_run:
             with STOP.interrupting(), explain_out_of_memory(self.config, self.dist):
                 run = self._prepare_run(log, saved, initial, after_the_run)
             self.owned.forget_ending()
@@ -251,6 +257,7 @@ class Training:
             record = log.run()
             with (
                 self._callbacks_notified(run, record),
+                STOP.recording(partial(self._stop_log, record)),
                 record,
                 self.all_ranks.first_failure(),
                 explain_out_of_memory(self.config, self.dist),
@@ -262,8 +269,16 @@ class Training:
                 record.end(ending)
             self.owned.result = ending if ending.final else None
         if ending.final:
-            self._print_result(run, ending, time.perf_counter() - begin)
+            with self.owned.result_kept():
+                self._print_result(run, ending, time.perf_counter() - begin)
         return ending, run
+
+    def _stop_log(self, record: RunRecord, ending: Ending) -> Ending:
+        """Write the end of the log for a process that is ended at once."""
+        if not record.ending.final:
+            record.end(ending)
+        record.stop()
+        return record.ending
 
     @contextlib.contextmanager
     def _callbacks_notified(self, run: Fit, record: RunRecord) -> Iterator[None]:

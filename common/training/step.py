@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.distributed.dist import Dist
 from common.precision import Precision
+from common.ranks.dist import Dist
 from common.spatial.shards import gradient_norm, shard_of, share_weights
 from common.training.benchmark import Problem
 from common.training.graph import Replay, say_why_not

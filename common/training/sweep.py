@@ -18,11 +18,11 @@ import torch
 import yaml
 
 from common.config import ConfigError, Loader, Override
-from common.distributed.launch import find_place
 from common.ending import Ending, classify_error, read_ending
 from common.errors import UsageError
 from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
+from common.ranks.launch import find_place
 from common.record import read_run_times
 from common.settings.run import RunConfig
 from common.stop import STOP
@@ -155,7 +155,7 @@ def parse_axes(arguments: Sequence[str]) -> dict[str, list[Any]]:
         key, _, list_text = text.partition("=")
         try:
             values = yaml.load(f"[{list_text}]", Loader=Loader)
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, RecursionError):
             values = None
         if not values or not key:
             raise UsageError(

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from common.config import ConfigError, Override, rebuild
-from common.distributed.dist import connect
 from common.ending import TARGET_MET, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder
 from common.lease import InUseError
 from common.precision import Precision
+from common.ranks.connect import connect
 from common.record import read_value
 from common.reference import Target
 from common.settings.run import RunConfig

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
-from common.distributed.dist import Dist
 from common.precision import Precision
+from common.ranks.dist import Dist
 from common.settings.run import TrainConfig
 from common.training.benchmark import Problem
 from common.training.graph import WARM_UP

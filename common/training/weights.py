@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common.files import check_regular, whole_file
-from common.training.checkpoint import CheckpointError, load
+from common.training.checkpoint import CheckpointError, is_dense, load
 
 ENDING: Final = ".safetensors"
 REAL: Final = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
@@ -91,8 +91,7 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> 
 def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError for tensors of a file that are not dense arrays of real numbers in memory."""
     for name, tensor in tensors.items():
-        dense = tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
-        if not dense or tensor.dtype not in REAL:
+        if not is_dense(tensor) or tensor.dtype not in REAL:
             raise CheckpointError(f"{path}: {name} is not a dense tensor of real numbers, which all weights are")
 
 

@@ -8,16 +8,14 @@ eval_stop and epoch_stop. What comes after run_stop is not part of the run. Seve
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from common.values import is_number
-from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
-Numbered = tuple[float, Record]
-"""A record with its epoch_num; openfold counts samples there."""
 SLOW_SHARE: Final = 0.9
 """A slow epoch takes longer than this share of all."""
 
@@ -31,7 +29,7 @@ class Records(Protocol):
 
     def first(self, key: str) -> Record | None: ...
 
-    def numbered(self, key: str, field: str = "epoch_num") -> list[Numbered]: ...
+    def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords: ...
 
 
 class Block(NamedTuple):
@@ -140,12 +138,12 @@ class Course:
         return self.evaluations[position - 1] if position else None
 
     @cached_property
-    def evaluations_of(self) -> dict[float, list[Record]]:
+    def evaluations_of(self) -> dict[float, Sequence[Record]]:
         """The eval_start records of each number."""
         return by_number(self.evaluations)
 
     @cached_property
-    def repeated(self) -> dict[float, list[Record]]:
+    def repeated(self) -> dict[float, Sequence[Record]]:
         """The results of each epoch that has several."""
         if len({number for number, _ in self.results}) == len(self.results):
             return {}
@@ -166,10 +164,10 @@ class Course:
 
         Epochs may overlap, but two of them cannot both start and stop at the same time.
         """
-        begins = dict(sorted((number, start.time_ms) for number, start in self.started.items()))
-        lengths = self.training_ms
+        started, lengths = self.started, self.training_ms
         advances = {}
-        for (last, before), (number, begin) in pairwise(begins.items()):
+        for last, number in pairwise(sorted(started)):
+            before, begin = started[last].time_ms, started[number].time_ms
             advances[number] = begin - before
             if last in lengths and number in lengths:
                 advances[number] = max(begin - before, begin + lengths[number] - before - lengths[last])
@@ -185,7 +183,7 @@ class Course:
         return lengths[int(SLOW_SHARE * (len(lengths) - 1))] if lengths else 0
 
 
-def until(end: int, numbered: list[Numbered]) -> list[Numbered]:
+def until(end: int, numbered: NumberedRecords) -> NumberedRecords:
     """Return those before this place in the file."""
     if not numbered or numbered[-1][1].order < end:
         return numbered
@@ -197,15 +195,19 @@ def steps(numbered: Iterable[Numbered]) -> dict[float, float]:
     return {number: step for number, record in numbered if is_number(step := record.meta("step_num"))}
 
 
-def by_number(numbered: Iterable[Numbered]) -> dict[float, list[Record]]:
+def by_number(numbered: Iterable[Numbered]) -> dict[float, Sequence[Record]]:
     """Return the records of each number."""
-    records: dict[float, list[Record]] = {}
+    records: dict[float, Sequence[Record]] = {}
     for number, record in numbered:
-        records.setdefault(number, []).append(record)
+        group = records.get(number)
+        if isinstance(group, list):
+            group.append(record)
+        else:  # most numbers have one record: a list for each would take twice the memory
+            records[number] = [*group, record] if group else (record,)
     return records
 
 
-def _not_after(starts: dict[float, Record], numbered: list[Numbered]) -> list[Numbered]:
+def _not_after(starts: dict[float, Record], numbered: NumberedRecords) -> list[Numbered]:
     """Return those that do not come after the start of their number."""
     return [pair for pair in numbered if pair[0] not in starts or starts[pair[0]].order > pair[1].order]
 

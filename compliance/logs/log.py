@@ -30,17 +30,19 @@ from compliance.logs.record import (
     FILE_ORDER,
     LONG_RECORD_BYTES,
     MAX_DEPTH,
+    NumberedRecords,
     Record,
+    Sharing,
     decode_long,
     depth,
-    memory_bytes,
     repeated_field,
     shown,
 )
 
 BLOCK_BYTES: Final = 1 << 20
 MAX_LINE_BYTES: Final = 16 << 20
-MAX_KEPT_BYTES: Final = 64 << 20  # memory of the records that are kept; valid logs have at most 3,000, not 40,000
+MAX_KEPT_BYTES: Final = 128 << 20  # memory of the records that are kept: those of 100,000 epochs
+MAX_OF_KEY: Final = 101_000
 UNWEIGHED_BYTES: Final = 512 << 10  # up to this total length, records are not measured
 MAX_LOG_BYTES: Final = 2 << 30
 EARLIEST_MS: Final = 1_400_000_000_000  # May 2014, before the first MLPerf
@@ -97,7 +99,7 @@ class Log:
         self.record_count = 0
         self.line_count = 0
         self._problem_counts: Counter[str] = Counter()
-        self._numbered: dict[tuple[str, str], list[tuple[float, Record]]] = {}
+        self._numbered: dict[tuple[str, str], NumberedRecords] = {}
         self._courses: dict[str, Course] = {}
 
     def __getitem__(self, key: str) -> list[Record]:
@@ -129,7 +131,7 @@ class Log:
         """The records of structural keys (run, epoch, eval, …), in file order."""
         return self.in_order(*STRUCTURE)
 
-    def numbered(self, key: str, field: str = "epoch_num") -> list[tuple[float, Record]]:
+    def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
         """Return (number, record) of each record of a key with a finite number in that metadata field."""
         pairs = self._numbered.get((key, field))
         if pairs is None:
@@ -150,14 +152,12 @@ class Log:
             self.problems.append(FormProblem(kind, line, detail))
 
 
-def _numbered(records: list[Record], field: str) -> list[tuple[float, Record]]:
-    try:
-        numbers: list[Any] = [record.metadata.get(field) for record in records]
-    except AttributeError:  # metadata of another type
-        numbers = []
+def _numbered(records: list[Record], field: str) -> NumberedRecords:
+    numbers: list[Any] = [record.meta(field) for record in records]
     if set(map(type, numbers)) == {int} and min(numbers) >= -LARGEST and max(numbers) <= LARGEST:
-        return list(zip(numbers, records, strict=True))
-    return [(number, record) for record in records if is_number(number := record.meta(field))]
+        return NumberedRecords(numbers, records)
+    kept = [record for record in records if is_number(record.meta(field))]
+    return NumberedRecords([record.meta(field) for record in kept], kept)
 
 
 class LogReader:
@@ -169,6 +169,7 @@ class LogReader:
         self._carry = bytearray()
         self._skipping = False
         self._kept_bytes = 0
+        self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
 
@@ -268,10 +269,11 @@ class LogReader:
                 if record.key in RATES:
                     self._take_rate(record.value, line)
             else:
-                kept_bytes += size if light else memory_bytes(text)
+                record, weight = (record, size) if light else self._sharing.compact(record, text)
+                kept_bytes += weight
                 record.line, record.order = line, order
                 slot.append(record)
-            order += 1
+            order = line if line == order + 1 else order + 1  # in most logs one object is both
         log.line_count += len(lines) - 1
         log.record_count = order
         if len(log.other_keys) < OTHER_KEYS_KEPT:
@@ -281,8 +283,11 @@ class LogReader:
     def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""
         self._kept_bytes = kept_bytes
-        if kept_bytes > MAX_KEPT_BYTES and self._open_slots:
-            self.log.problem("too many records", self.log.line_count, str(sum(map(len, self._slots.values()))))
+        if kept_bytes < UNWEIGHED_BYTES or not self._open_slots:
+            return
+        counts = list(map(len, self._slots.values()))
+        if kept_bytes > MAX_KEPT_BYTES or max(counts) > MAX_OF_KEY:
+            self.log.problem("too many records", self.log.line_count, str(sum(counts)))
             self._open_slots = {}
 
     def _take_rate(self, value: Any, line_number: int) -> None:

@@ -33,6 +33,8 @@ RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
 ROUND_NAME = re.compile(r"(?:^|[^0-9.])(0\.7|1\.0|2\.0|3\.0)(?:\.0)?$")
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+"""The folder of a package that `submission.assemble` is writing, or did not finish."""
 FLAT, NAMED = "the layout is flat", "named in the path"
 """Why a round is that of the folder."""
 MAX_FILE_BYTES = 50 << 20
@@ -150,7 +152,8 @@ def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
         yield path
     elif depth:
         for folder in folders:
-            yield from _packages_below(folder, depth - 1, seen)
+            if not UNFINISHED.fullmatch(os.path.basename(folder)):
+                yield from _packages_below(folder, depth - 1, seen)
 
 
 def _package_above(path: str) -> str | None:

@@ -36,6 +36,7 @@ from common.values import is_number, plain
 from compliance.benchmarks import REFERENCES
 
 UNITS: Final = ("epochs", "samples")
+MOST_LEVELS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,13 @@ def read_table(path: Path) -> RcpTable:
     try:
         with NAMED.open(path) as file:
             text = file.read().decode()
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        depth = 0
+        for event in yaml.parse(text, Loader=loader):  # to load deep nesting takes stack, to show aliases memory
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > MOST_LEVELS or isinstance(event, yaml.AliasEvent):
+                raise yaml.YAMLError("it is nested too deeply, or has aliases")
+        document = yaml.load(text, Loader=loader)
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
         raise ValueError(f"{path}: {reason}; expected a table of convergence points") from error

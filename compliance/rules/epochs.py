@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from itertools import pairwise
 from typing import Final
 
 from common.reference import since
 from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES
-from compliance.logs.course import Course, Numbered, by_number, until
+from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
-from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.record import FILE_ORDER, NumberedRecords, Record
 from compliance.model.case import Case
 from compliance.model.finding import WARNING, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field
@@ -137,7 +137,7 @@ class EpochOrder(LogRule, strict_only=True):
             # One lost or swapped epoch shows in several keys.
             yield min(wrong, key=lambda finding: finding.line)
 
-    def _find_break(self, log: Log, key: str, numbered: list[Numbered]) -> Iterator[Finding]:
+    def _find_break(self, log: Log, key: str, numbered: NumberedRecords) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it.
 
         Several ranks may log the same stop; an epoch may have no evaluation, or several.
@@ -184,7 +184,7 @@ class EpochPairs(LogRule, strict_only=True):
                 yield from self._find_unpaired(log, name, by_number(starts), by_number(stops))
 
     def _find_unpaired(
-        self, log: Log, name: str, starts: dict[float, list[Record]], stops: dict[float, list[Record]]
+        self, log: Log, name: str, starts: dict[float, Sequence[Record]], stops: dict[float, Sequence[Record]]
     ) -> Iterator[Finding]:
         ended = max(stops, default=float("-inf"))
         cut_short = [n for n in starts if n > ended and n not in stops]
@@ -341,7 +341,7 @@ def misnumbered(course: Course) -> bool:
     return bool(course.numbers) and course.numbers[0] not in (0, 1) and min(course.numbers) not in (0, 1)
 
 
-def wrong_samples(numbered: list[Numbered], step: int) -> tuple[Record, float, float] | None:
+def wrong_samples(numbered: NumberedRecords, step: int) -> tuple[Record, float, float] | None:
     """Return the first record whose number of samples is not the next, the number before it and its own.
 
     Several ranks may log the same record. OpenFold may evaluate the network that it starts from.

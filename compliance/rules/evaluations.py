@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from common.values import is_number
-from compliance.logs.course import Course, Numbered, by_number, steps
+from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
-from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.record import FILE_ORDER, Numbered, Record
 from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
@@ -108,13 +108,14 @@ class EvaluationsReport(LogRule, strict_only=True):
         # A result with a wrong number is the result of the evaluation before it.
         results.update(before[0] for number, before in placed if before and before[0] != number)
         silent = []
+        results_of = by_number(pairs)
         for number, ends in by_number(stops).items():
             starts = course.evaluations_of.get(number, [])
             # Several ranks may log the same start and stop: one eval_stop of each evaluation counts.
             places = [_evaluation_index(starts, stop) for stop in ends]
             stopped = [stop for last, at, stop in zip([-1, *places], places, ends, strict=False) if at != last]
             if missing := max(0, len(stopped) - results[number]):
-                evaluations = {_evaluation_index(starts, one) for of, one in pairs if of == number}
+                evaluations = {_evaluation_index(starts, one) for one in results_of.get(number, ())}
                 stopped.sort(key=lambda stop: _evaluation_index(starts, stop) in evaluations)
                 silent += [(number, stop) for stop in stopped[:missing]]
         return silent
@@ -332,7 +333,7 @@ def _competing_results(course: Course, number: float, steps_optional: bool) -> I
         last = amounts[step] = record
 
 
-def _evaluation_index(starts: list[Record], record: Record) -> int:
+def _evaluation_index(starts: Sequence[Record], record: Record) -> int:
     """Return in which evaluation of its epoch a record lies, from 1; 0 before the first of them."""
     return bisect_left(starts, record.order, key=FILE_ORDER)
 

@@ -65,7 +65,7 @@ class Readable(FormRule):
     EXPECTED = {
         "unreadable": "a readable text or gzip file",
         "too large": f"at most {MAX_LOG_BYTES >> 30} GiB",
-        "too many records": "a few thousand at most",
+        "too many records": "those of 100,000 epochs at most",
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, find_once, list_folder
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from common.spatial.grid import Block
 from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import ENDINGS, read_npy

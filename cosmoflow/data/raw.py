@@ -20,6 +20,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from common.data.hdf5 import RefusedDataError, find_dataset
 from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
@@ -86,10 +87,12 @@ def open_universe(path: Path) -> Iterator[RawUniverse]:
 
 def _open_dataset(file: Any, key: str, path: Path) -> Any:
     try:
-        item = file.get(key)
+        item = find_dataset(file, key)
+    except RefusedDataError as error:
+        raise UniverseError(f"{path}: {error}") from error
     except HDF5_ERRORS as error:
         raise UniverseError(f"{path}: `{key}` is damaged ({error}); fetch the file again") from error
-    if not isinstance(item, h5py.Dataset):
+    if item is None:
         raise UniverseError(f"{path}: no dataset `{key}`; the file has: {', '.join(sorted(file)) or 'nothing'}")
     return item
 

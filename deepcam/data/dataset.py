@@ -14,7 +14,7 @@ from torch import Tensor
 
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, find_once, list_folder
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from deepcam.data import single_file, snapshot
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer

@@ -22,7 +22,8 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from common.data.arrays import ALIGNMENT, StoredArray
-from common.files import new_file
+from common.data.hdf5 import find_dataset
+from common.files import follow_no_link, new_file
 from deepcam.data import snapshot
 from deepcam.data.snapshot import SnapshotError
 
@@ -45,7 +46,10 @@ def locate_arrays(path: Path) -> SingleFile:
     with snapshot.open_hdf5(path) as file:
         data, labels = _locate_array(file, DATA, 4), _locate_array(file, LABELS, 3)
         with snapshot.name_errors(f"{path}: `{NAMES}`"):
-            names = tuple(file[NAMES].asstr()[()])
+            dataset = find_dataset(file, NAMES)
+            if dataset is None:
+                raise KeyError(NAMES)
+            names = tuple(dataset.asstr()[()])
     if data.shape[:3] != labels.shape or len(names) != labels.shape[0]:
         raise SnapshotError(
             f"{path}: `{DATA}` has the shape {data.shape}, `{LABELS}` {labels.shape}, and there are {len(names):,} "
@@ -89,7 +93,7 @@ def create_file(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) ->
 @contextmanager
 def open_writer(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
     """Yield a function that writes values of the right type in C order to a place in the file; sync at the end."""
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    file = follow_no_link(str(path), os.O_WRONLY | os.O_CLOEXEC)
 
     def write_array(array: StoredArray, values: np.ndarray) -> None:
         view, done = values.data.cast("B"), 0

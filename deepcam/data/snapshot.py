@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 
 from common.data.arrays import ArrayError, StoredArray, npy_array
+from common.data.hdf5 import RefusedDataError, find_dataset
 from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from common.tree import RefusedFileError
@@ -148,14 +149,13 @@ def hdf5_array(file: Any, key: str) -> Any:
     """
     name = f"{file.filename}: `{key}`"
     with name_errors(name):
-        dataset = file.get(key)
-        if not isinstance(dataset, h5py.Dataset):
+        dataset = find_dataset(file, key)
+        if dataset is None:
             there: list[str] = []
             file.visit(there.append)
             raise SnapshotError(f"{name} is missing; the file has: {', '.join(map(str, there)) or 'nothing'}")
-        plan = dataset.id.get_create_plist()
-        if plan.get_external_count() or (offset := dataset.id.get_offset()) is None:
-            return dataset  # in chunks, compressed, in another file, or never written
+        if (offset := dataset.id.get_offset()) is None:
+            return dataset  # in chunks, compressed, or never written
         return StoredArray(Path(file.filename), offset, dataset.shape, dataset.dtype)
 
 
@@ -177,6 +177,8 @@ def name_errors(name: str) -> Iterator[None]:
         yield
     except (SnapshotError, RefusedFileError):
         raise
+    except RefusedDataError as error:
+        raise SnapshotError(f"{name} is not read: {error}") from error
     except ArrayError as error:
         raise SnapshotError(f"{name}: {error.problem}") from error
     except HDF5_ERRORS as error:

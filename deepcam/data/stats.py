@@ -17,6 +17,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
+from common.data.hdf5 import find_dataset
 from common.files import check_regular, whole_file
 from deepcam.data.snapshot import HDF5_ERRORS
 from deepcam.reference import CHANNELS
@@ -100,8 +101,8 @@ def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
 
 def _read_numbers(file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Any:
     key = f"{GROUP}/{name}"
-    dataset = file.get(key)
-    if not isinstance(dataset, h5py.Dataset):
+    dataset = find_dataset(file, key)
+    if dataset is None:
         raise StatsError(f"{path}: `{key}` is missing; {_how_to_fix(path)}")
     values = np.asarray(dataset[()], np.float64)
     if values.size != np.prod(shape, dtype=int):

@@ -22,7 +22,7 @@ from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensor
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
 from common.data.split import find_once, list_folder
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
 from oc20.graphs import Frame, Graph, Joined, link_frames

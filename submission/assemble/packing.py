@@ -7,10 +7,11 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Final, Literal
 
 from tqdm import tqdm
@@ -26,7 +27,17 @@ from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, parse_run
 from compliance.logs.secrets import secrets
 from compliance.model.finding import listed
-from compliance.model.layout import MAX_FILE_BYTES, POWER, PRUNED, RESULTS, SYSTEMS, WEAK, power_files, result_name
+from compliance.model.layout import (
+    MAX_FILE_BYTES,
+    POWER,
+    PRUNED,
+    RESULTS,
+    SYSTEMS,
+    UNFINISHED,
+    WEAK,
+    power_files,
+    result_name,
+)
 from compliance.model.package_files import letters_and_digits
 from compliance.model.system import read_description
 from compliance.rules.rule import show
@@ -362,16 +373,54 @@ def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     record = root / provenance.NAME
     if dry_run:
         written += [record] if new or not record.exists() else []
-    else:
-        for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
-            _write_file(root / item.name, item.read(), item.executable)
-        text = provenance.record_package(root, packing.earlier, packing.redactions, packing.read_runs)
-        if packing.tree.begin(record, len(text) + 1) != text:
-            _write_file(record, text)
-            written.append(record)
+    elif _write_package(packing, new):
+        written.append(record)
     unchanged = sorted({*files_below(root, packing.tree)} - {*written})
     incomplete = provenance.find_incomplete({*packing.present, *packing.redactions})
     return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
+
+
+def _write_package(packing: Packing, new: Sequence[PackageFile]) -> bool:
+    """Write new files of a package and its provenance.json; return whether that changed.
+
+    All are written beside the package. A new one gets its name when it is whole; to another its new files are moved.
+    """
+    root = packing.root
+    with _part_of_package(root) if new else nullcontext(root) as part:
+        for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
+            _write_file(part / item.name, item.read(), item.executable)
+        is_new = not os.path.lexists(root)
+        for target in [] if is_new else [root / item.name for item in new]:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(target)
+            (part / target.relative_to(root)).replace(target)
+        package = part if is_new else root
+        text = provenance.record_package(package, packing.earlier, packing.redactions, packing.read_runs)
+        changes = Tree.at(package).begin(package / provenance.NAME, len(text) + 1) != text
+        if changes:
+            _write_file(package / provenance.NAME, text)
+        if is_new:
+            part.rename(root)
+    return changes
+
+
+@contextmanager
+def _part_of_package(root: Path) -> Iterator[Path]:
+    """Yield a folder of the same name, in a new one beside a package, which is removed at the end.
+
+    So are those of killed processes.
+    """
+    beside = Path(os.path.realpath(root)).parent
+    beside.mkdir(parents=True, exist_ok=True)
+    for path in beside.iterdir():
+        if UNFINISHED.fullmatch(path.name) and path.name.startswith(f".{root.name}."):
+            rmtree(path, ignore_errors=True)
+    folder = beside / f".{root.name}.{os.urandom(8).hex()}.tmp"
+    try:
+        (folder / root.name).mkdir(parents=True)
+        yield folder / root.name
+    finally:
+        rmtree(folder, ignore_errors=True)
 
 
 def _refuse_secrets(items: Sequence[PackageFile]) -> None:
@@ -398,7 +447,6 @@ def _inflate_text(data: bytes) -> bytes:
 
 def _write_file(target: Path, data: bytes, executable: bool = False) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(target)
     with whole_file(target) as part:
         part.write_bytes(data)
         part.chmod(part.stat().st_mode | (0o111 if executable else 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from submission.round.emit.script import Script, divide
 from submission.round.emit.site import Site, read_site, site_names
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_instances, check_trainer, quoted, read_plan
-from submission.round.processes import ATTEMPTS, JobRunner
+from submission.round.processes import ATTEMPTS, JobRunner, interrupt_by_signals
 from submission.round.throughput import ThroughputRun, make_throughput
 
 DESCRIPTION: Final = f"""\
@@ -158,8 +157,7 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
     for series in plan:
         check_trainer(series)
-    # Batch systems end jobs with SIGTERM: active runs must end with this process.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_by_signals()
     runner = JobRunner(given.jobs, given.threads)
     if given.throughput:
         wanted = ThroughputRun(given.throughput, given.instance_ranks or 1)

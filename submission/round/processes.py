@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from common.ending import read_ending
-from common.files import read_end
+from common.files import follow_no_link, read_end
 from common.lock import LockFile
 from common.processes import usable_cores
+from common.stop import NAMES, find_signals
 from common.training.progress import duration
 from compliance.model.layout import RESULT_NAME
 from submission.round.plan import WRONG_USE
@@ -160,7 +161,7 @@ class JobRunner:
             set_aside(job.folder)
         job.folder.mkdir(parents=True)
         threads = self.threads or max(1, usable_cores() // self.size)
-        with (job.folder / OUTPUT).open("wb") as output:
+        with open(job.folder / OUTPUT, "wb", opener=follow_no_link) as output:
             process = self._open(job.command, threads, output.fileno())
         return _Active(job, attempt, process, time.monotonic())
 
@@ -187,6 +188,7 @@ def hold_lock(folder: Path) -> Iterator[int]:
     The system releases the lock when this process and all that inherited the descriptor have ended, for whatever
     reason. Raises LockedError if another process holds it.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     lock = LockFile(folder / "lock")
     lock.take(str(os.getpid()))
     try:
@@ -212,6 +214,13 @@ def read_last_lines(path: Path, count: int = 5) -> list[str]:
     lines = read_end(path).decode("utf-8", "replace").split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
     return [line for line in lines if line.strip()][-count:]
+
+
+def interrupt_by_signals() -> None:
+    """Let what ends a job, such as SIGTERM, do what Ctrl-C does: active runs must end with this process."""
+    for number in find_signals(NAMES):
+        if signal.getsignal(number) not in (signal.SIG_IGN, signal.default_int_handler):  # ignored: nohup
+            signal.signal(number, signal.default_int_handler)
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, clean, positive, run_command
-from common.distributed.launch import LaunchError, Place, find_place
 from common.files import write_whole_file
+from common.ranks.launch import LaunchError, Place, find_place
 from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text

@@ -22,9 +22,9 @@ from typing import Final
 
 import msgspec
 
-from common.distributed.launch import LaunchError, Place
 from common.files import write_whole_file
 from common.measure.power.sources import is_watts
+from common.ranks.launch import LaunchError, Place
 from common.tree import Tree
 from submission.system.hardware import Fields
 from submission.system.machine import NO_READING, Reading

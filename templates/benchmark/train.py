@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
-from common.distributed.dist import Dist
+from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.predictions.report import absolute_errors

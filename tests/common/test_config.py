@@ -162,6 +162,7 @@ def test_paths_expand_home_and_variables_and_only_paths_do(file, monkeypatch):
         ("data: {folder: x}", ["optim.lr"], ["override 'optim.lr': expected section.key=value"]),
         ("data: {folder: x}", ["=1"], ["expected section.key=value"]),
         ("data: {folder: x}", ["epochs=[1"], ["override 'epochs=[1'", "not valid YAML"]),
+        ("title: " + "[" * 20_000, (), ["run.yaml: nested too deeply"]),
         ("", (), ["run.yaml: empty; expected lines such as"]),
         ("# all commented out", (), ["run.yaml: empty; expected lines such as"]),
         ("- a\n- b", (), ['run.yaml: contains ["a", "b"]; expected lines such as']),

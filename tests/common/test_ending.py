@@ -61,6 +61,36 @@ def test_the_log_tells_where_the_job_died_before_the_record(tmp_path, log, expec
     assert read_ending(tmp_path) == expected
 
 
+ABORTED = stop(status="aborted", ended="target_not_met")
+
+
+@pytest.mark.parametrize(
+    ("log", "recorded", "believed"),
+    [
+        (EVALUATED, Ending("target_not_met", epochs=8), None),
+        (
+            EVALUATED + stop(status="aborted", ended="stopped"),
+            Ending("target_not_met", epochs=8),
+            Ending("stopped", epochs=7),
+        ),
+        (EVALUATED + ABORTED, Ending("target_met", epochs=7), Ending("target_not_met", epochs=7)),
+        (EVALUATED + ABORTED, Ending("target_not_met", epochs=9), Ending("target_not_met", epochs=7)),
+        (stop(status="success", epoch_num=3), Ending("failed", "full disk", 3), Ending("target_met", epochs=3)),
+        (stop(status="aborted"), Ending("target_met", epochs=7), None),
+        (EVALUATED + ABORTED, Ending("target_not_met", epochs=7), Ending("target_not_met", epochs=7)),
+        (EVALUATED + ABORTED, Ending("failed", "later", 7), Ending("failed", "later", 7)),
+        (EVALUATED, Ending("failed", "later", 7), Ending("failed", "later", 7)),
+        (stop(status="aborted"), Ending("diverged", "nan", 7), Ending("diverged", "nan", 7)),
+    ],
+)
+def test_a_record_that_contradicts_the_log_is_not_believed(tmp_path, capsys, log, recorded, believed):
+    (tmp_path / "result_0.txt").write_text(log)
+    write_ending(tmp_path, recorded)
+    assert read_ending(tmp_path) == believed
+    said = capsys.readouterr().err
+    assert ("the log is believed" in said and NAME in said) == (believed != recorded)
+
+
 def test_exceptions_say_how_a_run_ends_and_logs_name_no_folders():
     assert classify_error(StopAsked(10)) == Ending("stopped", "SIGUSR1")
     assert classify_error(FloatingPointError("the loss is nan")).how == "diverged"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.distributed.dist import DistConfig, connect
 from common.files import whole_file
+from common.ranks.connect import connect
+from common.settings.machine import DistConfig
 from common.staging.stage import StagingConfig, StagingError, source_files, stage_dataset
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a file system")

@@ -6,7 +6,7 @@ from common.lock import LockedError, LockFile
 
 
 def test_a_lock_is_held_alone_or_shared_and_names_its_holder(tmp_path):
-    first, second, third = (LockFile(tmp_path / "folder/lock") for _ in range(3))
+    first, second, third = (LockFile(tmp_path / "lock") for _ in range(3))
     first.take("7 (train mini)")
     for wanted in (lambda: second.take("8"), second.share):
         with pytest.raises(LockedError, match=r"in use by process 7 \(train mini\), or one that it started"):

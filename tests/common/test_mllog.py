@@ -6,16 +6,27 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from mlperf_logging.mllog import mllog as official_logger
 from mlperf_logging.rcp_checker.rcp_checker import read_submission_file
 
 import compliance
 from common import mllog
 from common.ending import Ending
-from common.mllog import LogError, ResultLog, RunFacts, SubmissionConfig, begin, describe, draw_seed, open_log
+from common.mllog import (
+    LogError,
+    LogMismatchError,
+    ResultLog,
+    RunFacts,
+    SubmissionConfig,
+    begin,
+    describe,
+    draw_seed,
+    open_log,
+    read_beginning,
+)
 from tests.conformance import official
 
 SUBMISSION = SubmissionConfig(org="Example University", platform="example_n1")
@@ -44,8 +55,8 @@ SETTINGS = {
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """Fake epochs take no time, and a run without length is refused: each record is a second after the one before."""
-    times = itertools.count(1_760_000_000_000, 1000)
-    monkeypatch.setattr(official_logger, "_current_time_ms", lambda: next(times))
+    times = itertools.count(0, 1000)
+    monkeypatch.setattr(mllog, "elapsed_ms", lambda: next(times))
 
 
 @pytest.fixture
@@ -197,6 +208,45 @@ def test_resuming_with_a_log_that_does_not_fit_changes_nothing(log, tmp_path, ke
     with pytest.raises(LogError, match="not the log of the checkpoint"):
         open_log(log.path, True, keep_bytes)
     assert log.path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_clock_that_is_set_back_changes_no_interval(log, monkeypatch):
+    """By two hours, in a run and again before it goes on: all records stay in order, and the run valid."""
+
+    def set_clock(hours):
+        monkeypatch.setattr(time, "time", lambda: 1_760_000_000 + 3600 * hours)
+        monkeypatch.setattr(time, "time_ns", lambda: 10**9 * (1_760_000_000 + 3600 * hours))
+
+    set_clock(0)
+    header(log)
+    with log.run():
+        set_clock(-2)
+        epoch(log, 1, 0.3)
+        kept = log.position()
+    log.close()
+    set_clock(-4)
+    again = open_log(log.path, True, kept)
+    with again.run() as run:
+        epoch(again, 2, 0.12)
+        run.end(Ending("target_met", epochs=2))
+    again.close()
+    times = [record["time_ms"] for record in records(log.path)]
+    assert times == sorted(times) and 0 <= times[0] - 1_760_000_000_000 <= 1000 and times[-1] - times[0] < 120_000
+    assert_passes(log.path, 2)
+
+
+def test_the_log_of_a_checkpoint_is_told_from_others(log):
+    header(log)
+    with log.run():
+        kept, checksum = log.position(), log.crc32
+    whole = log.path.read_bytes()
+    assert read_beginning(log.path, kept, checksum) == read_beginning(log.path, kept) == whole[:kept]
+    log.path.write_bytes(whole.replace(b"Example", b"example"))
+    with pytest.raises(LogMismatchError, match="other records"):
+        read_beginning(log.path, kept, checksum)
+    log.path.write_bytes(whole[: kept - 1])
+    with pytest.raises(LogMismatchError, match="only"):
+        read_beginning(log.path, kept, checksum)
 
 
 def test_resuming_without_a_log_or_behind_the_end_of_a_run(log):

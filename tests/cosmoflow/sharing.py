@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from common.config import load
-from common.distributed.dist import connect
 from common.precision import Precision
+from common.ranks.connect import connect
 from common.spatial.shards import gather_whole
 from common.training import optim
 from common.training.step import Step

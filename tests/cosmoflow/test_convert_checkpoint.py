@@ -79,10 +79,10 @@ def text(file, _):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (external, "are not all in this file"),
-        (soft, "is missing, or a link"),
-        (to_file, "is missing, or a link"),
-        (whole_model, "`model_weights` is missing, or a link"),
+        (external, "bias:0` are not all in this file"),
+        (soft, "is a link, which is not followed"),
+        (to_file, "is a link, which is not followed"),
+        (whole_model, "`model_weights` is a link, which is not followed"),
         (unwritten, "are not all in this file"),
         (newer, r"write it again by `model.save\('model.h5'\)`"),
         (one_weight, "expected a kernel and a bias"),

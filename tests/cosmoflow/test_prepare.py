@@ -250,6 +250,7 @@ DAMAGES = {
     "nan": (damage_with("unitPar", [0.1, np.nan, 0.3, 0.4]), "`unitPar` is [0.10000000149011612, nan,"),
     "range": (damage_with("unitPar", [0.3, 0.8, 0.96, 70.0]), "where four numbers in [-1, 1] were expected"),
     "number": (damage_with("unitPar", [0.1, 0.2, 0.3]), "where four numbers in [-1, 1] were expected"),
+    "link": (damage_with("full", h5py.ExternalLink("other.h5", "full")), "`full` is a link, which is not followed"),
     "text": (damage_with("unitPar", "0 0 0 0"), "`unitPar` is damaged or not numeric"),
 }
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from common.data.prefetch import TensorBatch
-from common.distributed.dist import alone
 from common.precision import Precision, PrecisionConfig
+from common.ranks.dist import alone
 from cosmoflow.data.dataset import DataConfig, to_input
 from cosmoflow.model import ModelConfig, build_model
 from cosmoflow.train import CosmoFlow, main

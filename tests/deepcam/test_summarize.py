@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 h5py = pytest.importorskip("h5py")
 
-from common.distributed.launch import LAUNCHERS  # noqa: E402
+from common.ranks.launch import LAUNCHERS  # noqa: E402
 from deepcam import summarize  # noqa: E402
 from deepcam.data import snapshot, stats  # noqa: E402
 from deepcam.reference import CHANNELS  # noqa: E402

@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.config import ConfigError, load
 from common.data.prefetch import TensorBatch
-from common.distributed.dist import Dist, alone
-from common.distributed.launch import Place
 from common.precision import Precision, PrecisionConfig
+from common.ranks.dist import Dist, alone
+from common.ranks.launch import Place
 from common.training import benchmark
 from deepcam import synthesize
 from deepcam.metrics import cross_entropy

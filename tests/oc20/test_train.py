@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.distributed.dist import alone
+from common.ranks.dist import alone
 from common.settings.run import TrainConfig
 from oc20.data import compact, metadata
 from oc20.data.buckets import Bucket, pad_frames

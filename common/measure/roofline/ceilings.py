@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 from tqdm import tqdm
 
-from common.distributed.dist import Dist
 from common.errors import UsageError
 from common.files import open_regular
 from common.measure.fom import Measurement
 from common.measure.meter import process_reads
 from common.precision import DTYPES, Format, Precision
 from common.provenance import host
+from common.ranks.dist import Dist
 from common.settings.machine import PrecisionConfig
 
 SECONDS: Final = 1.0

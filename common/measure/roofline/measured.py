@@ -9,14 +9,15 @@ from pathlib import Path
 import yaml
 from msgspec import convert
 
-from common.distributed.device import keep_freed_memory
-from common.distributed.dist import Dist, connect
 from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure_ceilings
 from common.measure.roofline.report import Report, build_report, draw_picture
 from common.precision import DTYPES
+from common.ranks.connect import connect
+from common.ranks.device import keep_freed_memory
+from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 
 

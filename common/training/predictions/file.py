@@ -277,15 +277,20 @@ def read_predictions(path: Path, benchmark: str, columns: Sequence[Column]) -> I
 def _open_npz(path: Path, opened: ExitStack) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arrays and the facts of an npz file."""
     archive = np.load(opened.enter_context(os.fdopen(open_regular(path), "rb")), allow_pickle=False)
+    if (size := sum(entry.file_size for entry in archive.zip.infolist())) > MOST_NPZ_BYTES:
+        raise PredictionsError(f"{path}: {size:,} bytes of arrays; predict writes at most {MOST_NPZ_BYTES:,} to {NPZ}")
     arrays = dict(archive)
     return arrays, {name: arrays[name].item() for name in About._fields if name in arrays}
 
 
 def _open_hdf5(path: Path, opened: ExitStack) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the datasets and the facts of an HDF5 file."""
+    h5py = _load_h5py()
+    from common.data.hdf5 import find_dataset  # which needs h5py
+
     check_regular(path)
-    file = opened.enter_context(_load_h5py().File(path, "r", locking=False))
-    datasets = {name: dataset for name, dataset in file.items() if hasattr(dataset, "dtype")}
+    file = opened.enter_context(h5py.File(path, "r", locking=False))
+    datasets = {name: dataset for name in file if (dataset := find_dataset(file, name)) is not None}
     return datasets, {name: file.attrs[name] for name in About._fields if name in file.attrs}
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from common.ending import Ending
 from common.files import follow_no_link, naming, open_whole_file
@@ -21,50 +24,84 @@ HISTORY: Final = "history.csv"
 METRICS: Final = "metrics.jsonl"
 WRITE_S: Final = 1.0
 """How long lines are kept in memory while steps are made."""
+MOST_LINES: Final = 100_000
+"""That are kept while they cannot be written; the oldest are lost first."""
 
 
-class History(Callback):
-    """Writes the table of epochs, as a whole after each. guard: raises if another training owns the folder now."""
+class RunFile(Callback):
+    """A file of a run that an error of the file system, which may pass, does not end.
+
+    What could not be written comes with what is written next; there is one warning. guard: raises if another training
+    owns the folder now.
+    """
+
+    def __init__(self, guard: Callable[[], None]) -> None:
+        self._guard, self._failed = guard, False
+
+    @contextmanager
+    def _retried_later(self) -> Iterator[None]:
+        """Show the first error of the system in any `with`, and go on."""
+        self._guard()
+        try:
+            yield
+        except OSError as error:
+            if not self._failed:
+                print(f"warning: {self.name}: {error}; training goes on, and tries again", file=sys.stderr, flush=True)
+            self._failed = True
+
+
+class History(RunFile):
+    """Writes the table of epochs: as a whole first, and where the file is not as it was left; else the last row."""
 
     name = HISTORY
 
-    def __init__(self, guard: Callable[[], None]) -> None:
-        self._guard = guard
-
     def begin(self, run: RunStart) -> None:
         self._path, self._epochs = run.folder / HISTORY, list(run.history)
+        self._written, self._bytes = len(run.history), -1
 
     def epoch(self, epoch: Epoch) -> None:
         self._epochs.append(epoch)
-        self._guard()
-        with open_whole_file(self._path, "w", newline="") as file:
-            table = csv.DictWriter(file, [field.name for field in fields(Epoch)])
-            table.writeheader()
-            table.writerows(map(asdict, self._epochs))
+        self._write_rows()
+
+    def end(self, ending: Ending) -> None:
+        if self._written < len(self._epochs):
+            self._write_rows()
+
+    def _write_rows(self) -> None:
+        with self._retried_later():
+            if self._path.exists() and self._path.stat().st_size == self._bytes:
+                with naming(self._path), open(self._path, "a", newline="", opener=follow_no_link) as file:
+                    self._table_of(file).writerows(map(asdict, self._epochs[self._written :]))
+            else:
+                with open_whole_file(self._path, "w", newline="") as file:
+                    table = self._table_of(file)
+                    table.writeheader()
+                    table.writerows(map(asdict, self._epochs))
+            self._written, self._bytes = len(self._epochs), self._path.stat().st_size
+
+    def _table_of(self, file: TextIO) -> csv.DictWriter[str]:
+        return csv.DictWriter(file, [field.name for field in fields(Epoch)])
 
 
-class Metrics(Callback):
+class Metrics(RunFile):
     """Writes a line for each step and each epoch: JSON, with null for what is not a finite number.
 
     A resumed run removes the lines of what it will do again; a new one keeps an earlier file under another name.
-    guard: raises if another training owns the folder now.
     """
 
     name = METRICS
 
     def __init__(self, guard: Callable[[], None]) -> None:
-        self._guard = guard
-        self._lines: list[str] = []
+        super().__init__(guard)
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._wrote_at = time.monotonic()
+        self._unprepared: RunStart | None = None
+        self._bytes = 0
 
     def begin(self, run: RunStart) -> None:
-        self._path = run.folder / METRICS
-        if not run.resumed:
-            set_aside(self._path)
-        elif self._path.exists():
-            # Damaged lines, as of a killed run, go too.
-            with open_whole_file(self._path, "w") as new, self._path.open() as old:
-                new.writelines(line for line in old if _is_before(line, run.position, len(run.history)))
+        self._path, self._unprepared = run.folder / METRICS, run
+        with self._retried_later():
+            self._prepare_file()
 
     def step(self, step: StepRecord) -> None:
         self._lines.append(_format_line("step", step))
@@ -81,12 +118,33 @@ class Metrics(Callback):
     def end(self, ending: Ending) -> None:
         self._write_lines()
 
+    def _prepare_file(self) -> None:
+        """Keep what an earlier start has written of what is not done again; only the first call does it."""
+        run = self._unprepared
+        if run is None:
+            return
+        if not run.resumed:
+            set_aside(self._path)
+        elif self._path.exists():
+            # Damaged lines, as of a killed run, go too.
+            with open_whole_file(self._path, "w") as new, self._path.open() as old:
+                new.writelines(line for line in old if _is_before(line, run.position, len(run.history)))
+        self._bytes = self._path.stat().st_size if self._path.exists() else 0
+        self._unprepared = None
+
     def _write_lines(self) -> None:
-        self._guard()
-        with naming(self._path), open(self._path, "a", opener=follow_no_link) as file:
-            file.writelines(self._lines)
-        self._lines.clear()
         self._wrote_at = time.monotonic()
+        if not self._lines:
+            return
+        with self._retried_later():
+            self._prepare_file()
+            text = "".join(self._lines).encode()
+            with naming(self._path), open(self._path, "ab", opener=follow_no_link) as file:
+                self._bytes = min(self._bytes, file.tell())
+                file.truncate(self._bytes)  # without the part of a write that failed
+                file.write(text)
+            self._bytes += len(text)
+            self._lines.clear()
 
 
 def _format_line(kind: str, record: StepRecord | Epoch) -> str:
@@ -110,7 +168,7 @@ def read_history(folder: Path) -> list[Epoch]:
     path = folder / HISTORY
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    text = path.read_text()
+    rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())  # a row may just be being written
     names = [field.name for field in fields(Epoch) if field.name != "epoch"]
     return [Epoch(int(row["epoch"]), **{name: float(row[name]) for name in names if name in row}) for row in rows]

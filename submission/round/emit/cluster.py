@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from common.errors import UsageError
-from submission.round.emit.site import QUEUE, TORCHRUN, PackageJob, Site, seconds
+from submission.round.emit.site import QUEUE, TORCHRUN, PackageJob, Site, quote_words, seconds
 
 GRACE_S: Final = 300
 """Time between the signal to save and stop and the time limit: enough for an evaluation and a checkpoint."""
@@ -112,7 +111,8 @@ class Cluster:
         if not self.container.endswith(".sif"):
             return ""
         binds = "".join(f' --bind "{path}"' for path in ("$PWD", disk) if path)
-        return f"apptainer exec{' --nv' if self.gpus_per_node else ''}{binds} {shlex.quote(self.container)} "
+        image = quote_words("--container", [self.container])
+        return f"apptainer exec{' --nv' if self.gpus_per_node else ''}{binds} {image} "
 
     @property
     def _disk(self) -> str:
@@ -188,7 +188,7 @@ again() {{
 
     def _pyxis(self, disk: str) -> str:
         mounts = ",".join(f"{path}:{path}" for path in ("$PWD", disk) if path)
-        image = shlex.quote(self.container)
+        image = quote_words("--container", [self.container])
         return f'--container-image={image} --container-mounts="{mounts}" --container-workdir="$PWD" '
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -18,12 +17,13 @@ from typing import Final
 from common.ending import FINAL
 from common.ending import NAME as RECORD
 from common.errors import UsageError
+from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK
 from submission.round.emit import text
 from submission.round.emit.cluster import Cluster, Slurm
-from submission.round.emit.site import END_OF_JOB
+from submission.round.emit.site import END_OF_JOB, quote_words
 from submission.round.make import RoundInputs
 from submission.round.plan import Series
 from submission.round.runs import LARGEST_SEED
@@ -106,14 +106,15 @@ class Script:
         values = {"benchmark": series.benchmark, "settings": self._settings(series), "out": str(self.out)}
         name, folder = f"mlperf-{series.benchmark}", f"{self.out}/{series.benchmark}"
         first = series is self.plan[0]
+        secret = text.JOB_KEY if isinstance(self.cluster, Slurm) and self.cluster.starts_by_srun else ""
         if self.wanted:
             nodes = str(self.wanted.ranks // self.cluster.ranks_per_node)
             launch = self.cluster.launch(_filled(text.STEP, nodes=nodes, ranks=str(self.wanted.ranks)))
-            body = f"seed={seeds[0]}\n" + (self._described() if first else "")
+            body = f"seed={seeds[0]}\n" + (self._described() if first else "") + secret
             body += _filled(text.INSTANCES, launch=launch, count=str(self.wanted.count), **values)
             return self._job(self.cluster.directives(name, folder), body)
         numbers = f"seeds=({' '.join(map(str, seeds))})\n"
-        body = _filled(text.RUN, **values) + (self._described() if first else "")
+        body = _filled(text.RUN, **values) + (self._described() if first else "") + secret
         body += _filled(text.TRAIN, launch=self.cluster.launch(), **values)
         if self.cluster.submit:
             directives = self.cluster.directives(name, folder, len(seeds))
@@ -130,9 +131,10 @@ class Script:
         """Return the part of the script that packages the runs with a result, or submits the job that does."""
         folders = "throughput/instance_*" if self.wanted else "run_*"
         runs = " ".join(f"{self.out}/{series.benchmark}/{folders}" for series in self.plan)
-        options = f" --sources {shlex.quote(str(self.inputs.sources))}" if self.inputs.sources else ""
+        sources, system = self.inputs.sources, self.inputs.system
+        options = f" --sources {quote_words('--sources', [str(sources)])}" if sources else ""
         options += f" --scaling {WEAK}" if self.wanted else ""
-        body = f"system={shlex.quote(str(self.inputs.system))}\n" if self.inputs.system else "system=$(describe)\n"
+        body = f"system={quote_words('--system', [str(system)])}\n" if system else "system=$(describe)\n"
         mini = " --allow-mini" if self.mini else ""
         body += _filled(text.PACKAGE, runs=runs, options=options, mini=mini, out=str(self.out))
         if not self.cluster.submit:
@@ -154,7 +156,7 @@ class Script:
         if self.inputs.system:
             return ""
         first = self.plan[0]
-        settings = shlex.join([first.config, *first.overrides])
+        settings = quote_words(first.benchmark, [first.config, *first.overrides])
         nodes = str(self.cluster.nodes)
         return _filled(text.DESCRIBE, benchmark=first.benchmark, settings=settings, nodes=nodes, out=str(self.out))
 
@@ -166,7 +168,7 @@ class Script:
 
     def _settings(self, series: Series) -> str:
         # The overrides of a round come last and take precedence.
-        return shlex.join([series.config, *self._staging(series), *series.overrides])
+        return quote_words(series.benchmark, [series.config, *self._staging(series), *series.overrides])
 
     def _staging(self, series: Series) -> list[str]:
         """Return the overrides with which the data reach the nodes."""
@@ -198,7 +200,7 @@ def _filled(template: str, **values: str) -> str:
     return template
 
 
-ENDINGS: Final = _filled(text.ENDINGS, record=RECORD, final=" | ".join(FINAL))
+ENDINGS: Final = _filled(text.ENDINGS, record=RECORD, log=LOG_NAME, final=" | ".join(FINAL))
 JOB: Final = reduce(lambda rest, name: f"${{{name}:-{rest}}}", reversed(JOB_VARIABLES), "")
 """The number of the job, by the first variable that is set."""
 OUTCOME: Final = _filled(text.OUTCOME, record=RECORD, job=JOB)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -177,6 +178,17 @@ def read_site(given: str) -> Site:
 def site_names() -> list[str]:
     """Return the names of the examples."""
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+
+
+def quote_words(source: str, words: Sequence[str]) -> str:
+    """Return words as bash reads them, on one line of a script; UsageError for line ends and control characters.
+
+    A line of its own could end the job in the script that submits it, and what follows would run at once.
+    """
+    for word in words:
+        if "\n" in word or CONTROL.search(word):
+            raise UsageError(f"{source}: {shown(word)} cannot be in a job script; expected text on one line")
+    return shlex.join(words)
 
 
 def _setup_problem(lines: Sequence[str]) -> str:

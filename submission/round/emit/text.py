@@ -65,9 +65,12 @@ suite @benchmark@.synthesize "$(sed -n 's/^  data_dir: //p' <<< "$config")" \
 """
 ENDINGS: Final = """\
 # The training records how it ended in ended.json, and removes it when the run continues. Nothing else tells whether a
-# run has its result; the exit status of a launcher does not.
+# run has its result; the exit status of a launcher does not. A log that has not ended contradicts the record.
 how() { if [ -e "$1/@record@" ]; then sed -n 's/^{"how": "\\([a-z_]*\\)".*/\\1/p' "$1/@record@"; fi; }
-has_result() { case $(how "$1") in @final@) ;; *) return 1 ;; esac; }
+has_result() {
+  case $(how "$1") in @final@) ;; *) return 1 ;; esac
+  [ ! -e "$1/@log@" ] || tail -n 1 "$1/@log@" | grep -qF '"key": "run_stop"'
+}
 """
 OUTCOME: Final = """\
 stamp() { stat --format='%i %y' "$1/@record@" 2>/dev/null || true; }
@@ -128,6 +131,10 @@ if has_result "$run"; then
   exit 0
 fi
 mkdir -p "$run"
+"""
+JOB_KEY: Final = """\
+# A secret of this job, by which its ranks know each other; srun passes it on.
+export MLPERF_HPC_JOB_KEY="$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
 """
 TRAIN: Final = """\
 before=$(stamp "$run")

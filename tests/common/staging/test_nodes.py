@@ -16,7 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.distributed.dist import DistConfig, connect
+from common.ranks.connect import connect
+from common.settings.machine import DistConfig
 from common.staging import plan
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import UnfinishedFile
@@ -53,6 +54,7 @@ class Rank:
 
     def __init__(self, folder):
         plan.CHUNK_BYTES = CHUNK_BYTES
+        os.umask(0o022)  # others must not be able to write to what is prepared in a stage_dir
         self.rank, self.folder, self.source = int(os.environ["RANK"]), folder, folder / "source"
         names = [(name, i) for name, n in SAMPLES.items() for i in range(n)]
         self.files = [described(self.source, *name) for name in names] if self.rank == 0 else []

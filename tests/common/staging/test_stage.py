@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 from common import lock
-from common.distributed.dist import Dist, DistConfig, connect
+from common.ranks.connect import connect
+from common.ranks.dist import Dist
+from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
 from common.staging.copy import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import StageDir, UnfinishedFile
+from common.stop import STOP, StopAsked
 
 SAMPLES = {"train": 12, "validation": 3}
 CPU = DistConfig(device="cpu", timeout_s=60)
@@ -51,6 +54,13 @@ def contents(root):
 
 def total(files):
     return sum(file.size for file in files)
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
@@ -192,37 +202,36 @@ def test_a_signal_ends_staging_soon_and_removes_what_is_there(run, files, config
     def read_slowly(self, piece, view):
         started.append(piece)
         if len(started) == 8:
-            signal.raise_signal(signal.SIGUSR2)
+            os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.02 if len(started) < 8 else 0.3)
         read(self, piece, view)
 
-    def stop(*_):
-        raise SystemExit(1)
-
     monkeypatch.setattr(plan, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(SharedStorage, "read_into", read_slowly)
-    before = signal.signal(signal.SIGUSR2, stop)
-    try:
-        with pytest.raises(SystemExit):
-            run(files, replace(config, mode=mode, workers=1, keep=keep))
-    finally:
-        signal.signal(signal.SIGUSR2, before)
+    with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+        run(files, replace(config, mode=mode, workers=1, keep=keep))
     assert len(started) == 8
     assert bool(contents(config.stage_dir)) == keep == config.stage_dir.exists()
     assert not (config.stage_dir / stage_dir.WORKPLACE).exists()
 
 
-def test_one_job_at_a_time_uses_a_folder(run, files, config, monkeypatch):
+def test_one_job_at_a_time_uses_a_folder_and_others_wait(run, files, config, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["train.py", "mini"])
     first = run(files, config)
-    named = rf"{config.stage_dir} is in use by process {os.getpid()} \(train.py mini\)"
-    with pytest.raises(StagingError, match=named):
-        run(files, config)
-    assert len(contents(config.stage_dir)) == len(files)
-    first.close()
-    assert not config.stage_dir.exists()
-    first = run(files, config)
-    first.close()
+    turns = []
+
+    def wait(_seconds):
+        turns.append(len(contents(config.stage_dir)))
+        if len(turns) == 2:
+            first.close()
+
+    monkeypatch.setattr(staging, "time", SimpleNamespace(sleep=wait, perf_counter=time.perf_counter))
+    capsys.readouterr()
+    second = run(files, config)
+    assert turns == [len(files), len(files)] and second.bytes_read == total(files)
+    told = rf"{config.stage_dir} is in use by process {os.getpid()} \(train.py mini\).*waiting.*a folder each.*JOB_ID"
+    assert len(re.findall(told, capsys.readouterr().out)) == 1
+    second.close()
     assert not config.stage_dir.exists()
 
 
@@ -284,10 +293,11 @@ def test_what_is_no_file_is_not_read(run, files, source, config):
         run([*files, SourceFile("train/12.bin", 0, sample=12)], config, {"train": 13})
 
 
-def test_kept_files_serve_the_next_run_as_long_as_they_are_right(run, files, source, config):
+def test_kept_files_serve_the_next_run_as_long_as_they_are_right(run, files, source, config, capsys):
     config = replace(config, keep=True)
     run(files, config).close()
     assert run(files, config).bytes_read == 0
+    assert "NOT verified" not in capsys.readouterr().out
     damaged = config.stage_dir / "train/04.bin"
     damaged.write_bytes(damaged.read_bytes()[::-1])
     assert run(files, replace(config, checksum=False)).bytes_read == 0  # as its size is right
@@ -298,10 +308,81 @@ def test_kept_files_serve_the_next_run_as_long_as_they_are_right(run, files, sou
     assert contents(config.stage_dir) == contents(source)
 
 
-def test_without_checksums_the_time_of_change_tells_other_sources(run, files, source, config):
+def test_a_record_that_is_wrong_is_not_believed_against_the_manifest(run, files, source, config):
+    config = replace(config, keep=True)
+    run(files, config).close()
+    other = bytes(files[2].size)
+    (config.stage_dir / "train/02.bin").write_bytes(other)
+    record = config.stage_dir / stage_dir.RECORD
+    lines = [json.loads(line) for line in record.read_text().split("\n") if line]
+    for line in lines:
+        line |= {"crc32": stage_dir.crc32(other)} if line.get("name") == "train/02.bin" else {}
+    record.write_text("\n".join(map(json.dumps, lines)))
+    assert run(files, config).bytes_read == files[2].size
+    assert contents(config.stage_dir) == contents(source)
+
+
+def spoil(path, how):
+    """Let others write to a file or folder, own it, or put a link there."""
+    if how == "writable":
+        path.chmod(path.stat().st_mode | 0o020)
+    elif how == "foreign":
+        os.chown(path, 65534, -1)
+    else:
+        path.rename(path.with_name("moved"))
+        path.symlink_to("moved")
+        if path.name == "node":  # one's own link may lead to stage_dir, as $TMPDIR often is one
+            os.chown(path, 65534, -1, follow_symlinks=False)
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+@pytest.mark.parametrize(
+    "how", ["writable", pytest.param("link", marks=AS_ROOT), pytest.param("foreign", marks=AS_ROOT)]
+)
+@pytest.mark.parametrize("name", ["", "train", "train/03.bin", stage_dir.RECORD, stage_dir.WORKPLACE])
+def test_what_others_could_have_written_is_refused(run, files, config, name, how):
+    config = replace(config, keep=True)
+    run(files, config).close()
+    workplace = config.stage_dir / stage_dir.WORKPLACE
+    workplace.mkdir(0o700)
+    spoil(config.stage_dir / name, how)
+    before = contents(config.stage_dir)
+    with pytest.raises(StagingError) as error:
+        run(files, config)
+    expected = {
+        "writable": rf" belongs to \w+ and has mode 0\d[2367]\d.*: chmod go-w .*{name}, or choose",
+        "foreign": r" belongs to \w+ and has mode .*remove it, or choose",
+        "link": r" is a link",
+    }
+    assert re.match(re.escape(str(config.stage_dir / name)) + expected[how], str(error.value)), error.value
+    assert contents(config.stage_dir) == before
+
+
+@AS_ROOT
+def test_a_folder_of_the_site_is_used_if_nobody_can_rename_what_is_there(run, files, source, config):
+    config.stage_dir.mkdir()
+    config.stage_dir.chmod(0o1777)
+    before = os.umask(0)
+    try:
+        staged = run(files, config)
+    finally:
+        os.umask(before)
+    assert contents(config.stage_dir) == contents(source)
+    assert {path.stat().st_mode & 0o077 for path in config.stage_dir.rglob("*") if path.name != stage_dir.LOCK} == {0}
+    staged.close()
+    assert not list(config.stage_dir.iterdir())
+    config.stage_dir.chmod(0o777)
+    with pytest.raises(StagingError, match="mode 0777"):
+        run(files, config)
+
+
+def test_without_checksums_the_time_of_change_tells_other_sources(run, files, source, config, capsys):
     files = [replace(file, sha256=None) for file in files]
     run(files, config)
     assert run(files, config).bytes_read == 0
+    assert "15 of 15 files already staged; 15 staged files NOT verified by a manifest" in capsys.readouterr().out
     changed = source / "train/01.bin"
     changed.write_bytes(b"x" * files[1].size)
     os.utime(changed, ns=(1, 1))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from common.distributed.dist import alone
 from common.precision import Precision, PrecisionConfig
+from common.ranks.dist import alone
 from common.training import apex
 from common.training.optim import OptimConfig, build
 from common.training.step import Step

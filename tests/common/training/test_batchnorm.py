@@ -1,4 +1,4 @@
-"""Batch normalisation over ranks in one process; tests/common/distributed/ranks.py compares several with one."""
+"""Batch normalisation over ranks in one process; tests/common/ranks/ranks.py compares several with one."""
 
 import inspect
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from common.distributed.dist import Dist, alone
+from common.ranks.dist import Dist, alone
 from common.training.batchnorm import SharedBatchNorm, _Plain
 
 OPERATIONS = [name for name in vars(_Plain) if name.startswith("batch_norm")]

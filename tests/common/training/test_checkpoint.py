@@ -3,14 +3,15 @@
 import hashlib
 import os
 import pickle
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from common.distributed.dist import Dist
-from common.distributed.launch import Place
 from common.export import main as export
+from common.ranks.dist import Dist
+from common.ranks.launch import Place
 from common.training import checkpoint, weights
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 
@@ -120,6 +121,39 @@ def test_code_in_a_file_is_not_run(checkpoints, tmp_path, monkeypatch, save):
     with pytest.raises(CheckpointError, match="not a checkpoint"):
         checkpoints.load(path)
     assert not (tmp_path / "boom").exists()
+
+
+def add_entry(path, name, compression):
+    with zipfile.ZipFile(path, "a", compression) as archive:
+        archive.writestr(f"{archive.namelist()[0].partition('/')[0]}/{name}", bytes(1 << 20))
+
+
+def nest(value, depth):
+    return nest([value, value], depth - 1) if depth else value
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("grow", "says"),
+    [
+        (lambda path, _: add_entry(path, "data/999", zipfile.ZIP_DEFLATED), "unexpected entry '.*data/999'"),
+        (lambda path, _: add_entry(path, "other/0", zipfile.ZIP_STORED), "unexpected entry '.*other/0'"),
+        (lambda path, _: add_entry(path, "version", zipfile.ZIP_STORED), "entries overlap"),
+        (lambda _, state: state.update(wide=torch.zeros(1).expand(1 << 40)), r"shape \(1099511627776,\) that is not"),
+        (lambda _, state: state.update(many=[torch.zeros(1 << 12)] * 9), r"tensors of [\d,]+ bytes"),
+        (lambda _, state: state.update(deep=nest(0, 40)), "more than 4,194,304 values"),
+    ],
+)
+def test_what_would_grow_in_memory_is_refused_before(checkpoints, grow, says):
+    path = checkpoints.save(Position(2, 0), STATE)
+    content = torch.load(path)
+    grow(path, content["state"])
+    if len(content["state"]) > len(STATE):
+        torch.save(content, path)
+    checkpoints.save(Position(1, 0), STATE)
+    with pytest.raises(CheckpointError, match=says):
+        checkpoints.load(path)
+    assert checkpoints.load().position == Position(1, 0)
 
 
 def test_files_of_others_are_refused(checkpoints, tmp_path, dist):

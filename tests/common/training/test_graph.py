@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from common.distributed.dist import Dist, alone
+from common.ranks.dist import Dist, alone
 from common.training.graph import WARM_UP, Replay, recorder
 from tests.tape import Tapes
 

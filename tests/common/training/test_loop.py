@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from common.data.sampling import Batching, permutation
-from common.distributed.dist import Dist
-from common.distributed.launch import Place
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import open_log
 from common.precision import Precision, PrecisionConfig
+from common.ranks.dist import Dist
+from common.ranks.launch import Place
 from common.reference import Target
 from common.settings.run import TrainConfig
 from common.training import checkpoint, loop

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.distributed.dist import alone  # noqa: E402  (needs torch)
+from common.ranks.dist import alone  # noqa: E402  (needs torch)
 from common.settings.run import TrainConfig  # noqa: E402
 from common.training.memory import OutOfMemoryError, explain_out_of_memory  # noqa: E402
 

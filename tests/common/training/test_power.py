@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from common.distributed.dist import alone
 from common.measure.power.recorder import Measurement, energy_j, record_power
 from common.measure.power.sources import Clock, open_source
+from common.ranks.dist import alone
 from common.training import power
 from common.training.power import PowerConfig, recording_power
 from compliance.logs.power import read_power

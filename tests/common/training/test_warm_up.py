@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from common.distributed.dist import alone
 from common.precision import Precision, PrecisionConfig
+from common.ranks.dist import alone
 from common.settings.run import TrainConfig
 from common.training import optim
 from common.training.optim import OptimConfig

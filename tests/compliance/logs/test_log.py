@@ -2,8 +2,12 @@
 
 import gzip
 import io
+import itertools
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +15,11 @@ from hypothesis import strategies as st
 
 from compliance.logs import log as reader
 from compliance.logs.log import KEYS, LogReader, parse_log, read_log
+from compliance.logs.record import EpochRecord
 from compliance.samples.log import SampleLog
 
 MS = 1_694_000_000_000
+ROOT = Path(__file__).parents[3]
 
 
 def line(key="seed", value=1, end=b"\n", prefix=b"", **members):
@@ -275,6 +281,64 @@ def test_records_are_kept_up_to_a_limit(monkeypatch):
     kept = len(log["seed"])
     assert kinds(log) == ["too many records"] and log.problems[0].detail == str(kept) and 50 < kept < 1000
     assert [record.value for record in log["seed"]] == list(range(kept)) and log.record_count == 2000
+
+
+def test_records_of_epochs_are_the_same_in_less_memory(monkeypatch):
+    odd = [
+        {"metadata": {"file": "x", "lineno": 1, "epoch_num": number}} for number in (True, "3", 2.5, None, [], 10**99)
+    ]
+    odd += [
+        {"metadata": []},
+        {"metadata": {"epoch_num": 3}},
+        {"namespace": [1]},
+        {"value": "x"},
+        {"value": float("nan")},
+    ]
+    data = SampleLog().bytes() + b"".join(line(**fields) for fields in odd)
+    whole = parse_log(data)
+    monkeypatch.setattr(reader, "UNWEIGHED_BYTES", 0)
+    compact = parse_log(data)
+    names = ("time_ms", "key", "value", "metadata", "namespace", "event_type", "line", "order")
+    for key, records in whole.records.items():
+        fields = [[repr([getattr(one, name) for name in names]) for one in each] for each in (records, compact[key])]
+        assert fields[0] == fields[1] and len(list(whole.numbered(key))) == len(list(compact.numbered(key)))
+    kinds = {type(record) for record in compact["epoch_stop"]}
+    assert kinds == {EpochRecord} != {type(record) for record in whole["epoch_stop"]}
+    assert compact["epoch_stop"][3].meta("epoch_num") == 4 and compact["epoch_stop"][3].meta("nothing") is None
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_log_of_100_000_epochs_is_read_whole_in_bounded_memory(tmp_path, wrong):
+    """Long enough to exceed any limit that is meant for logs of no use. wrong: results of other epochs."""
+    *_, tail = lines = SampleLog().bytes().splitlines(keepends=True)
+    head = itertools.takewhile(lambda text: b"epoch_start" not in text, lines)
+    keys = ("epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_error")
+    with (tmp_path / "x.txt").open("wb") as file:
+        file.writelines(head)
+        for epoch in range(1, 100_001):
+            for at, key in enumerate(keys):
+                number = epoch // 2 if wrong and key in ("epoch_stop", "eval_error") else epoch
+                metadata = {"file": "train.py", "lineno": at, "epoch_num": number}
+                value = 0.1 + 1 / epoch if key == "eval_error" else None
+                file.write(line(key, value, time_ms=MS + 10_000 + 1000 * (5 * epoch + at), metadata=metadata))
+        file.write(tail)
+    command = [sys.executable, "-m", "compliance.check", "--select", "FRM,ORD,QUA", "x.txt"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    ) as process:
+        said = process.stdout.read().decode()
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+    assert "FRM01" not in said and "epoch" in said and usage.ru_maxrss * 1024 < 200e6 and usage.ru_utime < 60
+
+
+def test_numbered_records_are_pairs():
+    log = parse_log(SampleLog().bytes())
+    pairs = log.numbered("epoch_start")
+    whole = [(record.meta("epoch_num"), record) for record in log["epoch_start"]]
+    assert list(pairs) == whole and list(pairs[2:5]) == whole[2:5] and pairs[-1] == whole[-1]
+    assert list(reversed(pairs)) == whole[::-1] and len(pairs) == len(whole)
 
 
 def test_nested_values_weigh_more(monkeypatch):

@@ -57,6 +57,8 @@ def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
         ("points:", "points: [", "not a YAML table"),
         (GOOD, "just text", "expected a mapping with the keys benchmark, unit, points"),
         (GOOD, "\0", "not a YAML table"),
+        (GOOD, f"points: {'[' * 10**6}", "nested too deeply"),
+        ("benchmark: oc20", "benchmark: &a [x]\nx: [*a, *a]", "aliases"),
     ],
 )
 def test_broken_tables_name_file_point_and_key(tmp_path: Path, old: str, new: str, message: str | None) -> None:

@@ -1,9 +1,11 @@
 """Run folders become a package that the checkers accept; no file is overwritten, no input changes."""
 
 import gzip
+import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +17,10 @@ from common.errors import UsageError
 from common.measure.power.keys import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
+from compliance.model.layout import discover
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
+from submission.assemble import packing
 from submission.assemble.__main__ import main
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly, assemble_package
@@ -376,6 +380,30 @@ def test_the_next_call_repairs_what_a_killed_one_left(place, monkeypatch):
     (place.root / "provenance.json").unlink()
     place.make()
     assert contents(place.root) == expected
+
+
+@pytest.mark.parametrize("kind", ["new", "extended"])
+def test_an_interrupted_call_leaves_the_package_as_it_was(place, monkeypatch, kind):
+    """At the third file, and then by a signal that no process can handle."""
+    runs = [place.run(number) for number in (1, 2, 3, 4)]
+    if kind == "extended":
+        place.make(runs[0])
+    before, write, left = contents(place.out), packing._write_file, itertools.count()
+
+    def fails(*arguments):
+        if next(left) == 2:
+            raise OSError(5, "Input/output error", str(arguments[0]))
+        write(*arguments)
+
+    monkeypatch.setattr(packing, "_write_file", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        place.make()
+    assert contents(place.out) == before and place.root.exists() == (kind == "extended")
+    killed = place.out / f".{place.root.name}.0123456789abcdef.tmp"
+    shutil.copytree(place.make(runs[0]).root, killed / place.root.name)
+    assert len(discover([str(place.out)]).packages) == 1
+    place.make()
+    assert len(place.logs()) == 4 and not killed.exists() and list(place.out.iterdir()) == [place.root]
 
 
 def test_each_configuration_gets_its_own_file(place):

@@ -1,5 +1,6 @@
 """Scripts for clusters: bash runs them, with stand-ins for the commands of schedulers and of the suite."""
 
+import json
 import os
 import re
 import shutil
@@ -216,7 +217,11 @@ def test_only_runs_with_a_result_are_packaged(cluster, capsys):
     for index, ending in enumerate(("target_met", "target_not_met", "failed", "stopped", "diverged")):
         trained(job, f"{ending} 1", **IDS | {"SLURM_ARRAY_TASK_ID": str(index)})
     assert bash(Path("job_2.sh").read_text()) == 0
-    assert "assemble {0}_0 {0}_1 {0}_4 -o ".format("runs/round/cosmoflow/run") in calls("python -m submission.ass")[0]
+    for index, end in ((0, '{"key": "run_stop"}\n'), (1, '{"key": "run_stop"}\n{"key": "epoch_start"}\n')):
+        Path(f"runs/round/cosmoflow/run_{index}/result_0.txt").write_text(end)  # the second contradicts its record
+    assert bash(Path("job_2.sh").read_text()) == 0
+    packed = [call.partition("assemble ")[2].partition(" -o ")[0] for call in calls("python -m submission.ass")]
+    assert packed == [text.format("runs/round/cosmoflow/run") for text in ("{0}_0 {0}_1 {0}_4", "{0}_0 {0}_4")]
     shutil.rmtree("runs/round/cosmoflow")
     assert bash(Path("job_2.sh").read_text()) == 1
 
@@ -444,6 +449,20 @@ def test_bad_profiles_are_refused(tmp_path, capsys, line, message):
     assert main(["--config", "mini", "--emit", "slurm", "--site", str(tmp_path / "site.yaml")]) == 2
     said = capsys.readouterr().err
     assert message in said and "site.yaml" in said
+
+
+ENDS_THE_JOB = "a\nEND_OF_JOB\ntouch pwned\ncat <<'END_OF_JOB'"
+
+
+@pytest.mark.parametrize("arguments", [["--sources"], ["--system"], ["--container"], []])
+@pytest.mark.parametrize("text", [ENDS_THE_JOB, "a\rb"])
+def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, arguments, text):
+    override = "train.seed=1" if arguments else f"output_dir={text}"
+    (tmp_path / "round.yaml").write_text(f"oc20: {{config: config, overrides: [{json.dumps(override)}]}}")
+    given = [*arguments, f"{text}/x.sif"] if arguments else []
+    assert main(["--config", str(tmp_path / "round.yaml"), "--emit", "slurm", *given]) == 2
+    said = capsys.readouterr()
+    assert not said.out and "cannot be in a job script" in said.err and (arguments or ["oc20"])[0] in said.err
 
 
 def test_the_guide_lists_the_keys_of_a_profile():

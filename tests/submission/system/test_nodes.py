@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.distributed.launch import LaunchError, find_place
+from common.ranks.launch import LaunchError, find_place
 from submission.system.__main__ import main
 from submission.system.describe import collect_notes, merge_fields
 from submission.system.nodes import Answer, collect_answers, count_parts, meeting_folder, open_call

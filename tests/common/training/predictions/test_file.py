@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.training.predictions import file
 from common.training.predictions.file import (
     About,
     Column,
@@ -101,6 +102,21 @@ def test_another_file_is_refused(changes, message, ending):
     with pytest.raises(PredictionsError) as raised:
         batches(write_arrays(changes, ending))
     assert str(raised.value).startswith(f"file{ending}: ") and message in str(raised.value)
+
+
+def test_values_in_other_files_are_not_read():
+    h5py = pytest.importorskip("h5py")
+    path = write_arrays({"index": None}, ".h5")
+    with h5py.File(path, "a") as file:
+        file["index"] = h5py.ExternalLink("other.h5", "index")
+    with pytest.raises(PredictionsError, match=r"file.h5 .*`index` is a link, which is not followed"):
+        batches(path)
+
+
+def test_arrays_are_not_inflated_beyond_what_is_written(monkeypatch):
+    monkeypatch.setattr(file, "MOST_NPZ_BYTES", 100)
+    with pytest.raises(PredictionsError, match=r"file.npz: [\d,]+ bytes of arrays"):
+        batches(write_arrays({}))
 
 
 def test_pickles_are_refused_and_never_run():

@@ -1,8 +1,10 @@
-"""common.distributed.dist: one process, and several under torchrun, mpirun and by hand (the worker is ranks.py)."""
+"""common.ranks.dist: one process, and several under torchrun, mpirun and by hand (the worker is ranks.py)."""
 
 import json
 import math
 import os
+import pickle
+import re
 import shutil
 import signal
 import socket
@@ -14,12 +16,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.distributed.dist import DistConfig, connect  # noqa: E402
-from common.distributed.launch import LAUNCHERS, LaunchError  # noqa: E402
+from common.ranks.connect import connect  # noqa: E402
+from common.ranks.dist import parse_json  # noqa: E402
+from common.ranks.launch import LAUNCHERS, LaunchError  # noqa: E402
+from common.settings.machine import DistConfig  # noqa: E402
 from common.stop import StopAsked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("ranks.py")
+PACKAGES = ("common", "cosmoflow", "deepcam", "oc20", "submission")
 BESIDE_PYTHON = Path(sys.executable).parent
 HANGS_S = 100
 """After so long a test has found a hang."""
@@ -146,7 +151,7 @@ def test_a_lost_connection_is_not_the_cause(environment, tmp_path):
 def test_killed_rank_stops_the_others(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "die")
     assert codes == [1, -signal.SIGKILL], errors
-    assert "rank 0: error: lost the connection to another rank: it was killed" in errors[0]
+    assert "rank 0: error: no answer from rank 1 on" in errors[0] and "in barrier in die (ranks.py" in errors[0]
     assert "Traceback" not in errors[0] and unwound(tmp_path) == ["unwound0"]
 
 
@@ -154,7 +159,7 @@ def test_killed_rank_stops_the_others(environment, tmp_path):
 def test_stuck_rank_is_ended(environment, tmp_path):
     codes, errors = by_hand(2, environment, tmp_path, "impatient", "stick")
     assert codes == [1, 1], errors
-    assert "rank 0: killed because it was stuck after rank 1: broken on purpose" in errors[0]
+    assert "rank 0: ended, since it was stuck after rank 1: broken on purpose" in errors[0]
 
 
 @pytest.fixture
@@ -183,6 +188,42 @@ def test_one_process(alone):
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.ending.exit_status == 3
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_limit_of_open_files_is_raised_and_checked():
+    """In a process of its own, since a hard limit cannot be raised again."""
+    code = """
+import resource
+from common.ranks.connections import check_open_files
+from common.ranks.launch import LaunchError
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+check_open_files(0, 100)
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (512, 512)
+check_open_files(1, 10_000)
+try:
+    check_open_files(0, 200)
+except LaunchError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "rank 0 on" in done.stdout and "700 open files for 200 ranks, but the limit is 512" in done.stdout
+
+
+class Evil:
+    def __reduce__(self):
+        return os._exit, (99,)
+
+
+@pytest.mark.parametrize("content", [pickle.dumps(Evil()), b"[" * 100_000, b"\xff"], ids=["pickle", "nested", "bytes"])
+def test_what_a_stranger_sends_is_refused_and_runs_no_code(content):
+    with pytest.raises(LaunchError, match="is this port open to others"):
+        parse_json(content)
+
+
+def test_no_message_between_ranks_is_pickled():
+    named = re.compile(r"\b(?:broadcast|gather|all_gather|scatter|send|recv)_object(?:_list)?\b|allow_pickle=True")
+    sources = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert len(sources) > 100 and [path for path in sources if named.search(path.read_text())] == []
 
 
 def test_wrong_configuration(alone):

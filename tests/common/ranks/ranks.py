@@ -12,11 +12,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from common.distributed import failure
-from common.distributed.dist import DistConfig, connect
-from common.distributed.launch import LaunchError
-from common.distributed.parts import PartError
 from common.ending import classify_error
+from common.ranks import alarm
+from common.ranks.connect import connect
+from common.ranks.launch import LaunchError
+from common.ranks.parts import PartError
+from common.settings.machine import DistConfig
+from common.stop import STOP
 from common.training.batchnorm import average_statistics, share_statistics
 from common.training.step import FlatGradients
 
@@ -281,7 +283,7 @@ def terminate(dist, folder):
     with cleaning_up(dist, folder):
         if dist.rank == 0:
             os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(300)
+        STOP.sleep(300)
 
 
 def die(dist, folder):
@@ -328,10 +330,12 @@ if __name__ == "__main__":
         two_nodes()
         steps.remove("two_nodes")
     if "impatient" in steps:
-        failure.GRACE_S = 2
+        alarm.GRACE_S = 2
         steps.remove("impatient")
     if "inattentive" in steps:  # rank 0 loses its connections before it hears why
-        failure.LOOK_EVERY_S = 5 if os.environ["RANK"] == "0" else failure.LOOK_EVERY_S
+        if os.environ["RANK"] == "0":
+            read_news = alarm.Alarm._read_news
+            alarm.Alarm._read_news = lambda self: (time.sleep(5), read_news(self))[1]
         steps.remove("inattentive")
     with connect(DistConfig(timeout_s=120)) as dist:
         for step in steps:

@@ -1,17 +1,19 @@
 """Find the rank of this process and its place among the ranks, from the environment variables of its launcher.
 
 Facts that a launcher does not set stay None, and `dist` fills them in. The variables are those documented by torchrun,
-Open MPI, MPICH (Hydra), Flux, HPE PALS, Slurm and PMIx. torchrun, Open MPI, Hydra and Slurm were tested by running
-them (tests/cluster); the others only with recorded environments.
+Open MPI, MPICH (Hydra), MVAPICH2, Flux, IBM JSM, HPE PALS, Slurm and PMIx. torchrun, Open MPI, Hydra and Slurm were
+tested by running them (tests/cluster); the others only with recorded environments.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import itertools
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 CANDIDATES: Final = 8
 """How many ports the ranks try, one after the other."""
@@ -61,6 +63,20 @@ class Place:
         return told
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node of a rank. number: among `count` nodes. ranks: on it. facts: what each of these has told of itself.
+
+    reached_at: the address by which other nodes reached rank 0; "" if there are none.
+    """
+
+    number: int
+    count: int
+    ranks: list[int]
+    facts: list[list[Any]]
+    reached_at: str = ""
+
+
 @dataclass(frozen=True)
 class Launcher:
     """The variables of one launcher; of several names for a fact, the first that is set counts.
@@ -91,7 +107,7 @@ LAUNCHERS: Final = (
         local_size="LOCAL_WORLD_SIZE",
         node_rank="GROUP_RANK",
         nodes="GROUP_WORLD_SIZE",
-        within="openmpi pmi flux pals slurm pmix",
+        within="openmpi pmi mvapich2 jsm flux pals slurm pmix",
     ),
     # torchrun's names, set by hand: they must agree with the launcher around the process.
     Launcher(
@@ -122,6 +138,24 @@ LAUNCHERS: Final = (
         local_rank="MPI_LOCALRANKID PMI_LOCAL_RANK",
         local_size="MPI_LOCALNRANKS PMI_LOCAL_SIZE",
         within="flux pals slurm",
+    ),
+    Launcher(
+        "mvapich2",
+        marks="MV2_COMM_WORLD_RANK MV2_COMM_WORLD_SIZE",
+        rank="MV2_COMM_WORLD_RANK",
+        size="MV2_COMM_WORLD_SIZE",
+        local_rank="MV2_COMM_WORLD_LOCAL_RANK",
+        local_size="MV2_COMM_WORLD_LOCAL_SIZE",
+        within="flux pals slurm",
+    ),
+    # jsrun of Spectrum LSF, which also sets Open MPI's variables: they agree.
+    Launcher(
+        "jsm",
+        marks="JSM_NAMESPACE_RANK",
+        rank="JSM_NAMESPACE_RANK",
+        size="JSM_NAMESPACE_SIZE",
+        local_rank="JSM_NAMESPACE_LOCAL_RANK",
+        local_size="JSM_NAMESPACE_LOCAL_SIZE",
     ),
     Launcher(
         "flux",
@@ -159,8 +193,12 @@ def find_place(environ: Mapping[str, str]) -> Place:
 
     LaunchError if variables are incomplete or impossible (rank 4 of 4), or if two launchers disagree.
     """
-    found = [(launcher, _read(launcher, environ)) for launcher in LAUNCHERS if _first(environ, launcher.marks)]
+    launchers = [launcher for launcher in LAUNCHERS if _first(environ, launcher.marks)]
+    if len(launchers) > 1 and launchers[0].name == "environment" and not environ.get("RANK"):
+        launchers = _drop_size(launchers, environ)
+    found = [(launcher, _read(launcher, environ)) for launcher in launchers]
     if not found:
+        _check_known(environ)
         return Place("single", 0, 1, 0, 1, 0, 1)
     (first, place), *others = found
     slurm = first.name == "slurm"
@@ -178,20 +216,48 @@ def find_place(environ: Mapping[str, str]) -> Place:
     return replace(place, meeting=None if place.world_size == 1 else _meeting(environ, slurm))
 
 
-def settle(place: Place, hosts: Sequence[Hashable]) -> Place:
-    """Return the place with its gaps filled from the hosts of all ranks."""
-    place = replace(place, world_size=len(hosts))
+def _drop_size(launchers: list[Launcher], environ: Mapping[str, str]) -> list[Launcher]:
+    """Return the launchers without the environment that has only WORLD_SIZE, such as a batch script's."""
+    around = launchers[1]
+    if environ["WORLD_SIZE"] != environ.get(_first(environ, around.size) or ""):
+        raise LaunchError(
+            f"WORLD_SIZE={environ['WORLD_SIZE']} is set without RANK, but {_said(around, environ)}: unset WORLD_SIZE, "
+            f"and the variables of {around.name} tell the ranks"
+        )
+    return launchers[1:]
+
+
+def _check_known(environ: Mapping[str, str]) -> None:
+    """Raise LaunchError if a launcher that is not in the table has started several processes."""
+    for name, rank in sorted(environ.items()):
+        size = environ.get(f"{name.removesuffix('RANK')}SIZE", "")
+        if name.endswith("_RANK") and rank.isdecimal() and size.isdecimal() and int(rank) < int(size) > 1:
+            raise LaunchError(
+                f"{name}={rank} and {name.removesuffix('RANK')}SIZE={size} look like those of a launcher, which this "
+                "program does not know: set RANK and WORLD_SIZE to them, MASTER_ADDR (rank 0's host) and MASTER_PORT "
+                "(a free port there); or unset them to run as a single process"
+            )
+
+
+def settle(place: Place, world_size: int, node: Node) -> Place:
+    """Return the place with its gaps filled by what the ranks of its node have told of themselves."""
+    place = replace(place, world_size=world_size)
     if None not in (place.local_rank, place.local_size, place.node_rank, place.nodes):
         return place
-    nodes = list(dict.fromkeys(hosts))
-    host = hosts[place.rank]
-    return replace(
-        place,
-        local_rank=hosts[: place.rank].count(host),
-        local_size=hosts.count(host),
-        node_rank=nodes.index(host),
-        nodes=len(nodes),
-    )
+    local_rank = node.ranks.index(place.rank)
+    return replace(place, local_rank=local_rank, local_size=len(node.ranks), node_rank=node.number, nodes=node.count)
+
+
+def guess_node(rank: int, environ: Mapping[str, str]) -> str:
+    """Return where a rank of a Slurm step or of torchrun is if they are dealt out in blocks; "" if unknown."""
+    nodes, tasks = environ.get("SLURM_STEP_NODELIST", ""), environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+    with contextlib.suppress(ValueError, IndexError):
+        if nodes and tasks:
+            counts = tasks_per_node(tasks)
+            ends = list(itertools.accumulate(counts))
+            return list(host_names(nodes))[bisect.bisect_right(ends, rank)]
+        return f"node {rank // int(environ.get('LOCAL_WORLD_SIZE', ''))}"
+    return ""
 
 
 def host_names(nodes: str) -> Iterator[str]:
@@ -248,10 +314,8 @@ def _read(launcher: Launcher, environ: Mapping[str, str]) -> Place:
     if rank is None or (size is None and launcher.size):
         lost = launcher.rank if rank is None else launcher.size
         there = _first(environ, launcher.marks)
-        raise LaunchError(
-            f"{there} is set, but {lost} is not: start all ranks by one launcher that sets both, "
-            f"or unset {there} to run as a single process"
-        )
+        alone = "" if environ.get("SLURM_STEP_NUM_TASKS") else f", or unset {there} to run as a single process"
+        raise LaunchError(f"{there} is set, but {lost} is not: start all ranks by one launcher that sets both{alone}")
     place = Place(
         launcher.name,
         rank,

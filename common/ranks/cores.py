@@ -27,6 +27,8 @@ def bind(cores: frozenset[int]) -> bool:
 
 def near_cores(device: torch.device, bound: frozenset[int]) -> frozenset[int]:
     """Return the cores among `bound` that are in the NUMA node of an accelerator; all if none are known to be."""
+    if device.type == "cpu":
+        return bound
     properties = torch.get_device_module(device).get_device_properties(device)
     try:
         domain, bus, number = properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id
@@ -38,19 +40,19 @@ def near_cores(device: torch.device, bound: frozenset[int]) -> frozenset[int]:
     return bound & near or bound
 
 
-def own_share(cores: Sequence[tuple[str, frozenset[int]]], rank: int) -> frozenset[int]:
-    """Return the cores of a rank that no other rank gets, if there are enough.
+def own_share(cores: Sequence[frozenset[int]], number: int) -> frozenset[int]:
+    """Return the cores of a rank that no other rank of its node gets, if there are enough.
 
-    cores: of each rank its host and the cores that it may use; ranks that may use the same ones divide them, the
-    hardware threads of a core staying together.
+    cores: that each rank of the node may use; those that may use the same ones divide them, the hardware threads of a
+    core staying together. number: of the rank among them.
     """
-    mine = cores[rank]
+    mine = cores[number]
     sharing = [other for other, its in enumerate(cores) if its == mine]
-    if len(mine[1]) < len(sharing):
-        return mine[1]
-    ordered = sorted(mine[1], key=lambda core: (_first_thread(core), core))
-    number, parts = sharing.index(rank), len(sharing)
-    return frozenset(ordered[len(ordered) * number // parts : len(ordered) * (number + 1) // parts])
+    if len(mine) < len(sharing):
+        return mine
+    ordered = sorted(mine, key=lambda core: (_first_thread(core), core))
+    position, parts = sharing.index(number), len(sharing)
+    return frozenset(ordered[len(ordered) * position // parts : len(ordered) * (position + 1) // parts])
 
 
 def _first_thread(core: int) -> int:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from common.distributed.failure import Alarm
-from common.distributed.launch import LaunchError
 from common.ending import FAILED, Ending, EndingError
+from common.ranks.alarm import Alarm, Stores
+from common.ranks.launch import LaunchError
+from common.ranks.meeting import poll
 from common.stop import SIGNALS, STOP
 
 
@@ -56,17 +56,15 @@ class PartError(EndingError):
 class Job(Generic[D]):
     """What the ranks of a job still have in common when they work in parts.
 
-    store: for the main thread; notes: on a connection of its own, for the threads that watch. connect: connects the
-    ranks of this part under a name; watch: gives what the alarm needs for them, its store and what ends their
-    collectives; leave: closes their connections. alarm: that of the job; None in a single process.
+    connect: connects the ranks of this part under a name; watch: gives what the alarm needs for them, its two stores
+    and what ends their collectives; leave: closes their connections. alarm: that of the job; None in a single process.
     """
 
     rank: int
     world_size: int
     store: Any
-    notes: Any
     connect: Callable[[str, Alarm], D]
-    watch: Callable[[str], tuple[Any, Callable[[], None]]]
+    watch: Callable[[str], tuple[Stores, Callable[[], None]]]
     leave: Callable[[], None]
     alarm: Alarm | None
     expected: tuple[type[BaseException], ...]
@@ -103,8 +101,8 @@ class Parts(Generic[D]):
         An error on one of its ranks ends the work on all of them: it is shown, and PartError is raised. Raises
         LaunchError if a rank does not come back.
         """
-        store, cut = self._job.watch(name)
-        alarm = Alarm(store, self._job.rank, self.size, cut, self._job.expected)
+        stores, cut = self._job.watch(name)
+        alarm = Alarm(stores, self._job.rank % self.size, self.size, cut, self._job.expected)
         alarm.of_part(self._job.alarm, UNWIND_S, name)
         try:
             with alarm:
@@ -170,12 +168,13 @@ class Parts(Generic[D]):
 
     def _show_life(self, seen: dict[int, tuple[int, int]]) -> bool:
         """Do it once; return whether this ended the job. seen: as in `_lost`."""
-        notes = self._job.notes
+        notes = self._job.store
         notes.add(f"alive/{self._job.rank}", 1)
         if STOP.number:
             notes.set("stop", str(int(STOP.number)))
         elif notes.check(["stop"]):
-            _stop_here(notes.get("stop").decode())
+            number = notes.get("stop").decode()  # of a store that may be open to others
+            STOP.ask(next((known for known in SIGNALS if str(int(known)) == number), 0))
         if self._job.rank or (lost := _lost(notes, seen)) is None or not self._job.alarm:
             return False
         cause = f"rank {lost} shows no sign of life: it was killed, or its node is lost"
@@ -198,16 +197,6 @@ def _lost(notes: Any, seen: dict[int, tuple[int, int]]) -> int | None:
     return None
 
 
-def _stop_here(number: str) -> None:
-    """Let this process get the stop signal that another one got; a store may be open to others, so look twice."""
-    known = {str(int(known)): known for known in SIGNALS}
-    if number in known:
-        signal.pthread_kill(threading.main_thread().ident or 0, known[number])
-
-
 def _wait(done: Callable[[], bool], most_s: float = float("inf")) -> None:
-    """Wait until something is done. By many short sleeps: a signal is not handled inside a call of torch."""
-    end, pause = time.monotonic() + most_s, 0.005
-    while not done() and time.monotonic() < end:
-        time.sleep(pause)
-        pause = min(LONGEST_WAIT_S, pause * 1.5)
+    """Wait until something is done, by short sleeps: a signal is not heard inside a call of torch."""
+    any(done() for _ in poll(most_s, 0.005, LONGEST_WAIT_S))

@@ -1,10 +1,20 @@
-"""common.distributed.launch: places from the environments of the launchers, as they set them on clusters."""
+"""common.ranks.launch: places from the environments of the launchers, as they set them on clusters."""
 
 from dataclasses import replace
 
 import pytest
 
-from common.distributed.launch import LaunchError, Meeting, Place, find_place, host_names, settle, tasks_per_node
+from common.ranks.launch import (
+    LaunchError,
+    Meeting,
+    Node,
+    Place,
+    find_place,
+    guess_node,
+    host_names,
+    settle,
+    tasks_per_node,
+)
 
 TORCHRUN = {
     "RANK": "5",
@@ -159,6 +169,18 @@ PLACES = {
         {name: value for name, value in FLUX.items() if "PMI" not in name},
         Place("flux", 6, 8, 2, None, None, 2),
     ),
+    "MVAPICH2": (
+        {"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_RANK": "1"}
+        | {"MV2_COMM_WORLD_LOCAL_SIZE": "2"},
+        Place("mvapich2", 3, 4, 1, 2),
+    ),
+    "jsrun without Open MPI": (
+        {"JSM_NAMESPACE_RANK": "3", "JSM_NAMESPACE_SIZE": "12", "JSM_NAMESPACE_LOCAL_RANK": "3"}
+        | {"JSM_NAMESPACE_LOCAL_SIZE": "6"},
+        Place("jsm", 3, 12, 3, 6),
+    ),
+    "srun of a script that exports WORLD_SIZE": (SRUN | {"WORLD_SIZE": "11"}, Place("slurm", 9, 11, 1, 3, 2, 3, STEP)),
+    "a launcher that started one process": ({"X_RANK": "0", "X_SIZE": "1"}, Place("single", 0, 1, 0, 1, 0, 1)),
     "PMIx alone": ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "a"}, Place("pmix", 3, None)),
     "jsrun": (JSRUN, Place("openmpi", 3, 12, 3, 6)),
     "Intel MPI in a Slurm job, one step of daemons": (INTEL_IN_SLURM, Place("pmi", 3, 8, 3, 4)),
@@ -191,6 +213,8 @@ def test_place(environ, place):
 
 
 REFUSED = {
+    "an unknown launcher": ({"X_RANK": "0", "X_SIZE": "4"}, "X_RANK=0 and X_SIZE=4 look .*: set RANK and WORLD_SIZE"),
+    "another WORLD_SIZE in srun": (SRUN | {"WORLD_SIZE": "2"}, "WORLD_SIZE=2 is set without RANK.*unset WORLD_SIZE, "),
     "no size": ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not: .*unset RANK"),
     "no rank": ({"WORLD_SIZE": "2"}, "WORLD_SIZE is set, but RANK is not"),
     "size lost": ({"OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not"),
@@ -258,12 +282,18 @@ def test_tasks_per_node():
         tasks_per_node("4x2")
 
 
-def test_host_names_fill_the_gaps():
+def test_the_likely_node_of_a_rank():
+    step = {"SLURM_STEP_NODELIST": "nid[1-3]", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}
+    assert [guess_node(rank, step) for rank in (0, 3, 4, 10, 11)] == ["nid1", "nid1", "nid2", "nid3", ""]
+    assert guess_node(5, {"LOCAL_WORLD_SIZE": "4"}) == "node 1" and guess_node(5, {}) == ""
+
+
+def test_the_ranks_of_a_node_fill_the_gaps():
     """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
-    hosts = ["a", "b", "a", "b", "a"]
-    settled = [settle(Place("pmix", rank, None), hosts).known() for rank in range(5)]
+    nodes = [Node(0, 2, [0, 2, 4], []), Node(1, 2, [1, 3], [])]
+    settled = [settle(Place("pmix", rank, None), 5, nodes[rank % 2]).known() for rank in range(5)]
     assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
     told = Place("torchrun", 5, 8, 1, 4, 1, 2)
-    assert settle(told, ["same host"] * 8) == told
+    assert settle(told, 8, Node(0, 1, [*range(8)], [])) == told
     with pytest.raises(LaunchError, match="does not set"):
         Place("pmix", 0, None).known()

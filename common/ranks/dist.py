@@ -3,7 +3,7 @@
     with connect(config.dist) as dist:
         model = dist.wrap(model.to(dist.device))
 
-With `rendezvous` the only module that imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
+Only this room imports torch.distributed and mpi4py. Tensors in main memory are sent by gloo,
 those on a device by its own library (nccl, xccl). MPI serves one purpose: under mpirun it tells the ranks where rank 0
 listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster); untested with several GPUs.
 """
@@ -11,14 +11,9 @@ listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
-import itertools
 import json
-import os
-import socket
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, Literal, Self
@@ -29,14 +24,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
-from common.distributed.cores import bind, near_cores, own_share, shown
-from common.distributed.device import choose_device, device_type, only_device
-from common.distributed.failure import GRACE_S, Alarm, OpenSocket, cut_connections, open_sockets
-from common.distributed.launch import LaunchError, Place, find_place, settle
-from common.distributed.parts import Job, Parts
-from common.distributed.rendezvous import choose_interface, connecting, meet, route
-from common.distributed.traffic import Traffic
-from common.processes import bound_cores
+from common.ranks.alarm import UNLIMITED, Alarm, Stores
+from common.ranks.connections import open_sockets
+from common.ranks.groups import begin_group, connecting, end_collectives, leave_group
+from common.ranks.launch import LaunchError, Place
+from common.ranks.parts import Job, Parts
+from common.ranks.traffic import Traffic
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
@@ -186,15 +179,19 @@ class Dist:
         self._check_divisor(size)
         store = td.HashStore()
 
-        def watch(name: str) -> tuple[Any, Callable[[], None]]:
-            return td.PrefixStore(f"alarm/{name}", store), lambda: None
+        def watch(name: str) -> tuple[Stores, Callable[[], None]]:
+            own = td.PrefixStore(f"alarm/{name}", store)
+            return Stores(own, own), lambda: None
 
-        job = Job(0, 1, store, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
+        job = Job(0, 1, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
         return Parts(job, size)
 
     def _check_divisor(self, size: int) -> None:
         if self.world_size % size:
             raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
+
+    def note_position(self, position: str) -> None:
+        """Say where the work is, such as in which step, for the sign of life that other ranks see of this one."""
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
@@ -225,7 +222,7 @@ class Link:
         return tensor
 
 
-class _Ranks(Dist):
+class RankGroup(Dist):
     """Several ranks that communicate by a process group of torch.distributed; None is the group of all ranks.
 
     store: the store of all ranks; None for a part of them.
@@ -239,14 +236,15 @@ class _Ranks(Dist):
         self.records_reduction = config.record_reduction
         self._unrecorded: Module | None = None
         self._alarm: Alarm | None = None
-        self._watch: _Watch | None = None
+        self._connect_watch: Callable[[], Watch] | None = None
         self._parts: Parts[Dist] | None = None
 
     def barrier(self) -> None:
         super().barrier()
-        td.all_reduce(torch.zeros(1), group=self._group)
+        self.all_reduce(torch.zeros(1))
 
     def all_reduce(self, tensor: Tensor, op: Literal["sum", "max", "min"] = "sum") -> Tensor:
+        STOP.check()  # a rank that has failed takes part no more
         operation = {"sum": td.ReduceOp.SUM, "max": td.ReduceOp.MAX, "min": td.ReduceOp.MIN}[op]
         td.all_reduce(tensor.detach(), operation, group=self._group)
         return tensor
@@ -263,6 +261,7 @@ class _Ranks(Dist):
         return gradients.copy_(sent).div_(self.world_size)
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
+        STOP.check()
         whole = tensor.detach().contiguous()
         td.broadcast(_as_bytes(whole), group=self._group, group_src=src)
         if whole.data_ptr() != tensor.data_ptr():
@@ -347,11 +346,11 @@ class _Ranks(Dist):
         self.peers = self._part_of([group[place] for group in groups])
         return self
 
-    def _part_of(self, chosen: list[int]) -> _Ranks:
+    def _part_of(self, chosen: list[int]) -> RankGroup:
         """Return the Dist of some ranks, of which this is one."""
         place = replace(_alone(self.place.launcher), rank=chosen.index(self.rank), world_size=len(chosen))
         place = replace(place, local_rank=place.rank, local_size=len(chosen))
-        return _Ranks(place, self.device, self._config, self._group_of(chosen))
+        return RankGroup(place, self.device, self._config, self._group_of(chosen))
 
     def wrap(self, module: Module) -> Module:
         devices = None if self.device.type == "cpu" else [self.device]
@@ -403,7 +402,7 @@ class _Ranks(Dist):
         if self.local_rank != 0:
             return None
         place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
-        return _Ranks(place, self.device, self._config, self._group_of(chosen))
+        return RankGroup(place, self.device, self._config, self._group_of(chosen))
 
     def group(self, size: int) -> Dist:
         self._check_divisor(size)
@@ -418,17 +417,15 @@ class _Ranks(Dist):
         nodes = self._gather_numbers(self.node_rank)
         first = self.world_size - last
         mine = range(first) if self.rank < first else range(first, self.world_size)
-        place = settle(Place(self.place.launcher, self.rank - mine.start, None), [nodes[rank] for rank in mine])
-        own = _Ranks(place, self.device, self._config, self._group_of(mine))
+        place = _place_among(self.place.launcher, self.rank - mine.start, [nodes[rank] for rank in mine])
+        own = RankGroup(place, self.device, self._config, self._group_of(mine)).watched(self._alarm)
         if 0 < self.rank < first:
             return own, None
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
 
     def _gather_numbers(self, number: int) -> list[int]:
         """Return a number of each rank."""
-        numbers = torch.empty(self.world_size, dtype=torch.int32)
-        td.all_gather_into_tensor(numbers, torch.tensor([number], dtype=torch.int32), group=self._group)
-        return [int(value) for value in numbers]
+        return [int(found) for found in self.all_gather(torch.tensor(number))]
 
     def _group_of(self, chosen: Sequence[int]) -> Any:
         """Return the process group of the chosen ranks, which include this one and alone make this call.
@@ -443,41 +440,45 @@ class _Ranks(Dist):
                 use_local_synchronization=True,
             )
 
-    def watched(self, alarm: Alarm, watch: _Watch | None = None) -> Self:
+    def watched(self, alarm: Alarm | None, connect_watch: Callable[[], Watch] | None = None) -> Self:
         """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
-        self._alarm, self._watch = alarm, watch
+        self._alarm, self._connect_watch = alarm, connect_watch
         return self
 
     def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
         self._check_divisor(size)
-        watch, store = self._watch, self._store
-        if watch is None or store is None:
+        store = self._store
+        if self._connect_watch is None or store is None:
             raise ValueError("only all ranks of a job can form parts")
+        watch = self._connect_watch()
         nodes = self._gather_numbers(self.node_rank)
         self.close()
         first = self.rank - self.rank % size
-        place = settle(Place(self.place.launcher, self.rank - first, None), nodes[first : first + size])
+        place = _place_among(self.place.launcher, self.rank - first, nodes[first : first + size])
 
         def join(name: str, alarm: Alarm) -> Dist:
             if size == 1:
                 return Dist(place, self.device)
             own = td.PrefixStore(f"ranks/{name}", store)
-            _begin_group(place.rank, size, own, self.device, self._config)
-            return _Ranks(place, self.device, self._config, store=own).watched(alarm).share_samples()
+            begin_group(place.rank, size, own, self.device, self._config)
+            return RankGroup(place, self.device, self._config, store=own).watched(alarm).share_samples()
 
         job = Job(
             self.rank,
             self.world_size,
             td.PrefixStore("parts", store),
-            td.PrefixStore("parts", watch.notes),
             join,
             watch.of_part,
-            _leave_group,
+            leave_group,
             self._alarm,
             expected,
         )
         self._parts = Parts(job, size)
         return self._parts
+
+    def note_position(self, position: str) -> None:
+        if self._alarm:
+            self._alarm.position = position
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         return self._alarm.first_failure() if self._alarm else contextlib.nullcontext()
@@ -493,7 +494,7 @@ class _Ranks(Dist):
         if self._parts:
             self.end_pulse()
         else:
-            _leave_group(self._group)
+            leave_group(self._group)
 
     def end_pulse(self) -> None:
         """End the thread of a rank that works in parts, also after a failure; the connections stay as they are."""
@@ -502,16 +503,18 @@ class _Ranks(Dist):
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
-    """What watches over parts of a job. notes: the alarm's connection to the store, which listens at `port`."""
+class Watch:
+    """What watches over parts of a job. stores: for their alarms."""
 
-    notes: Any
+    stores: Stores
     port: int
 
-    def of_part(self, name: str) -> tuple[Any, Callable[[], None]]:
-        """Return the store for the alarm of a part, and what ends the collectives that it begins from now on."""
+    def of_part(self, name: str) -> tuple[Stores, Callable[[], None]]:
+        """Return the stores for the alarm of a part, and what ends the collectives that it begins from now on."""
         former = open_sockets()
-        return td.PrefixStore(f"alarm/{name}", self.notes), lambda: _end_collectives(former, self.port)
+        store, watched = (td.PrefixStore(f"alarm/{name}", store) for store in self.stores[:2])
+        stores = Stores(store, watched, self.stores.host)
+        return stores, lambda: end_collectives(former, self.port)
 
 
 def format_json(value: Any) -> bytes:
@@ -556,147 +559,12 @@ def alone() -> Dist:
     return Dist(_alone("single"), torch.device("cpu"))
 
 
+def _place_among(launcher: str, rank: int, nodes: Sequence[int]) -> Place:
+    """Return the place of a rank among some ranks. nodes: of each of them."""
+    node, distinct = nodes[rank], list(dict.fromkeys(nodes))
+    local = (nodes[:rank].count(node), nodes.count(node))
+    return Place(launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
+
+
 def _alone(launcher: str) -> Place:
     return Place(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)
-
-
-UNLIMITED: Final = timedelta(days=20)  # gloo counts milliseconds in 32 bits
-_DEFAULTS: Final = DistConfig()
-_connections = itertools.count()
-
-
-@contextlib.contextmanager
-def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
-    """Yield the Dist of this process among all that its launcher started; the end is a barrier.
-
-    If the body raises on one of several ranks, its error is shown with the rank, `failure.Stopped` is raised on the
-    others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
-    A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
-    raises.
-    expected: errors that are shown without a traceback.
-
-    Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
-    devices, or the device does not exist. Under mpirun it can be called once per process.
-    """
-    place = find_place(os.environ)
-    with contextlib.ExitStack() as stack:
-        if not STOP.listens:
-            stack.enter_context(STOP.listening())
-            stack.enter_context(STOP.interrupting())
-        if place.world_size == 1:
-            check_sharing(config, 1)
-            dist = Dist(place, choose_device(device_type(config.device), place))
-            _bind(dist, config)
-            yield dist
-            return
-        yield from _connect_ranks(place, config, expected)
-
-
-def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseException], ...]) -> Iterator[Dist]:
-    timeout = timedelta(seconds=config.timeout_s)
-    store, world_size = meet(place, timeout)
-    # The alarm has its own connection: the main thread may be waiting on the other.
-    brief = timedelta(seconds=GRACE_S)
-    watched = td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=brief)
-    # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
-    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{next(_connections)}"
-    former = open_sockets()
-    notes = td.PrefixStore(prefix, watched)
-    alarm = Alarm(notes, place.rank, world_size, lambda: _end_collectives(former, store.port), expected)
-    ranks: _Ranks | None = None
-    try:
-        with alarm:
-            ranks = _join(place, td.PrefixStore(prefix, store), world_size, config)
-            yield ranks.watched(alarm, _Watch(notes, store.port))
-            ranks.end()
-        ranks.close()
-    except BaseException as error:
-        status = alarm.fail(error)
-        if ranks:
-            ranks.end_pulse()
-        raise SystemExit(status) from error
-
-
-def _join(place: Place, store: Any, world_size: int, config: DistConfig) -> _Ranks:
-    """Return the Dist of all ranks, after setting threads, device and cores for those that share a node."""
-    kind = device_type(config.device)
-    host, cores = socket.gethostname(), sorted(bound_cores())
-    ranks = _exchanged(store, place.rank, world_size, [host, cores, only_device(kind), route(store.underlying_store)])
-    place = settle(place, [other for other, *_ in ranks])
-    sharing = sum(rank[:2] == [host, cores] for rank in ranks)
-    if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, len(cores) // sharing))
-    device = choose_device(kind, place, [device for other, _, device, _ in ranks if other == host])
-    choose_interface([way for *_, way in ranks], place.rank)
-    _begin_group(place.rank, world_size, store, device, config)
-    dist = _Ranks(place, device, config, store=store)
-    dist.check_equal(kind, "the type of device")
-    _bind(dist, config)
-    return dist.share_samples()
-
-
-def _begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:
-    """Connect the ranks that find each other in the store; their group is torch's default one."""
-    kind = device.type
-    backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
-    with connecting(rank, backend):
-        td.init_process_group(
-            backend,
-            store=store,
-            rank=rank,
-            world_size=world_size,
-            timeout=timedelta(seconds=config.timeout_s),
-            device_id=None if kind == "cpu" else device,  # connects the devices now, not in the first step
-        )
-
-
-def _leave_group(group: Any = None) -> None:
-    """End a group of torch, by default that of all ranks, if there is one; its connections may be cut.
-
-    Nothing else may hold it at last, such as a network that was wrapped for several ranks: that would hold Python's
-    lock while it waits for the threads of the group to end, and they may need the lock to free the last tensor.
-    """
-    if not td.is_initialized():
-        return
-    last = td.group.WORLD if group is None else group
-    td.destroy_process_group(group)
-    gc.collect()
-    del last
-
-
-def _exchanged(store: Any, rank: int, world_size: int, own: list[Any]) -> list[list[Any]]:
-    """Return what each rank passes in, as JSON has it; for the time before there is a process group."""
-    store.set(f"own{rank}", json.dumps(own))
-    if rank == 0:
-        store.set("all", json.dumps([json.loads(_told(store, f"own{other}")) for other in range(world_size)]))
-    everyone: list[list[Any]] = json.loads(_told(store, "all"))
-    return everyone
-
-
-def _told(store: Any, key: str) -> bytes:
-    """Return a value of the store, when it is there. By many short sleeps: `get` would hear of no signal."""
-    end, pause = time.monotonic() + store.timeout.total_seconds(), 0.005
-    while not store.check([key]) and time.monotonic() < end:
-        time.sleep(pause)
-        pause = min(0.2, pause * 1.5)
-    value: bytes = store.get(key)
-    return value
-
-
-def _bind(dist: Dist, config: DistConfig) -> None:
-    """Bind this rank to its share of the cores near its accelerator, unless that is off."""
-    if dist.device.type == "cpu" or config.bind == "off":
-        return
-    near = near_cores(dist.device, bound_cores())
-    ranks = dist.broadcast_json(dist.gather_json([socket.gethostname(), sorted(near)]))
-    own = own_share([(host, frozenset(cores)) for host, cores in ranks], dist.rank)
-    if bind(own) and dist.is_main:
-        print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
-
-
-def _end_collectives(former: set[OpenSocket], store_port: int) -> None:
-    # gloo has no other way to end an all_reduce that waits for a rank: it still waits after `abort` (torch 2.13).
-    cut_connections(former, store_port)
-    with contextlib.suppress(RuntimeError):  # some backends have no `abort`
-        if td.is_initialized() and td.get_backend() != "gloo":
-            td.group.WORLD.abort()

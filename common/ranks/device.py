@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from common.distributed.launch import LaunchError, Place
+from common.ranks.launch import LaunchError, Place
 
 # Numbers of glibc's malloc.h.
 M_TRIM_THRESHOLD: Final = -1

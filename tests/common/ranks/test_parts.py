@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from common.distributed import parts
-from common.distributed.parts import Job, Parts
+from common.ranks import parts
+from common.ranks.parts import Job, Parts
 from common.stop import STOP
 
 
@@ -41,7 +41,7 @@ def until(done):
 def test_a_rank_shows_that_it_lives_again_after_a_time_out(monkeypatch):
     monkeypatch.setattr(parts, "PULSE_S", 0.01)
     notes = Notes()
-    found = Parts(Job(1, 2, None, notes, None, None, None, None, ()), 1)
+    found = Parts(Job(1, 2, notes, None, None, None, None, ()), 1)
     for failing in (1, 2):
         notes.failing = failing
         until(lambda: not notes.failing)

@@ -1,4 +1,4 @@
-"""common.distributed.device: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
+"""common.ranks.device: which device a rank takes, with devices as Slurm binds them; no accelerator is needed."""
 
 import re
 import types
@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from common.distributed import device  # noqa: E402
-from common.distributed.launch import LaunchError, Place  # noqa: E402
+from common.ranks import device  # noqa: E402
+from common.ranks.launch import LaunchError, Place  # noqa: E402
 
 MASK = "CUDA_VISIBLE_DEVICES"
 # What each rank of a node has: CUDA_VISIBLE_DEVICES and the devices behind it, as srun sets it from its options. With

@@ -1,10 +1,9 @@
-"""common.distributed.rendezvous: ranks that meet beside other services, and the interface that reaches rank 0.
+"""common.ranks.meeting: ranks that meet beside other services, and the interface that reaches rank 0.
 
 The ranks are threads of this process here; those of test_dist.py are processes.
 """
 
 import errno
-import itertools
 import json
 import os
 import socket
@@ -12,7 +11,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 
 import pytest
 
@@ -20,8 +18,8 @@ pytest.importorskip("torch")
 
 import torch.distributed as td
 
-from common.distributed import rendezvous
-from common.distributed.launch import LaunchError, Meeting, Place
+from common.ranks import groups, meeting
+from common.ranks.launch import LaunchError, Meeting, Node, Place
 
 TIMEOUT_S = 20
 
@@ -29,11 +27,11 @@ TIMEOUT_S = 20
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
     """Shorten the patience; all ranks of a test are at their first meeting."""
-    monkeypatch.setattr(rendezvous, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(rendezvous, "PROOF_S", 0.2)
-    monkeypatch.setattr(rendezvous, "_meetings", itertools.repeat(0))
+    monkeypatch.setattr(meeting, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(meeting, "PROOF_S", 0.2)
+    monkeypatch.delenv(meeting.JOB_KEY, raising=False)
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-    monkeypatch.delenv(rendezvous.INTERFACE, raising=False)
+    monkeypatch.delenv(meeting.INTERFACE, raising=False)
 
 
 def free_ports(count):
@@ -67,17 +65,22 @@ def service(port, message=None):
 
 
 def meet(ranks, ports, size=2, timeout_s=TIMEOUT_S, job="", hosts=("localhost",)):
-    """Let the ranks meet, and return what each got: the store or the error."""
+    """Let the ranks meet, and return what each got: the store or the error. Each is a rank of a node of its own."""
 
-    def one(rank):
+    def meet_others(rank):
         place = Place("environment", rank, size, meeting=Meeting(hosts, ports, job))
         try:
-            return rendezvous.meet(place, timedelta(seconds=timeout_s))[0]
-        except LaunchError as error:
+            with meeting.opened_store(place, 0, timeout_s) as (store, _):
+                facts = [f"fact {rank}", meeting.find_route(store)]
+                node = meeting.introduce_ranks(store, place, size, facts, timeout_s)
+                assert [fact for fact, _ in node.facts] == [f"fact {rank}" for rank in range(size)]
+                assert (node.number, node.count, node.ranks, node.reached_at) == (0, 1, list(range(size)), "")
+                return store
+        except (LaunchError, RuntimeError) as error:
             return error
 
     with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(one, ranks))
+        return list(pool.map(meet_others, ranks))
 
 
 def talk(stores):
@@ -139,14 +142,38 @@ def test_only_a_taken_port_leads_to_the_next(number, tried, monkeypatch):
 
     monkeypatch.setattr(socket, "create_server", create_server)
     with pytest.raises(LaunchError, match="rank 0 cannot listen"):
-        rendezvous._listen((1, 2, 3))
+        meeting._listen((1, 2, 3))
     assert len(asked) == tried
 
 
-def test_missing_ranks_are_named_to_all():
-    results = meet([0, 2], free_ports(1), size=4, timeout_s=1)
-    assert len({str(result) for result in results}) == 1
-    assert str(results[0]).startswith(f"2 of 4 ranks (1, 3) did not come to rank 0 on {socket.gethostname()}, port")
+def test_missing_ranks_and_their_nodes_are_named(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "nid[1-2]")
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2)")
+    results = meet([0, 2], free_ports(1), size=4, timeout_s=0.5)
+    assert "2 of 4 ranks (1 on nid1, 3 on nid2) did not come to rank 0 on" in str(results[0])
+    assert "start_timeout_s" in str(results[0]) and isinstance(results[1], Exception)
+
+
+@pytest.mark.parametrize("keys", [("right", "wrong"), ("", "right"), ("right", "")], ids=str)
+def test_a_rank_that_does_not_know_the_key_is_refused(keys, monkeypatch):
+    """Its rank 0 is a stranger for the others, and its other ranks are for rank 0."""
+    ports, knows = free_ports(1), threading.local()
+    monkeypatch.setattr(meeting, "prove", lambda text: f"{knows.key} {text}" if knows.key else "")
+    message = {"ranks": "job, 2 ranks, meeting 0", "store": 7, "proof": ""}
+    knows.key = keys[0]
+    message["proof"] = meeting.prove("job, 2 ranks, meeting 0 7")
+    knows.key = keys[1]
+    with service(ports[0], json.dumps(message).encode() + b"\n"):
+        answer = meeting._ask_port("localhost", ports[0], "job, 2 ranks, meeting 0")
+    assert answer.taken and meeting.JOB_KEY in answer.reason
+    store = td.HashStore()
+    place = Place("environment", 1, 2)
+    store.set("met", "")
+    store.set(f"node {socket.gethostname()}", "[0, 1, [0, 1], [[], []]]")
+    meeting.introduce_ranks(store, place, 2, [("", "")], 1)
+    knows.key = keys[0]
+    with pytest.raises(LaunchError, match="does not know this rank's"):
+        meeting._describe_nodes(store)
 
 
 def test_rank_0_is_missing():
@@ -162,7 +189,7 @@ def test_a_rank_comes_twice():
 
 
 def test_two_jobs_at_the_same_port(monkeypatch):
-    monkeypatch.setattr(rendezvous, "PATIENCE_S", 2.0)  # the first one may not have opened its door yet
+    monkeypatch.setattr(meeting, "PATIENCE_S", 2.0)  # the first one may not have opened its door yet
     results = " ".join(map(str, meet([0, 0], free_ports(2), timeout_s=1.5)))
     assert "another job with as many ranks meets on" in results and "set another MASTER_PORT for each" in results
 
@@ -191,40 +218,52 @@ ROUTES = {
 
 
 @pytest.mark.parametrize(("routes", "addresses"), ROUTES.values(), ids=ROUTES)
-def test_addresses_that_reach_the_other_machines(routes, addresses):
-    assert [rendezvous.own_address(routes, rank) for rank in range(len(routes))] == addresses
+def test_addresses_that_reach_the_other_machines(routes, addresses, monkeypatch):
+    store, chosen = td.HashStore(), []
+    store.set("hosts", "a\n")
+    rows = [json.dumps([rank, [route]]) for rank, route in enumerate(routes)]
+    store.set("facts of a", "\n".join(json.dumps([row, ""]) for row in rows))
+    meeting._describe_nodes(store)
+    node = Node(*json.loads(store.get("node a")))
+    monkeypatch.setattr(meeting, "find_interface", chosen.append)
+    for route in routes:
+        before = len(chosen)
+        meeting.choose_interface(route, node.reached_at)
+        chosen += [None] * (before == len(chosen))
+    assert chosen == addresses
 
 
 def test_the_interface_of_an_address(monkeypatch):
-    assert rendezvous.interface_of("127.0.0.1") == "lo" and rendezvous.interface_of("::ffff:127.0.0.1") == "lo"
-    assert rendezvous.interface_of("192.0.2.77") is None  # an address for examples
-    assert rendezvous.interface_of("fe80::1%ib0") == "ib0"
-    monkeypatch.setattr(rendezvous, "_interfaces", lambda: [("lo", "127.0.0.1"), ("ib0", "10.0.0.1"), ("x", "fd00::1")])
-    routes = [("127.0.0.1", "127.0.0.1"), ("10.0.0.2", "10.0.0.1")]
-    assert rendezvous.choose_interface(routes[:1], 0) is None and rendezvous.INTERFACE not in os.environ
-    assert rendezvous.choose_interface(routes, 1) is None, "the address is of no interface here"
-    monkeypatch.setenv(rendezvous.INTERFACE, "eth7")
-    assert rendezvous.choose_interface(routes, 0) is None and os.environ[rendezvous.INTERFACE] == "eth7"
-    monkeypatch.setenv(rendezvous.INTERFACE, "")
-    assert rendezvous.choose_interface(routes, 0) == "ib0" == os.environ[rendezvous.INTERFACE]
-    assert rendezvous.own_addresses() == ["10.0.0.1", "fd00::1"]
+    assert meeting.find_interface("127.0.0.1") == "lo" and meeting.find_interface("::ffff:127.0.0.1") == "lo"
+    assert meeting.find_interface("192.0.2.77") is None  # an address for examples
+    assert meeting.find_interface("fe80::1%ib0") == "ib0"
+    interfaces = [("lo", "127.0.0.1"), ("ib0", "10.0.0.1"), ("x", "fd00::1")]
+    monkeypatch.setattr(meeting, "_list_addresses", lambda: interfaces)
+    here, there = ("127.0.0.1", "127.0.0.1"), ("10.0.0.2", "10.0.0.1")
+    assert meeting.choose_interface(here, "") is None and meeting.INTERFACE not in os.environ
+    assert meeting.choose_interface(there, "10.0.0.1") is None, "the address is of no interface here"
+    monkeypatch.setenv(meeting.INTERFACE, "eth7")
+    assert meeting.choose_interface(here, "10.0.0.1") is None and os.environ[meeting.INTERFACE] == "eth7"
+    monkeypatch.setenv(meeting.INTERFACE, "")
+    assert meeting.choose_interface(here, "10.0.0.1") == "ib0" == os.environ[meeting.INTERFACE]
+    assert meeting.own_addresses() == ["10.0.0.1", "fd00::1"]
 
 
 def test_the_way_to_a_store():
     store = td.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
-    assert rendezvous.route(store) == ("127.0.0.1", "127.0.0.1")
+    assert meeting.find_route(store) == ("127.0.0.1", "127.0.0.1")
 
 
 @pytest.mark.parametrize("interface", ["", "eth7"])
 def test_errors_of_the_groups_say_what_to_look_at(interface, monkeypatch):
-    monkeypatch.setenv(rendezvous.INTERFACE, interface)
+    monkeypatch.setenv(meeting.INTERFACE, interface)
     hint = "interface eth7" if interface else "/etc/hosts"
     with (
         pytest.raises(
             LaunchError, match=f"rank 3 on .* cannot connect to them .gloo.*{hint}.*firewall.*says: refused$"
         ),
-        rendezvous.connecting(3, "gloo"),
+        groups.connecting(3, "gloo"),
     ):
         raise RuntimeError("refused\nmore")
-    with pytest.raises(ValueError, match="mine"), rendezvous.connecting(3, "gloo"):
+    with pytest.raises(ValueError, match="mine"), groups.connecting(3, "gloo"):
         raise ValueError("mine")

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.distributed import cores, dist
-from common.distributed.cores import listed, near_cores, own_share, shown
-from common.distributed.dist import Dist, DistConfig
-from common.distributed.launch import Place
+from common.ranks import connect, cores
+from common.ranks.cores import listed, near_cores, own_share, shown
+from common.ranks.dist import Dist, DistConfig
+from common.ranks.launch import Place
 
 ALL = frozenset(range(16))
 NODES = {0: "0-3,8-11", 1: "4-7,12-15"}
@@ -51,12 +51,11 @@ def test_cores_near_a_device(system):
 
 
 def test_ranks_divide_the_cores_near_their_devices(system):
-    ranks = [(host, near(number)) for host in ("a", "b") for number in range(4)]
+    ranks = [near(number) for number in range(4)]
     assert [shown(own_share(ranks, rank)) for rank in range(4)] == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
-    assert [own_share(ranks, rank) for rank in range(4)] == [own_share(ranks, rank) for rank in range(4, 8)]
-    bound_by_launcher = [("a", near(0, {0, 8})), ("a", near(1, {1, 9}))]
+    bound_by_launcher = [near(0, {0, 8}), near(1, {1, 9})]
     assert [own_share(bound_by_launcher, rank) for rank in (0, 1)] == [{0, 8}, {1, 9}]
-    assert own_share([("a", frozenset({3}))] * 2, 1) == {3}, "too few to divide"
+    assert own_share([frozenset({3})] * 2, 1) == {3}, "too few to divide"
 
 
 def test_lists_of_cores():
@@ -72,7 +71,8 @@ def test_a_rank_is_bound_once_it_has_an_accelerator(system, monkeypatch, capsys,
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: bound[-1])
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, chosen: bound.append(chosen))
     alone = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device(device, 2))
-    for _ in range(2):
-        dist._bind(alone, DistConfig(bind=bind))
+    assert connect.binds_cores(alone, DistConfig(bind=bind)) == expected
+    for _ in range(2 * expected):
+        connect._bind_cores(alone, [near(2, bound[-1])])
     assert bound == ([ALL, listed(NODES[1])] if expected else [ALL])
     assert capsys.readouterr().out.count("rank 0 on 4-7,12-15 (dist.bind)") == expected

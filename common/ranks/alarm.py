@@ -1,0 +1,402 @@
+"""Stop all ranks when one fails, whatever launched them and whatever they are waiting for, and say which one it was.
+
+The failing rank leaves a note in the store of the ranks. On each other rank a thread waits for it (in the store: nobody
+asks again and again), cuts the connections of the collectives, so that calls that wait for the failed rank end, and
+lets the main thread raise `Stopped` at its next `STOP.check`: `with` and `finally` blocks run, and the result log gets
+its run_stop. The note says how the run ends by the failure, so that all ranks end with the same exit status, and one
+rank shows one message. All exit together, since a launcher kills the rest as soon as one process ends with an error; a
+process that is stuck for GRACE_S is ended.
+
+A rank that was killed, or hangs, leaves no note: then the collectives of others find the connection lost, or time out.
+One of them calls the roll: each rank that lives says at once what it is doing, and the note names those that do not
+answer, with the last sign of life that each rank leaves every LIFE_S.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from types import FrameType, TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from common.ending import DIVERGED, FAILED, STOPPED, Ending, EndingError, classify_error
+from common.ranks.groups import is_late, is_lost
+from common.ranks.launch import LaunchError
+from common.ranks.meeting import first_line, is_proof, list_some, prove
+from common.stop import STOP
+
+LOOK_EVERY_S: Final = 0.5
+GRACE_S: Final = 10.0
+"""Seconds for a rank to unwind, and to wait for the others to do so."""
+LIFE_S: Final = 10.0
+ROLL_S: Final = 3.0
+"""For the ranks to answer the roll call; a living one takes a moment."""
+STORE_S: Final = 5.0
+"""For the ranks' store to answer a call that waits for nothing."""
+LONGEST_CAUSE: Final = 10_000
+UNLIMITED: Final = timedelta(days=20)  # gloo and the store count milliseconds in 32 bits
+NEWS: Final = ("news/0", "news/1")
+"""Keys of the store: the first news are a note of a failure, a roll call, or OVER; after a roll call the second."""
+ROLL: Final = "roll call of rank"
+OVER: Final = "over"
+"""The work has ended well."""
+
+
+class Stopped(EndingError):
+    """Another rank has failed, or was asked to stop."""
+
+
+class LostRanksError(EndingError):
+    """Ranks are lost, or too late; the message names them."""
+
+
+class Stores(NamedTuple):
+    """The store of the ranks on two connections. watched: on which a thread waits, which keeps others from it.
+
+    host: that has the store.
+    """
+
+    store: Any
+    watched: Any
+    host: str = "this host"
+
+
+class Alarm:
+    """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
+
+    cut: ends the collectives of this process; expected: the errors that are shown by their message alone. all_unwound:
+    whether all ranks had unwound after a failure. position: what the training is at, in words; for the signs of life.
+    """
+
+    position = ""
+
+    def __init__(
+        self,
+        stores: Stores,
+        rank: int,
+        world_size: int,
+        cut: Callable[[], None],
+        expected: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self._outer: Alarm | None = None
+        self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
+        self._store, self._watched = _AnsweringStore(stores.store), stores.watched
+        self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
+        self._expected = (*expected, EndingError, LaunchError)
+        self._unwound = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
+        self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
+        self._first: Ending | None = None
+
+    def of_part(self, outer: Alarm | None, grace_s: float, work: str) -> Self:
+        """Make this the alarm of a part of the ranks, whose process goes on after a failure, and return it.
+
+        outer: the alarm of all ranks, which goes first. grace_s: for a rank to unwind. work: what ends by the failure.
+        """
+        self._outer, self._grace_s, self._work = outer, grace_s, f"{work}: "
+        return self
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        self._life.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not kind:
+            self._leave_note(OVER)  # ends the waiting of all
+        self._unwound.set()
+        STOP.failure = None
+        # A process that ends while a thread is inside a call of torch is aborted, whatever its exit code.
+        for thread in (self._watcher, self._life):
+            thread.join(LOOK_EVERY_S if kind else GRACE_S)
+
+    def fail(self, error: BaseException) -> int:
+        """Do as `report` before this process exits; return its exit status."""
+        ending = self.report(error)
+        if self._rank == 0:
+            time.sleep(LOOK_EVERY_S)  # the others still use its store
+        return ending.exit_status
+
+    def trip(self, ending: Ending) -> None:
+        """End the job on all ranks as if this one had failed."""
+        _show(self._rank, ending.cause)
+        self._leave_note(self._write_note(ending))
+
+    def check(self) -> None:
+        """Raise Stopped if a rank has failed."""
+        if self._first:
+            raise Stopped(self._first)
+
+    @contextlib.contextmanager
+    def first_failure(self) -> Iterator[None]:
+        """Within the `with`, raise the failure of another rank instead of an error that follows from it here.
+
+        The others lose their connections to a failed rank, perhaps before their watchers have seen its note.
+        """
+        try:
+            yield
+        except Exception as error:
+            found = self._find_cause(error)
+            if found is not error:
+                raise found from error
+            raise
+
+    def report(self, error: BaseException) -> Ending:
+        """Show the error and notify all ranks; return how the work ends when they have unwound, or after the grace.
+
+        If another rank failed first, `error` is only a consequence and is not shown.
+        """
+        error = self._find_cause(error)
+        ending = classify_error(error)
+        note, first = self._write_note(ending), self._first
+        winner = self._leave_note(note)
+        if winner is None:  # the store ended with rank 0
+            _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
+        else:
+            first = _read_note(winner)
+            if winner == note:
+                _show(self._rank, self._work + self._text(error))
+                first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
+        with contextlib.suppress(RuntimeError):
+            self._store.add("unwound", 1)
+            end = time.monotonic() + self._grace_s
+            while time.monotonic() < end and not self.all_unwound and not self._job_ends:
+                time.sleep(LOOK_EVERY_S / 5)
+                self.all_unwound = self._store.add("unwound", 0) >= self._world_size
+        self._unwound.set()
+        return first or ending
+
+    @property
+    def _job_ends(self) -> bool:
+        """Whether the job of this part ends, whose alarm gives each process less time."""
+        return self._outer is not None and self._outer._first is not None
+
+    def _write_note(self, ending: Ending) -> str:
+        note = json.dumps([ending.how, ending.cause, self._rank])
+        return json.dumps([note, prove(note)])
+
+    def _leave_note(self, note: str) -> str | None:
+        """Leave news unless there are some; return those that are there, None if there is no store any more.
+
+        After a roll call there is room for one more.
+        """
+        with contextlib.suppress(RuntimeError):
+            winner = str(self._store.compare_set(NEWS[0], "", note).decode())
+            if not winner.startswith(ROLL) or note.startswith(ROLL):
+                return winner
+            return str(self._store.compare_set(NEWS[1], "", note).decode())
+        return None
+
+    def _find_failure(self) -> Ending | None:
+        """Return the failure of which there is a note in the store."""
+        for key in NEWS:
+            if self._store.check([key]):
+                news = self._store.get(key).decode()
+                if news != OVER and not news.startswith(ROLL):
+                    return _read_note(news)
+        return None
+
+    def _text(self, error: BaseException) -> str:
+        if isinstance(error, self._expected):
+            return f"{error}" if isinstance(error, EndingError) else f"error: {error}"
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            return "".join(traceback.format_exception_only(error))
+        return "".join(traceback.format_exception(error))
+
+    # -- who is lost, who hangs ---------------------------------------------------------------------------
+
+    def _find_cause(self, error: BaseException) -> BaseException:
+        """Return the failure of another rank if `error` follows from it, or which ranks are lost or late; else it."""
+        if isinstance(error, EndingError | FloatingPointError):
+            return error
+        cause = f"lost the store of the ranks at {self._host}, where rank 0 is, or the network to it"
+        with contextlib.suppress(RuntimeError):  # the store ended with rank 0
+            if failure := self._find_failure():
+                return Stopped(failure)
+            if not (is_lost(error) or is_late(error)):
+                return error
+            own_call = f"{ROLL} {self._rank}"
+            if self._leave_note(own_call) == own_call:
+                cause = self._call_roll(error)
+                return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
+            end = time.monotonic() + 2 * ROLL_S
+            while time.monotonic() < end:  # until the rank that called has left its note
+                if failure := self._find_failure():
+                    return Stopped(failure)
+                time.sleep(LOOK_EVERY_S / 5)
+            return error
+        if not (is_lost(error) or is_late(error)):
+            return error
+        cause = f"{cause}; see rank 0's output, and its node's kernel log ({self._explain_wait(error)})"
+        return LostRanksError(Ending(FAILED, cause), f"error: {cause}")
+
+    def _call_roll(self, error: BaseException) -> str:
+        """Return which ranks do not answer, or what those do that wait for none."""
+        end = time.monotonic() + ROLL_S
+        while time.monotonic() < end and self._store.add("answers", 0) < self._world_size:
+            time.sleep(LOOK_EVERY_S / 5)
+        answers = [self._read_life(f"answer/{rank}", rank) for rank in range(self._world_size)]
+        reason = self._explain_wait(error)
+        if silent := [rank for rank, answer in enumerate(answers) if answer is None]:
+            lives = [self._read_life(f"life/{rank}", rank) for rank in silent[:4]]
+            listed = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
+            listed += f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+            return (
+                f"no answer from {listed}: killed, perhaps because it ran out of memory, stopped, or cut off; see its "
+                f"output, the launcher's, and its node's kernel log ({reason})"
+            )
+        if busy := [answer.text for answer in answers if answer and not answer.waits]:
+            return f"all ranks live, but not all came to the same point: {list_some(busy)} ({reason})"
+        return (
+            f"all ranks live and wait for each other: the network between them failed ({reason}; {first_line(error)})"
+        )
+
+    def _explain_wait(self, error: BaseException) -> str:
+        reason = "lost a connection" if is_lost(error) else "waited longer than dist.timeout_s"
+        return f"rank {self._rank} on {socket.gethostname()} {reason} in {_describe_error(error)}"
+
+    def _read_life(self, key: str, rank: int) -> _Life | None:
+        """Return a sign of life; None if there is none, or no readable one, since a store may be open to others."""
+        with contextlib.suppress(ValueError, TypeError):
+            if self._store.check([key]):
+                host, at, position, doing, waits = json.loads(self._store.get(key))
+                ago = f"{max(0.0, time.time() - at):.0f} s ago"
+                return _Life(f"rank {rank} on {host} ({', '.join(filter(None, (ago, position, doing)))})", bool(waits))
+        return None
+
+    def _describe_life(self) -> str:
+        return json.dumps([socket.gethostname(), time.time(), self.position, *describe_main_thread()])
+
+    def _show_life(self) -> None:
+        while True:
+            with contextlib.suppress(RuntimeError):
+                self._store.set(f"life/{self._rank}", self._describe_life())
+            if self._unwound.wait(LIFE_S):
+                return
+
+    def _read_news(self) -> str:
+        """Wait for a note, and answer a roll call before it."""
+        for key in NEWS:
+            self._watched.wait([key], UNLIMITED)
+            news = str(self._watched.get(key).decode())
+            if not news.startswith(ROLL):
+                break
+            self._watched.set(f"answer/{self._rank}", self._describe_life())
+            self._watched.add("answers", 1)
+        return news
+
+    def _watch(self) -> None:
+        try:
+            news = self._read_news()
+            if news == OVER:
+                return
+            self._first = _read_note(news)
+        except RuntimeError:
+            # Either rank 0 is lost, or it has finished and this rank is about to; of a part, the outer alarm finds it.
+            if self._outer or self._unwound.wait(self._grace_s):
+                return
+            self._first = Ending(
+                FAILED, f"rank 0 at {self._host}: lost without an error message; see its output and the launcher's"
+            )
+        if self._unwound.is_set():
+            return
+        STOP.failure = Stopped(self._first)
+        cut = threading.Thread(target=self._cut, daemon=True)
+        cut.start()
+        cut.join(LOOK_EVERY_S)  # it may hang as well
+        if not self._unwound.wait(self._grace_s):
+            STOP.end_process(self._first, f"rank {self._rank}: ended, since it was stuck after {self._first.cause}")
+
+
+class _AnsweringStore:
+    """A store whose calls raise RuntimeError after STORE_S; torch's wait forever for a server that is stopped."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            results: list[tuple[Any, RuntimeError | None]] = []
+
+            def call_store() -> None:
+                try:
+                    results.append((getattr(self._store, name)(*arguments), None))
+                except RuntimeError as error:
+                    results.append((None, error))
+
+            thread = threading.Thread(target=call_store, daemon=True)
+            thread.start()
+            thread.join(STORE_S)
+            result, error = results[0] if results else (None, RuntimeError("the store of the ranks does not answer"))
+            if error:
+                raise error
+            return result
+
+        return call
+
+
+class _Life(NamedTuple):
+    """A sign of life of a rank, in words. waits: whether it waited for other ranks."""
+
+    text: str
+    waits: bool
+
+
+def describe_main_thread() -> tuple[str, bool]:
+    """Return what the main thread does, in words, and whether it waits for other ranks, as far as that can be seen."""
+    return _describe_frame(sys._current_frames().get(threading.main_thread().ident or 0))
+
+
+def _describe_error(error: BaseException) -> str:
+    """Return where an error was raised, in the same words."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return _describe_frame(frame)[0]
+
+
+def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
+    call, waits = "", False
+    while frame:
+        module, name = str(frame.f_globals.get("__name__")), frame.f_code.co_name
+        package = module.partition(".")[0]
+        if module.startswith("torch.distributed"):
+            call, waits = name, True
+        elif module == "torch.autograd.graph":  # a backward pass, in which gradients are averaged
+            call, waits = "backward", True
+        elif module.startswith(f"{__package__}."):
+            call = call if name.startswith("_") else name
+        elif package != "torch" and package not in sys.stdlib_module_names:
+            where = f"{frame.f_code.co_qualname} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
+            return f"{call} in {where}" if call else where, waits
+        frame = frame.f_back
+    return call or "the end of the program", waits
+
+
+def _read_note(news: str) -> Ending:
+    """Return the ending in a note, which may be anything if the store is open to others.
+
+    `unsigned` unless it comes with the proof that its writer knows the job's key; then it is no result.
+    """
+    try:
+        note, proof = json.loads(news)
+        how, cause, rank = json.loads(note)
+        unsigned = not (proof and is_proof(proof, note))
+        how = how if how == STOPPED or (how == DIVERGED and not unsigned) else FAILED
+        cause = "".join(filter(lambda letter: letter.isprintable() or letter == "\n", str(cause)))[:LONGEST_CAUSE]
+        return Ending(how, cause if how == STOPPED else f"rank {int(rank)}: {cause}", unsigned=unsigned)
+    except (ValueError, TypeError, RecursionError):
+        return Ending(FAILED, f"unreadable note {news[:200]!r}", unsigned=True)
+
+
+def _show(rank: int, text: str) -> None:
+    # One write, so that the lines of several ranks do not mix.
+    sys.stderr.write("".join(f"rank {rank}: {line}\n" for line in text.rstrip().splitlines()))
+    sys.stderr.flush()

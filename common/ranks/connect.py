@@ -1,0 +1,122 @@
+"""Connect this process with the others that its launcher started, and end all when one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import torch
+import torch.distributed as td
+
+from common.processes import bound_cores
+from common.ranks.alarm import Alarm, Stores
+from common.ranks.connections import check_open_files, open_sockets
+from common.ranks.cores import bind, listed, near_cores, own_share, shown
+from common.ranks.device import choose_device, device_type, only_device
+from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
+from common.ranks.groups import begin_group, end_collectives
+from common.ranks.launch import Node, Place, find_place, settle
+from common.ranks.meeting import choose_interface, find_route, introduce_ranks, opened_store
+from common.settings.machine import DistConfig
+from common.stop import STOP
+
+_DEFAULTS: Final = DistConfig()
+_connections = itertools.count()
+
+
+@contextlib.contextmanager
+def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
+    """Yield the Dist of this process among all that its launcher started; the end is a barrier.
+
+    If the body raises on one of several ranks, its error is shown with the rank, `alarm.Stopped` is raised on the
+    others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
+    A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
+    raises.
+    expected: errors that are shown without a traceback.
+
+    Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
+    devices, or the device does not exist. Under mpirun it can be called once per process.
+    """
+    place = find_place(os.environ)
+    with contextlib.ExitStack() as stack:
+        if not STOP.listens:
+            stack.enter_context(STOP.listening())
+            stack.enter_context(STOP.interrupting())
+        if place.world_size == 1:
+            check_sharing(config, 1)
+            dist = Dist(place, choose_device(device_type(config.device), place))
+            if binds_cores(dist, config):
+                _bind_cores(dist, [near_cores(dist.device, bound_cores())])
+            yield dist
+            return
+        yield from _connect_ranks(place, config, expected)
+
+
+def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseException], ...]) -> Iterator[Dist]:
+    number = next(_connections)
+    # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
+    prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{number}"
+    ranks: RankGroup | None = None
+    with contextlib.ExitStack() as meeting:
+        server, world_size = meeting.enter_context(opened_store(place, number, config.start_timeout_s))
+        check_open_files(place.rank, world_size)
+        store, former = td.PrefixStore(prefix, server), open_sockets()
+
+        def connect_watch() -> Watch:
+            return Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server)), server.host), server.port)
+
+        stores = connect_watch().stores
+        alarm = Alarm(stores, place.rank, world_size, lambda: end_collectives(former, server.port), expected)
+        try:
+            with alarm:
+                route, kind = find_route(server), device_type(config.device)
+                facts = [shown(bound_cores()), only_device(kind), route]
+                node = introduce_ranks(store, place, world_size, facts, config.start_timeout_s)
+                meeting.close()
+                choose_interface(route, node.reached_at)
+                ranks = _join_ranks(settle(place, world_size, node), store, node, kind, config)
+                yield ranks.watched(alarm, connect_watch)
+                ranks.end()
+            ranks.close()
+        except BaseException as error:
+            status = alarm.fail(error)
+            if ranks:
+                ranks.end_pulse()
+            raise SystemExit(status) from error
+
+
+def _connect_again(store: td.TCPStore) -> td.TCPStore:
+    """Return another connection to a store, for a thread that waits: it keeps others from the connection meanwhile."""
+    return td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)
+
+
+def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:
+    """Return the Dist of all ranks, after setting threads, device and cores for those that share the node."""
+    own = node.facts[node.ranks.index(place.rank)]
+    sharing = sum(facts[0] == own[0] for facts in node.facts)
+    if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(bound_cores()) // sharing))
+    device = choose_device(kind, place, [facts[1] for facts in node.facts])
+    begin_group(place.rank, place.known()[0], store, device, config)
+    dist = RankGroup(place, device, config, store=store)
+    dist.check_equal([kind, config.bind], "the type of device, or dist.bind")
+    if binds_cores(dist, config):
+        store.set(f"near/{place.rank}", shown(near_cores(device, bound_cores())))
+        dist.barrier()
+        _bind_cores(dist, [listed(store.get(f"near/{rank}").decode()) for rank in node.ranks])
+    return dist.share_samples()
+
+
+def binds_cores(dist: Dist, config: DistConfig) -> bool:
+    """Tell whether ranks are bound to the cores near their accelerators."""
+    return dist.device.type != "cpu" and config.bind != "off"
+
+
+def _bind_cores(dist: Dist, near: Sequence[frozenset[int]]) -> None:
+    """Bind this rank to its share of the cores near its accelerator. near: of each rank on its node."""
+    own = own_share(near, dist.local_rank)
+    if bind(own) and dist.is_main:
+        print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)

@@ -1,0 +1,113 @@
+"""The process groups of torch: how they begin and end, and what their errors mean."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as td
+
+from common.ranks.connections import OpenSocket, cut_connections
+from common.ranks.launch import LaunchError
+from common.ranks.meeting import INTERFACE, first_line, list_some
+from common.settings.machine import DistConfig
+
+DEFAULTS: Final = {
+    # Only ranks that send to each other connect: 10,000 connections of each would be more than most systems allow.
+    "TORCH_GLOO_LAZY_INIT": "1",
+    # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+}
+"""Of the environment: settings of torch."""
+LOST: Final = (
+    "Connection reset by peer",
+    "Connection closed by peer",
+    "Broken pipe",
+    "Connection was likely closed",
+    "remote process exited",
+)
+"""What torch says when another process has ended without a word: gloo, the ranks' store, and, the last one, NCCL."""
+
+
+def begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:
+    """Connect the ranks that find each other in the store; their group is torch's default one."""
+    kind = device.type
+    backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    with connecting(rank, backend):
+        td.init_process_group(
+            backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
+        )
+        for first in {torch.device("cpu"), device}:  # connect now, where the error is explained, not in the first step
+            td.all_reduce(torch.zeros(1, device=first))
+
+
+def leave_group(group: Any = None) -> None:
+    """End a group of torch, by default that of all ranks, if there is one; its connections may be cut.
+
+    Nothing else may hold it at last, such as a network that was wrapped for several ranks: that would hold Python's
+    lock while it waits for the threads of the group to end, and they may need the lock to free the last tensor.
+    """
+    if not td.is_initialized():
+        return
+    last = td.group.WORLD if group is None else group
+    td.destroy_process_group(group)
+    gc.collect()
+    del last
+
+
+def end_collectives(former: set[OpenSocket], store_port: int) -> None:
+    """End what this process waits for in its groups. former: its sockets from before them."""
+    # gloo has no other way to end an all_reduce that waits for a rank: it still waits after `abort` (torch 2.13).
+    cut_connections(former, store_port)
+    with contextlib.suppress(RuntimeError):  # some backends have no `abort`
+        if td.is_initialized() and td.get_backend() != "gloo":
+            td.group.WORLD.abort()
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether it is torch's error for a lost connection between ranks; gloo's has no type of its own."""
+    return _is_of_ranks(error) and any(sign in str(error) for sign in LOST)
+
+
+def is_late(error: BaseException) -> bool:
+    """Tell whether it is torch's error for a collective in which this rank waited too long for another."""
+    return _is_of_ranks(error) and ("imed out" in str(error) or "timeout" in str(error))
+
+
+def _is_of_ranks(error: BaseException) -> bool:
+    return isinstance(error, td.DistError) or (type(error) is RuntimeError and "gloo/transport" in str(error))
+
+
+@contextlib.contextmanager
+def connecting(rank: int, backend: str) -> Iterator[None]:
+    """Explain the errors of torch inside the `with`, where the ranks connect to each other: raise LaunchError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, LaunchError):
+            raise
+        raise LaunchError(
+            f"rank {rank} on {socket.gethostname()} met the other ranks, but cannot connect to them ({backend}). "
+            f"{_describe_gloo()}. Check that the interface reaches the other nodes (GLOO_SOCKET_IFNAME, for nccl "
+            f"NCCL_SOCKET_IFNAME and NCCL_DEBUG=WARN), that no firewall is between (all ports above 1023), and that "
+            f"all ranks come within dist.timeout_s. torch says: {first_line(error)}"
+        ) from error
+
+
+def _describe_gloo() -> str:
+    if name := os.environ.get(INTERFACE):
+        return f"gloo uses the interface {name}"
+    try:
+        addresses = list(dict.fromkeys(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)))
+    except OSError:
+        return "gloo uses the loopback interface, since this host name has no address (see /etc/hosts)"
+    return f"gloo uses {list_some(addresses)}, the address of this host name (see /etc/hosts)"

@@ -1,0 +1,117 @@
+"""The alarm of the ranks."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch.distributed as td
+
+from common.ending import Ending
+from common.ranks.alarm import Alarm, LostRanksError, Stopped, Stores, describe_main_thread
+from common.ranks.meeting import JOB_KEY
+
+ROOT = Path(__file__).parents[3]
+# The watcher waits in a call of torch when the block, and then the process, ends.
+ENDS_DURING_A_CALL = """
+import time
+from datetime import timedelta
+from torch.distributed import TCPStore
+from common.ranks.alarm import Alarm, Stores
+
+brief = timedelta(seconds=10)
+store = TCPStore("localhost", 0, 1, is_master=True, wait_for_workers=False, timeout=brief)
+watched = TCPStore("localhost", store.port, is_master=False, wait_for_workers=False, timeout=brief)
+with Alarm(Stores(store, watched), 0, 1, lambda: None):
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.exhaustive
+def test_a_process_can_end_while_its_alarm_asks_the_store():
+    command = [sys.executable, "-c", ENDS_DURING_A_CALL]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            RuntimeError("[/gloo/transport/tcp/pair.cc:537] Read error [::1]:20: Connection reset by peer."),
+            "lost a con",
+        ),
+        (td.DistNetworkError("Failed to recv, got 0 bytes. Connection was likely closed."), "lost a connection"),
+        (td.DistBackendError("NCCL error: remote process exited or there was a network error"), "lost a connection"),
+        (RuntimeError("[/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for recv"), "waited longer"),
+        (td.DistStoreError("wait timeout after 6000ms"), "waited longer than dist.timeout_s"),
+        (RuntimeError("the collector of a callback said: Broken pipe"), ""),
+        (OSError(32, "Broken pipe"), ""),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else type(value).__name__,
+)
+def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkeypatch):
+    monkeypatch.setattr("common.ranks.alarm.ROLL_S", 0.2)
+    monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
+    store, host = td.HashStore(), socket.gethostname()
+    store.set("life/1", json.dumps(["nid7", time.time() - 20, "epoch 2, step 31", "all_reduce in f (x.py:1)", True]))
+    store.set("answer/0", json.dumps([host, time.time(), "", "all_reduce in f (x.py:1)", True]))
+    try:
+        raise error
+    except type(error):
+        assert Alarm(Stores(store, store), 0, 2, lambda: None).fail(error) == 1
+    told = capsys.readouterr().err
+    if text:
+        assert "rank 0: error: no answer from rank 1 on nid7 (20 s ago, epoch 2, step 31, all_reduce" in told
+        assert text in told and "/gloo/" not in told and "Traceback" not in told
+    else:
+        assert "Traceback" in told and str(error) in told
+
+
+def test_a_busy_rank_is_named_when_another_waited_too_long(monkeypatch):
+    monkeypatch.setattr("common.ranks.alarm.ROLL_S", 0.2)
+    store = td.HashStore()
+    for rank, doing in enumerate(("all_reduce in f (x.py:1)", "read in g (y.py:2)")):
+        store.set(f"answer/{rank}", json.dumps([f"nid{rank}", time.time(), "", doing, rank == 0]))
+    with (
+        pytest.raises(LostRanksError, match=r"not all came to the same point: rank 1 on nid1 \(\d s ago, read in g"),
+        Alarm(Stores(store, store), 0, 2, lambda: None).first_failure(),
+    ):
+        raise td.DistStoreError("wait timeout after 6000ms")
+
+
+def test_what_the_main_thread_does():
+    with ThreadPoolExecutor(1) as pool:
+        doing, waits = pool.submit(describe_main_thread).result()
+    assert re.fullmatch(r"test_what_the_main_thread_does \(test_alarm\.py:\d+\)", doing) and not waits
+
+
+@pytest.mark.parametrize(("key", "unsigned"), [("", True), ("secret", False), ("other", True)])
+def test_a_note_that_proves_nothing_is_marked(key, unsigned, monkeypatch):
+    """A stranger may write into the store, but what it says is marked in the record of the run."""
+    monkeypatch.setenv(JOB_KEY, key)
+    store = td.HashStore()
+    Alarm(Stores(store, store), 1, 2, lambda: None).trip(Ending("failed", "no space"))
+    monkeypatch.setenv(JOB_KEY, "secret" if key else "")
+    with pytest.raises(Stopped) as found, Alarm(Stores(store, store), 0, 2, lambda: None).first_failure():
+        raise ValueError("a consequence")
+    assert found.value.ending == Ending("failed", "rank 1: no space", unsigned=unsigned)
+    assert ("unsigned" in found.value.ending.metadata) == unsigned
+
+
+@pytest.mark.parametrize("how", ["target_met", "target_not_met", "diverged", "won", 7])
+def test_a_stranger_cannot_leave_a_result(how, monkeypatch):
+    monkeypatch.delenv(JOB_KEY, raising=False)
+    store = td.HashStore()
+    store.set("news/0", json.dumps([json.dumps([how, "\x1b[31mred", 1]), ""]))
+    with pytest.raises(Stopped) as found, Alarm(Stores(store, store), 0, 2, lambda: None).first_failure():
+        raise ValueError("a consequence")
+    assert found.value.ending == Ending("failed", "rank 1: [31mred", unsigned=True)

@@ -1,0 +1,64 @@
+"""A training goes on without its console."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from tqdm import tqdm
+from common.console import CONSOLE
+CONSOLE.install()
+print("16×16")
+CONSOLE.begin_notes(Path("run"))
+for _ in tqdm(range(3), desc="épreuve", disable=False):
+    print("a line", flush=True)
+    print("a warning", file=sys.stderr)
+    os.fstat(1), os.fstat(2)
+assert os.open("log", os.O_CREAT) > 2, "a file took the number of a closed stream"
+CONSOLE.end_notes(Path("run"))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a program with redirections of a shell; return its end and the note in its folder."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def run_program(redirections, **variables):
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+        script = f"set -o pipefail; {sys.executable} program.py {redirections}"
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, check=False)
+        note = tmp_path / "run" / "console.txt"
+        return done, note.read_text() if note.exists() else ""
+
+    return run_program
+
+
+@pytest.mark.parametrize(
+    ("redirections", "noted"),
+    [
+        (">&-", ["output: closed"]),
+        ("2>&-", ["error: closed"]),
+        (">&- 2>&- <&-", ["output: closed", "error: closed"]),
+        ("> /dev/full", ["output: No space left"]),
+        ("2> /dev/full", ["error: No space left"]),
+        ("| head -0", ["output: Broken pipe"]),
+        ("", []),
+    ],
+)
+def test_what_a_stream_cannot_take_is_dropped_and_noted_once(run, redirections, noted):
+    done, note = run(redirections)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    assert len(note.splitlines()) == len(noted) and all(text in note for text in noted)
+
+
+def test_characters_that_the_console_lacks_are_escapes(run):
+    done, note = run("", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0 and b"16\\xd716\na line\n" in done.stdout and b"\\xe9preuve" in done.stderr and not note

@@ -38,6 +38,8 @@ LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
 """Seconds for a rank to unwind, and to wait for the others to do so."""
 LIFE_S: Final = 10.0
+LOOKS_PER_S: Final = 5000.0
+"""Of all ranks together, at rank 0's store, which answers ten times as many."""
 ROLL_S: Final = 3.0
 """For the ranks to answer the roll call; a living one takes a moment."""
 STORE_S: Final = 5.0
@@ -159,7 +161,7 @@ class Alarm:
         ending = classify_error(error)
         note, first = self._write_note(ending), self._first
         winner = self._leave_note(note)
-        if winner is None:  # the store ended with rank 0
+        if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
             _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
         else:
             first = _read_note(winner)
@@ -170,7 +172,7 @@ class Alarm:
             self._store.add("unwound", 1)
             end = time.monotonic() + self._grace_s
             while time.monotonic() < end and not self.all_unwound and not self._job_ends:
-                time.sleep(LOOK_EVERY_S / 5)
+                time.sleep(max(LOOK_EVERY_S / 5, self._world_size / LOOKS_PER_S))
                 self.all_unwound = self._store.add("unwound", 0) >= self._world_size
         self._unwound.set()
         return first or ending

@@ -62,13 +62,13 @@ class LostRanksError(EndingError):
 
 
 class Stores(NamedTuple):
-    """The store of the ranks on two connections. watched: on which a thread waits, which keeps others from it.
+    """The store of the ranks. connect: connects once more, for a thread that waits, since that keeps others from it.
 
     host: that has the store.
     """
 
     store: Any
-    watched: Any
+    connect: Callable[[], Any]
     host: str = "this host"
 
 
@@ -91,7 +91,7 @@ class Alarm:
     ) -> None:
         self._outer: Alarm | None = None
         self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
-        self._store, self._watched = _AnsweringStore(stores.store), stores.watched
+        self._store, self._connect = _AnsweringStore(stores.store), stores.connect
         self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
         self._expected = (*expected, EndingError, LaunchError)
         self._unwound = threading.Event()
@@ -287,13 +287,14 @@ class Alarm:
 
     def _read_news(self) -> str:
         """Wait for a note, and answer a roll call before it."""
+        store = self._connect()
         for key in NEWS:
-            self._watched.wait([key], UNLIMITED)
-            news = str(self._watched.get(key).decode())
+            store.wait([key], UNLIMITED)
+            news = str(store.get(key).decode())
             if not news.startswith(ROLL):
                 break
-            self._watched.set(f"answer/{self._rank}", self._describe_life())
-            self._watched.add("answers", 1)
+            store.set(f"answer/{self._rank}", self._describe_life())
+            store.add("answers", 1)
         return news
 
     def _watch(self) -> None:

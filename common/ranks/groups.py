@@ -48,8 +48,8 @@ def begin_group(rank: int, world_size: int, store: Any, device: torch.device, co
         td.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
         )
-        for first in {torch.device("cpu"), device}:  # connect now, where the error is explained, not in the first step
-            td.all_reduce(torch.zeros(1, device=first))
+        if kind != "cpu":
+            td.all_reduce(torch.zeros(1, device=device))  # connect now, where the error is explained
 
 
 def leave_group(group: Any = None) -> None:

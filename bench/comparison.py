@@ -139,9 +139,9 @@ def run_module(*words: object) -> None:
 def facts_of(device: str) -> dict[str, Any]:
     """Return what is measured on: `machine.about`, cores, the device, and the formats that it computes best."""
     code = (
-        "import torch; from common.ranks.device import device_type;"
+        "import torch; from common.ranks.device import find_device_type;"
         "from common.precision import Precision, PrecisionConfig;"
-        f"kind = device_type({device!r}); print(kind, Precision(PrecisionConfig(), torch.device(kind)).name)"
+        f"kind = find_device_type({device!r}); print(kind, Precision(PrecisionConfig(), torch.device(kind)).name)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     kind, best = done.stdout.split()

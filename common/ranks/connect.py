@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -14,11 +15,11 @@ import torch.distributed as td
 from common.processes import bound_cores
 from common.ranks.alarm import Alarm, Stores
 from common.ranks.connections import check_open_files, open_sockets
-from common.ranks.cores import bind, listed, near_cores, own_share, shown
-from common.ranks.device import choose_device, device_type, only_device
+from common.ranks.cores import bind_process, find_near_cores, format_cores, parse_cores, share_cores
+from common.ranks.device import choose_device, find_device_type, identify_only_device
 from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
 from common.ranks.groups import begin_group, end_collectives
-from common.ranks.launch import Node, Place, find_place, settle
+from common.ranks.launch import Node, Place, find_place, settle_place
 from common.ranks.meeting import choose_interface, find_route, introduce_ranks, opened_store
 from common.settings.machine import DistConfig
 from common.stop import STOP
@@ -47,9 +48,9 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
             stack.enter_context(STOP.interrupting())
         if place.world_size == 1:
             check_sharing(config, 1)
-            dist = Dist(place, choose_device(device_type(config.device), place))
+            dist = Dist(place, choose_device(find_device_type(config.device), place))
             if binds_cores(dist, config):
-                _bind_cores(dist, [near_cores(dist.device, bound_cores())])
+                _bind_cores(dist, [find_near_cores(dist.device, bound_cores())])
             yield dist
             return
         yield from _connect_ranks(place, config, expected)
@@ -65,20 +66,21 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
         check_open_files(place.rank, world_size)
         store, former = td.PrefixStore(prefix, server), open_sockets()
 
-        def connect_watch() -> Watch:
-            return Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server)), server.host), server.port)
+        def connect_again() -> Any:
+            again = td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
+            return td.PrefixStore(prefix, again)
 
-        stores = connect_watch().stores
+        stores = Stores(store, connect_again, server.host)
         alarm = Alarm(stores, place.rank, world_size, lambda: end_collectives(former, server.port), expected)
         try:
             with alarm:
-                route, kind = find_route(server), device_type(config.device)
-                facts = [shown(bound_cores()), only_device(kind), route]
+                route, kind = find_route(server), find_device_type(config.device)
+                facts = [format_cores(bound_cores()), identify_only_device(kind), route]
                 node = introduce_ranks(store, place, world_size, facts, config.start_timeout_s)
                 meeting.close()
                 choose_interface(route, node.reached_at)
-                ranks = _join_ranks(settle(place, world_size, node), store, node, kind, config)
-                yield ranks.watched(alarm, connect_watch)
+                ranks = _join_ranks(settle_place(place, world_size, node), store, node, kind, config)
+                yield ranks.watched(alarm, Watch(Stores(store, cache(connect_again), server.host), server.port))
                 ranks.end()
             ranks.close()
         except BaseException as error:
@@ -86,11 +88,6 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
             if ranks:
                 ranks.end_pulse()
             raise SystemExit(status) from error
-
-
-def _connect_again(store: td.TCPStore) -> td.TCPStore:
-    """Return another connection to a store, for a thread that waits: it keeps others from the connection meanwhile."""
-    return td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)
 
 
 def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:
@@ -101,13 +98,12 @@ def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistCon
         torch.set_num_threads(max(1, len(bound_cores()) // sharing))
     device = choose_device(kind, place, [facts[1] for facts in node.facts])
     begin_group(place.rank, place.known()[0], store, device, config)
-    dist = RankGroup(place, device, config, store=store)
-    dist.check_equal([kind, config.bind], "the type of device, or dist.bind")
+    dist = RankGroup(place, device, config, store=store).share_samples()
     if binds_cores(dist, config):
-        store.set(f"near/{place.rank}", shown(near_cores(device, bound_cores())))
+        store.set(f"near/{place.rank}", format_cores(find_near_cores(device, bound_cores())))
         dist.barrier()
-        _bind_cores(dist, [listed(store.get(f"near/{rank}").decode()) for rank in node.ranks])
-    return dist.share_samples()
+        _bind_cores(dist, [parse_cores(store.get(f"near/{rank}").decode()) for rank in node.ranks])
+    return dist
 
 
 def binds_cores(dist: Dist, config: DistConfig) -> bool:
@@ -117,6 +113,6 @@ def binds_cores(dist: Dist, config: DistConfig) -> bool:
 
 def _bind_cores(dist: Dist, near: Sequence[frozenset[int]]) -> None:
     """Bind this rank to its share of the cores near its accelerator. near: of each rank on its node."""
-    own = own_share(near, dist.local_rank)
-    if bind(own) and dist.is_main:
-        print(f"each rank runs on cores near its device, rank 0 on {shown(own)} (dist.bind)", flush=True)
+    own = share_cores(near, dist.local_rank)
+    if bind_process(own) and dist.is_main:
+        print(f"each rank runs on cores near its device, rank 0 on {format_cores(own)} (dist.bind)", flush=True)

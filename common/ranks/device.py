@@ -22,14 +22,14 @@ MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEV
 """Variables that hide devices from a process."""
 
 
-def device_type(wanted: str) -> str:
+def find_device_type(wanted: str) -> str:
     """Return `wanted`, or for `auto` the type of the accelerator, `cpu` without one.
 
     LaunchError if it is missing, if `auto` finds none in a Slurm job that has some, or if this torch is too slow on it.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     here = accelerator.type if accelerator else "cpu"
-    given = slurm_devices(os.environ)
+    given = find_slurm_devices(os.environ)
     if wanted == "auto" and not accelerator and given:
         masks = ", ".join(f"{mask}={os.environ[mask]!r}" for mask in MASKS if mask in os.environ)
         raise LaunchError(
@@ -51,7 +51,7 @@ def device_type(wanted: str) -> str:
     return chosen
 
 
-def slurm_devices(environ: Mapping[str, str]) -> str:
+def find_slurm_devices(environ: Mapping[str, str]) -> str:
     """Return the variable by which Slurm says that this process has GPUs on its node; empty if it has none."""
     # After the manual of srun: a number, and then lists of IDs. A step inherits the batch script's SLURM_JOB_GPUS, even
     # if it has none itself.
@@ -66,7 +66,7 @@ def slurm_devices(environ: Mapping[str, str]) -> str:
 def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()) -> torch.device:
     """Make this rank's device the current one and return it.
 
-    only_devices: the `only_device` of each rank of this host. LaunchError if ranks would share a device.
+    only_devices: the `identify_only_device` of each rank of this host. LaunchError if ranks would share a device.
     """
     if kind == "cpu":
         return torch.device("cpu")
@@ -84,7 +84,7 @@ def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()
     return torch.device(kind, local_rank)
 
 
-def only_device(kind: str) -> str | None:
+def identify_only_device(kind: str) -> str | None:
     """Return an identity of the only device that this process sees; None if it sees more."""
     if kind == "cpu" or torch.accelerator.device_count() != 1:
         return None

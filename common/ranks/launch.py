@@ -57,15 +57,15 @@ class Place:
     def known(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
         facts = (self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes)
-        told = tuple(fact for fact in facts if fact is not None)
-        if len(told) != 5:
+        known = tuple(fact for fact in facts if fact is not None)
+        if len(known) != 5:
             raise LaunchError(f"{self.launcher} does not set the place of this process: {self}")
-        return told
+        return known
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The node of a rank. number: among `count` nodes. ranks: on it. facts: what each of these has told of itself.
+    """The node of a rank. number: among `count` nodes. ranks: on it. facts: what each of these says of itself.
 
     reached_at: the address by which other nodes reached rank 0; "" if there are none.
     """
@@ -193,36 +193,36 @@ def find_place(environ: Mapping[str, str]) -> Place:
 
     LaunchError if variables are incomplete or impossible (rank 4 of 4), or if two launchers disagree.
     """
-    launchers = [launcher for launcher in LAUNCHERS if _first(environ, launcher.marks)]
+    launchers = [launcher for launcher in LAUNCHERS if _find_set(environ, launcher.marks)]
     if len(launchers) > 1 and launchers[0].name == "environment" and not environ.get("RANK"):
         launchers = _drop_size(launchers, environ)
-    found = [(launcher, _read(launcher, environ)) for launcher in launchers]
+    found = [(launcher, _read_place(launcher, environ)) for launcher in launchers]
     if not found:
         _check_known(environ)
         return Place("single", 0, 1, 0, 1, 0, 1)
     (first, place), *others = found
     slurm = first.name == "slurm"
-    for other, told in others:
-        if _agree(place, told):
-            place = _fill(place, told)
+    for other, other_place in others:
+        if _agrees(place, other_place):
+            place = _fill_gaps(place, other_place)
             slurm |= other.name == "slurm"
         elif other.name not in first.within.split():
             raise LaunchError(
-                f"two launchers disagree: {_said(first, environ)}, but {_said(other, environ)}; "
+                f"two launchers disagree: {_quote_variables(first, environ)}, but {_quote_variables(other, environ)}; "
                 f"unset the variables of the launcher that did not start this process"
             )
-    place = _derive(place)
-    _check(place, first, environ)
-    return replace(place, meeting=None if place.world_size == 1 else _meeting(environ, slurm))
+    place = _derive_from_node(place)
+    _check_place(place, first, environ)
+    return replace(place, meeting=None if place.world_size == 1 else _find_meeting(environ, slurm))
 
 
 def _drop_size(launchers: list[Launcher], environ: Mapping[str, str]) -> list[Launcher]:
     """Return the launchers without the environment that has only WORLD_SIZE, such as a batch script's."""
     around = launchers[1]
-    if environ["WORLD_SIZE"] != environ.get(_first(environ, around.size) or ""):
+    if environ["WORLD_SIZE"] != environ.get(_find_set(environ, around.size) or ""):
         raise LaunchError(
-            f"WORLD_SIZE={environ['WORLD_SIZE']} is set without RANK, but {_said(around, environ)}: unset WORLD_SIZE, "
-            f"and the variables of {around.name} tell the ranks"
+            f"WORLD_SIZE={environ['WORLD_SIZE']} is set without RANK, but {_quote_variables(around, environ)}: unset "
+            f"WORLD_SIZE, and the variables of {around.name} tell the ranks"
         )
     return launchers[1:]
 
@@ -239,8 +239,8 @@ def _check_known(environ: Mapping[str, str]) -> None:
             )
 
 
-def settle(place: Place, world_size: int, node: Node) -> Place:
-    """Return the place with its gaps filled by what the ranks of its node have told of themselves."""
+def settle_place(place: Place, world_size: int, node: Node) -> Place:
+    """Return the place with its gaps filled by what the ranks of its node say of themselves."""
     place = replace(place, world_size=world_size)
     if None not in (place.local_rank, place.local_size, place.node_rank, place.nodes):
         return place
@@ -253,22 +253,22 @@ def guess_node(rank: int, environ: Mapping[str, str]) -> str:
     nodes, tasks = environ.get("SLURM_STEP_NODELIST", ""), environ.get("SLURM_STEP_TASKS_PER_NODE", "")
     with contextlib.suppress(ValueError, IndexError):
         if nodes and tasks:
-            counts = tasks_per_node(tasks)
+            counts = count_tasks(tasks)
             ends = list(itertools.accumulate(counts))
-            return list(host_names(nodes))[bisect.bisect_right(ends, rank)]
+            return list(list_hosts(nodes))[bisect.bisect_right(ends, rank)]
         return f"node {rank // int(environ.get('LOCAL_WORLD_SIZE', ''))}"
     return ""
 
 
-def host_names(nodes: str) -> Iterator[str]:
+def list_hosts(nodes: str) -> Iterator[str]:
     """Yield the hosts of a Slurm node list: nid001, nid002, nid007 and login1 of `nid[001-002,007],login1`."""
     for name in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
         parts = re.split(r"\[([^\]]*)\]", name)  # what is outside the brackets and what is inside, in turn
-        choices = [list(_numbers(part)) if inside % 2 else [part] for inside, part in enumerate(parts)]
+        choices = [list(_expand_ranges(part)) if inside % 2 else [part] for inside, part in enumerate(parts)]
         yield from map("".join, itertools.product(*choices))
 
 
-def _numbers(ranges: str) -> Iterator[str]:
+def _expand_ranges(ranges: str) -> Iterator[str]:
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         if not last:
@@ -277,15 +277,15 @@ def _numbers(ranges: str) -> Iterator[str]:
         yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
 
 
-def tasks_per_node(counts: str) -> list[int]:
+def count_tasks(counts: str) -> list[int]:
     """Return the tasks on each node of a Slurm step: [4, 4, 3] for `4(x2),3`.
 
     Raises ValueError for another form.
     """
-    return list(_counts(counts))
+    return list(_parse_counts(counts))
 
 
-def _counts(counts: str) -> Iterator[int]:
+def _parse_counts(counts: str) -> Iterator[int]:
     for part in counts.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if not match:
@@ -293,13 +293,13 @@ def _counts(counts: str) -> Iterator[int]:
         yield from [int(match[1])] * int(match[2] or 1)
 
 
-def _first(environ: Mapping[str, str], names: str) -> str | None:
+def _find_set(environ: Mapping[str, str], names: str) -> str | None:
     """Return the first variable that is set; an empty value counts as unset."""
     return next((name for name in names.split() if environ.get(name)), None)
 
 
-def _number(environ: Mapping[str, str], names: str) -> int | None:
-    name = _first(environ, names)
+def _read_number(environ: Mapping[str, str], names: str) -> int | None:
+    name = _find_set(environ, names)
     if name is None:
         return None
     if not re.fullmatch(r"[0-9]+", environ[name]):
@@ -309,26 +309,26 @@ def _number(environ: Mapping[str, str], names: str) -> int | None:
     return int(environ[name])
 
 
-def _read(launcher: Launcher, environ: Mapping[str, str]) -> Place:
-    rank, size = _number(environ, launcher.rank), _number(environ, launcher.size)
+def _read_place(launcher: Launcher, environ: Mapping[str, str]) -> Place:
+    rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size)
     if rank is None or (size is None and launcher.size):
         lost = launcher.rank if rank is None else launcher.size
-        there = _first(environ, launcher.marks)
+        there = _find_set(environ, launcher.marks)
         alone = "" if environ.get("SLURM_STEP_NUM_TASKS") else f", or unset {there} to run as a single process"
         raise LaunchError(f"{there} is set, but {lost} is not: start all ranks by one launcher that sets both{alone}")
     place = Place(
         launcher.name,
         rank,
         size,
-        local_rank=_number(environ, launcher.local_rank),
-        local_size=_number(environ, launcher.local_size),
-        node_rank=_number(environ, launcher.node_rank),
-        nodes=_number(environ, launcher.nodes),
+        local_rank=_read_number(environ, launcher.local_rank),
+        local_size=_read_number(environ, launcher.local_size),
+        node_rank=_read_number(environ, launcher.node_rank),
+        nodes=_read_number(environ, launcher.nodes),
     )
     tasks = environ.get("SLURM_STEP_TASKS_PER_NODE")
     if launcher.name == "slurm" and tasks and place.node_rank is not None:
         try:
-            place = replace(place, local_size=tasks_per_node(tasks)[place.node_rank])
+            place = replace(place, local_size=count_tasks(tasks)[place.node_rank])
         except (ValueError, IndexError):
             raise LaunchError(
                 f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, without the tasks of node SLURM_NODEID={place.node_rank}: "
@@ -337,23 +337,23 @@ def _read(launcher: Launcher, environ: Mapping[str, str]) -> Place:
     return place
 
 
-def _said(launcher: Launcher, environ: Mapping[str, str]) -> str:
+def _quote_variables(launcher: Launcher, environ: Mapping[str, str]) -> str:
     names = [launcher.rank, *([launcher.size] if launcher.size else [])]
     return f"{launcher.name} says " + ", ".join(f"{name}={environ[name]}" for name in names)
 
 
-def _agree(place: Place, other: Place) -> bool:
+def _agrees(place: Place, other: Place) -> bool:
     sizes = {place.world_size, other.world_size} - {None}
     return place.rank == other.rank and len(sizes) < 2
 
 
-def _fill(place: Place, other: Place) -> Place:
+def _fill_gaps(place: Place, other: Place) -> Place:
     """Return the place with gaps filled from another launcher that agrees about the rank."""
     gaps = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
     return replace(place, **{name: getattr(other, name) for name in gaps if getattr(place, name) is None})
 
 
-def _derive(place: Place) -> Place:
+def _derive_from_node(place: Place) -> Place:
     """Return the place with gaps filled if all ranks are on one node."""
     if place.world_size is None or not (place.nodes == 1 or place.local_size == place.world_size):
         return place
@@ -361,7 +361,7 @@ def _derive(place: Place) -> Place:
     return replace(place, local_rank=local_rank, local_size=place.world_size, node_rank=0, nodes=1)
 
 
-def _check(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None:
+def _check_place(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None:
     pairs = (
         ("rank", place.rank, place.world_size),
         ("local rank", place.local_rank, place.local_size),
@@ -370,31 +370,31 @@ def _check(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None
     for what, number, count in pairs:
         if number is not None and count is not None and number >= count:
             raise LaunchError(
-                f"{what} {number} of {count} is impossible, counted from 0: {_said(launcher, environ)}; "
+                f"{what} {number} of {count} is impossible, counted from 0: {_quote_variables(launcher, environ)}; "
                 f"correct these variables or those of the local ranks and nodes, or start through the launcher alone"
             )
 
 
-def _meeting(environ: Mapping[str, str], slurm: bool) -> Meeting | None:
+def _find_meeting(environ: Mapping[str, str], slurm: bool) -> Meeting | None:
     """Return where the ranks meet: at MASTER_ADDR and MASTER_PORT, or what follows from the Slurm step."""
-    host, port = environ.get("MASTER_ADDR"), _number(environ, "MASTER_PORT")
+    host, port = environ.get("MASTER_ADDR"), _read_number(environ, "MASTER_PORT")
     if host and port is not None:
         if not 0 < port < 65_536:
             raise LaunchError(f"MASTER_PORT is {port}, expected a port from 1 to 65535")
         return Meeting((host,), tuple(range(port, min(port + CANDIDATES, 65_536))))
     if host or port is not None:
         raise LaunchError("only one of MASTER_ADDR and MASTER_PORT is set: set both, or unset both")
-    nodes, job = environ.get("SLURM_STEP_NODELIST"), _number(environ, "SLURM_JOB_ID")
+    nodes, job = environ.get("SLURM_STEP_NODELIST"), _read_number(environ, "SLURM_JOB_ID")
     if not slurm or not nodes or job is None:
         return None
-    step = _number(environ, "SLURM_STEP_ID") or 0
-    return Meeting(_hosts(nodes, environ), _ports(job + 7919 * step), f"Slurm step {job}.{step}")
+    step = _read_number(environ, "SLURM_STEP_ID") or 0
+    return Meeting(_find_hosts(nodes, environ), _list_ports(job + 7919 * step), f"Slurm step {job}.{step}")
 
 
-def _hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+def _find_hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the hosts on which rank 0 may be: the list is sorted, and only an arbitrary distribution is not."""
     try:
-        hosts = host_names(nodes)
+        hosts = list_hosts(nodes)
         if environ.get("SLURM_DISTRIBUTION", "").startswith("arbitrary"):
             return tuple(hosts)
         return tuple(itertools.islice(hosts, 1))
@@ -405,7 +405,7 @@ def _hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
         ) from None
 
 
-def _ports(number: int) -> tuple[int, ...]:
+def _list_ports(number: int) -> tuple[int, ...]:
     """Return the ports of a step: jobs and steps that share a node begin with different ones."""
     # Far from each other, so that one service with many ports does not take them all.
     return tuple(PORTS[(number + 1009 * attempt) % len(PORTS)] for attempt in range(CANDIDATES))

@@ -202,7 +202,7 @@ def _find_store(place: Place, meeting: Meeting, job: str, timeout_s: float) -> t
     """Return the address of the store, from the door; LaunchError as soon as none can be there."""
     where = [(host, port) for host in meeting.hosts for port in meeting.ports]
     answers: list[_Answer] = []
-    taken_since: float | None = None
+    others_since: float | None = None
     for _ in poll(timeout_s, first_pause_s=0.1):
         began = time.monotonic()
         answers = [_ask_port(*where[0], job)]
@@ -212,11 +212,11 @@ def _find_store(place: Place, meeting: Meeting, job: str, timeout_s: float) -> t
         stores = [answer.store for answer in answers if answer.store]
         if stores:
             return stores[0]
-        if not all(answer.taken for answer in answers):
-            taken_since = None
-        elif taken_since is None:
-            taken_since = began
-        elif time.monotonic() - taken_since > PROOF_S:
+        if not all(answer.is_others for answer in answers):
+            others_since = None
+        elif others_since is None:
+            others_since = began
+        elif time.monotonic() - others_since > PROOF_S:
             raise LaunchError(
                 f"rank 0 cannot listen: on {' and '.join(meeting.hosts)} the port(s) {list_some(meeting.ports)} belong "
                 f"to other services or jobs, seen by rank {place.rank}; set MASTER_ADDR to rank 0's host and "
@@ -234,11 +234,11 @@ def _find_store(place: Place, meeting: Meeting, job: str, timeout_s: float) -> t
 
 @dataclass(frozen=True)
 class _Answer:
-    """What is at a port. store: address of the ranks' store; taken: there is another service; reason: in words."""
+    """What is at a port. store: address of the ranks' store; is_others: there is another service; reason: in words."""
 
     reason: str
     store: tuple[str, int] | None = None
-    taken: bool = False
+    is_others: bool = False
 
 
 def _ask_port(host: str, port: int, job: str) -> _Answer:
@@ -252,8 +252,8 @@ def _ask_port(host: str, port: int, job: str) -> _Answer:
     if message.get("ranks") == job and type(store) is int:
         if is_proof(message.get("proof", ""), f"{job} {store}"):
             return _Answer("found", (address, store))
-        return _Answer(f"{host}, port {port}: who listens there does not know this rank's {JOB_KEY}", taken=True)
-    return _Answer(f"{host} has other services or jobs at some of them", taken=True)
+        return _Answer(f"{host}, port {port}: who listens there does not know this rank's {JOB_KEY}", is_others=True)
+    return _Answer(f"{host} has other services or jobs at some of them", is_others=True)
 
 
 def _read_message(connection: socket.socket) -> dict[str, Any]:
@@ -286,10 +286,10 @@ def introduce_ranks(store: Any, place: Place, size: int, facts: list[Any], timeo
             f"rank {rank} has met the others already: start each rank once, and set another MASTER_PORT for a second "
             "job on the same node"
         )
-    told = json.dumps([rank, facts])
+    introduction = json.dumps([rank, facts])
     if store.add(f"ranks of {host}", 1) == 1:
         store.append("hosts", f"{host}\n")
-    store.append(f"facts of {host}", json.dumps([told, prove(told)]) + "\n")
+    store.append(f"facts of {host}", json.dumps([introduction, prove(introduction)]) + "\n")
     store.add("here", 1)
     if rank == 0:
         _wait_for_ranks(store, size, timeout_s)
@@ -320,10 +320,10 @@ def _describe_nodes(store: Any) -> None:
     for host in store.get("hosts").decode().split():
         rows = []
         for line in store.get(f"facts of {host}").decode().splitlines():
-            told, proof = json.loads(line)
-            if not is_proof(proof, told):
+            introduction, proof = json.loads(line)
+            if not is_proof(proof, introduction):
                 raise LaunchError(f"a rank on {host} does not know this rank's {JOB_KEY}: a stranger, or another job's")
-            rows.append(json.loads(told))
+            rows.append(json.loads(introduction))
         nodes.append((host, sorted(rows)))
     nodes.sort(key=lambda node: node[1][0][0])
     routes = (facts[-1] for _, rows in nodes for _, facts in rows)

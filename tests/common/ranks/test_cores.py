@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from common.ranks import connect, cores
-from common.ranks.cores import listed, near_cores, own_share, shown
+from common.ranks.cores import find_near_cores, format_cores, parse_cores, share_cores
 from common.ranks.dist import Dist, DistConfig
 from common.ranks.launch import Place
 
@@ -40,11 +40,11 @@ def system(tmp_path, monkeypatch):
 
 
 def near(number, bound=ALL):
-    return near_cores(torch.device("cuda", number), frozenset(bound))
+    return find_near_cores(torch.device("cuda", number), frozenset(bound))
 
 
 def test_cores_near_a_device(system):
-    assert [shown(near(number)) for number in range(4)] == [NODES[0], NODES[0], NODES[1], NODES[1]]
+    assert [format_cores(near(number)) for number in range(4)] == [NODES[0], NODES[0], NODES[1], NODES[1]]
     assert near(0, range(2, 6)) == {2, 3}
     assert near(0, {5, 6}) == {5, 6}, "a launcher's binding is kept even if it is far away"
     assert near(4) == near(9) == ALL
@@ -52,15 +52,20 @@ def test_cores_near_a_device(system):
 
 def test_ranks_divide_the_cores_near_their_devices(system):
     ranks = [near(number) for number in range(4)]
-    assert [shown(own_share(ranks, rank)) for rank in range(4)] == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
+    assert [format_cores(share_cores(ranks, rank)) for rank in range(4)] == [
+        "0-1,8-9",
+        "2-3,10-11",
+        "4-5,12-13",
+        "6-7,14-15",
+    ]
     bound_by_launcher = [near(0, {0, 8}), near(1, {1, 9})]
-    assert [own_share(bound_by_launcher, rank) for rank in (0, 1)] == [{0, 8}, {1, 9}]
-    assert own_share([frozenset({3})] * 2, 1) == {3}, "too few to divide"
+    assert [share_cores(bound_by_launcher, rank) for rank in (0, 1)] == [{0, 8}, {1, 9}]
+    assert share_cores([frozenset({3})] * 2, 1) == {3}, "too few to divide"
 
 
 def test_lists_of_cores():
-    assert listed("0-3,8,10-11\n") == {0, 1, 2, 3, 8, 10, 11} and listed("\n") == frozenset()
-    assert shown(frozenset({0, 1, 2, 3, 8, 10, 11})) == "0-3,8,10-11"
+    assert parse_cores("0-3,8,10-11\n") == {0, 1, 2, 3, 8, 10, 11} and parse_cores("\n") == frozenset()
+    assert format_cores(frozenset({0, 1, 2, 3, 8, 10, 11})) == "0-3,8,10-11"
 
 
 @pytest.mark.parametrize(
@@ -74,5 +79,5 @@ def test_a_rank_is_bound_once_it_has_an_accelerator(system, monkeypatch, capsys,
     assert connect.binds_cores(alone, DistConfig(bind=bind)) == expected
     for _ in range(2 * expected):
         connect._bind_cores(alone, [near(2, bound[-1])])
-    assert bound == ([ALL, listed(NODES[1])] if expected else [ALL])
+    assert bound == ([ALL, parse_cores(NODES[1])] if expected else [ALL])
     assert capsys.readouterr().out.count("rank 0 on 4-7,12-15 (dist.bind)") == expected

@@ -58,7 +58,7 @@ def test_each_rank_takes_a_device_of_its_own(ranks, expected, become):
     only = []
     for seen in ranks:
         become(seen)
-        only.append(device.only_device("cuda"))
+        only.append(device.identify_only_device("cuda"))
     for rank, seen in enumerate(ranks):
         chosen = become(seen)
         place = Place("slurm", rank, len(ranks), rank, len(ranks), 0, 1)
@@ -66,7 +66,9 @@ def test_each_rank_takes_a_device_of_its_own(ranks, expected, become):
             with pytest.raises(LaunchError, match=f"{len(ranks)} ranks on .* at most one rank per device"):
                 device.choose_device("cuda", place, only)
         else:
-            assert device.choose_device(device.device_type("auto"), place, only) == torch.device("cuda", expected[rank])
+            assert device.choose_device(device.find_device_type("auto"), place, only) == torch.device(
+                "cuda", expected[rank]
+            )
             assert chosen[-1] == expected[rank]
 
 
@@ -95,12 +97,12 @@ def test_no_silent_cpu_where_slurm_gave_gpus(environ, told, mask, become, monkey
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert device.device_type("cpu") == "cpu"
+    assert device.find_device_type("cpu") == "cpu"
     if not told:
-        assert device.device_type("auto") == "cpu"
+        assert device.find_device_type("auto") == "cpu"
         return
     with pytest.raises(LaunchError, match=rf"Slurm gave this job GPUs \({told}\).*sees none.*dist.device=cpu") as error:
-        device.device_type("auto")
+        device.find_device_type("auto")
     assert (f"{MASK}={mask!r}" in str(error.value)) == (mask is not None)
 
 
@@ -109,13 +111,13 @@ def test_torch_2_9_is_refused_on_gpus_of_nvidia(found, become, monkeypatch):
     become((None, "a"))
     monkeypatch.setattr(torch, "__version__", found)
     with pytest.raises(LaunchError, match=rf"torch {re.escape(found)} computes .* without cuDNN.*install torch 2\.8"):
-        device.device_type("auto")
-    assert device.device_type("cpu") == "cpu"
+        device.find_device_type("auto")
+    assert device.find_device_type("cpu") == "cpu"
     monkeypatch.setattr(torch.version, "hip", "7.0")
-    assert device.device_type("cuda") == "cuda"
+    assert device.find_device_type("cuda") == "cuda"
 
 
 def test_a_missing_kind_of_device(become):
     become((None, "a"))
     with pytest.raises(LaunchError, match=r"dist.device is 'xpu'.* has cuda: expected auto, cpu or cuda"):
-        device.device_type("xpu")
+        device.find_device_type("xpu")

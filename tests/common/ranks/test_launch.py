@@ -9,11 +9,11 @@ from common.ranks.launch import (
     Meeting,
     Node,
     Place,
+    count_tasks,
     find_place,
     guess_node,
-    host_names,
-    settle,
-    tasks_per_node,
+    list_hosts,
+    settle_place,
 )
 
 TORCHRUN = {
@@ -273,13 +273,13 @@ def test_steps_of_a_job_meet_elsewhere():
     ],
 )
 def test_host_names(nodes, hosts):
-    assert list(host_names(nodes)) == hosts.split()
+    assert list(list_hosts(nodes)) == hosts.split()
 
 
 def test_tasks_per_node():
-    assert tasks_per_node("4(x2),3") == [4, 4, 3] and tasks_per_node("12") == [12]
+    assert count_tasks("4(x2),3") == [4, 4, 3] and count_tasks("12") == [12]
     with pytest.raises(ValueError, match="such as"):
-        tasks_per_node("4x2")
+        count_tasks("4x2")
 
 
 def test_the_likely_node_of_a_rank():
@@ -291,9 +291,9 @@ def test_the_likely_node_of_a_rank():
 def test_the_ranks_of_a_node_fill_the_gaps():
     """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
     nodes = [Node(0, 2, [0, 2, 4], []), Node(1, 2, [1, 3], [])]
-    settled = [settle(Place("pmix", rank, None), 5, nodes[rank % 2]).known() for rank in range(5)]
+    settled = [settle_place(Place("pmix", rank, None), 5, nodes[rank % 2]).known() for rank in range(5)]
     assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
     told = Place("torchrun", 5, 8, 1, 4, 1, 2)
-    assert settle(told, 8, Node(0, 1, [*range(8)], [])) == told
+    assert settle_place(told, 8, Node(0, 1, [*range(8)], [])) == told
     with pytest.raises(LaunchError, match="does not set"):
         Place("pmix", 0, None).known()

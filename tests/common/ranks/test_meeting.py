@@ -165,7 +165,7 @@ def test_a_rank_that_does_not_know_the_key_is_refused(keys, monkeypatch):
     knows.key = keys[1]
     with service(ports[0], json.dumps(message).encode() + b"\n"):
         answer = meeting._ask_port("localhost", ports[0], "job, 2 ranks, meeting 0")
-    assert answer.taken and meeting.JOB_KEY in answer.reason
+    assert answer.is_others and meeting.JOB_KEY in answer.reason
     store = td.HashStore()
     place = Place("environment", 1, 2)
     store.set("met", "")

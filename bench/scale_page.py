@@ -173,7 +173,7 @@ def write_staging(result: Results) -> Iterator[str]:
         f"What one rank does when all files are there (`staging.keep`): {plan['cpu_s']:.1f} s of CPU, without what "
         f"its file system does, and {plan['peak_mb'] - plan['before_mb']:.0f} MB of memory, its list of the files "
         f"among it. It receives the list, {bytes_text(plan['list_bytes'])}; all ranks reduce the facts of the files, "
-        f"{bytes_text(plan['facts_bytes'])}, and a mask with a byte for each, {bytes_text(plan['mask_bytes'])}, for "
+        f"{bytes_text(plan['facts_bytes'])}, and a mask of them, {bytes_text(plan['mask_bytes'])}, for "
         "any number of nodes. What its node lacks a rank learns by files in the `stage_dir`."
     )
 

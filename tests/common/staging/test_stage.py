@@ -225,7 +225,7 @@ def test_one_job_at_a_time_uses_a_folder_and_others_wait(run, files, config, mon
         if len(turns) == 2:
             first.close()
 
-    monkeypatch.setattr(staging, "time", SimpleNamespace(sleep=wait, perf_counter=time.perf_counter))
+    monkeypatch.setattr(type(STOP), "sleep", lambda stop, seconds: wait(seconds))
     capsys.readouterr()
     second = run(files, config)
     assert turns == [len(files), len(files)] and second.bytes_read == total(files)

@@ -149,7 +149,7 @@ def _join_agent(place: Place, meeting: Meeting, world_size: int, timeout: timede
 def _brief_lookups() -> Iterator[None]:
     """Let threads that begin inside the `with` wait a second at most for the name of a host.
 
-    The thread of torch's store looks up the name of each client that connects, one after the other (torch 2.13): where no
+    The thread of torch's store looks up the name of each client that connects, one by one (torch 2.13): where no
     name server answers, that takes 5 seconds by default.
     """
     former = os.environ.get("RES_OPTIONS")  # resolv.conf(5): glibc reads it once in each thread

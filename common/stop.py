@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import fcntl
 import os
 import signal
 import socket
@@ -57,6 +58,12 @@ def signal_name(number: int) -> str:
     return signal.Signals(number).name if number else ""
 
 
+def _keep_off_console(end: socket.socket) -> socket.socket:
+    """Return the socket under a number above those of the console, which may be free: it would be taken for stderr."""
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
+
+
 class StopAsked(EndingError):
     """A signal asks the run to stop."""
 
@@ -94,9 +101,10 @@ class Stop:
         if self._former or threading.current_thread() is not threading.main_thread():
             return
         self.choose_signals(NAMES)
-        with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is no file, such as in a notebook
+        # Suppressed: there is no stderr, or it is no file, such as in a notebook.
+        with contextlib.suppress(ValueError, OSError, AttributeError, RuntimeError):
             faulthandler.register(STACKS, all_threads=True)
-        ours, theirs = socket.socketpair()
+        ours, theirs = map(_keep_off_console, socket.socketpair())
         theirs.setblocking(False)
         former = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         if former != -1:  # of an event loop, such as a notebook's: then signals are heard between two lines of Python

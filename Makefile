@@ -78,6 +78,7 @@ bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quote
 	$(PY) bench/feed.py
 	$(PY) bench/cosmoflow.py
 	$(PY) bench/spatial.py
+	$(PY) bench/scale.py
 	$(PY) bench/deepcam.py
 	$(PY) bench/oc20.py
 	$(PY) bench/submission.py

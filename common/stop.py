@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import fcntl
 import os
 import signal
 import socket
@@ -61,6 +62,12 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _keep_off_console(end: socket.socket) -> socket.socket:
+    """Return the socket under a number above those of the console, which may be free: it would be taken for stderr."""
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
+
+
 class StopAsked(EndingError):
     """A signal asks the run to stop."""
 
@@ -80,6 +87,7 @@ class Stop:
         self._raises = False
         self._former: dict[int, Any] = {}
         self._wakeup: socket.socket | None = None
+        self._watcher: threading.Thread | None = None
         self._outer: BaseException | None = None
         self._recorders: list[Callable[[Ending], Ending]] = []
 
@@ -99,9 +107,10 @@ class Stop:
             return
         self._outer = sys.exception()  # a script may train where it handles an error, such as that of a missing run
         self.choose_signals(NAMES)
-        with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is no file, such as in a notebook
+        # Suppressed: there is no stderr, or it is no file, such as in a notebook.
+        with contextlib.suppress(ValueError, OSError, AttributeError, RuntimeError):
             faulthandler.register(STACKS, all_threads=True)
-        ours, theirs = socket.socketpair()
+        ours, theirs = map(_keep_off_console, socket.socketpair())
         theirs.setblocking(False)
         former = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         if former != -1:  # of an event loop, such as a notebook's: then signals are heard between two lines of Python
@@ -110,7 +119,8 @@ class Stop:
             theirs.close()
             return
         self._wakeup = theirs
-        threading.Thread(target=self._watch, args=(ours,), name="stop", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, args=(ours,), name="stop", daemon=True)
+        self._watcher.start()
 
     def choose_signals(self, names: Iterable[str]) -> None:
         """Catch these signals, and no others any more; one that was ignored at the start (nohup) stays ignored."""
@@ -136,9 +146,10 @@ class Stop:
             yield
         finally:
             self._raises = raises  # contexts of a training may end in another order than they began
-            if self._wakeup:
+            if self._wakeup and self._watcher:
                 signal.set_wakeup_fd(-1)
                 self._wakeup.close()
+                self._watcher.join(SAME_S)  # else it might hear a signal so late that it would stop the next training
             if self._former:
                 faulthandler.unregister(STACKS)
             for number, handler in self._former.items():

@@ -48,8 +48,8 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         folder = config.data.data_dir
         self.block = spatial.block_with_halo(config, dist)
         read = self.block if config.data.augment == "none" else None  # a turned sample has other voxels there
-        train_set = Dataset(folder / "train", config.data, config.data.train_samples, read)
-        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, self.block)
+        train_set = Dataset(folder / "train", config.data, config.data.train_samples, read, dist)
+        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, self.block, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         if dist.is_main:

@@ -51,8 +51,8 @@ class DeepCam(SampleProblem[TensorBatch]):
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
-        train_set = Dataset(folder / "train", config.data, config.data.train_samples)
-        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples)
+        train_set = Dataset(folder / "train", config.data, config.data.train_samples, dist)
+        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant)
         check_shares(config, self.train_samples, dist)

@@ -33,6 +33,7 @@ TAILS: Final = ("keep", "drop")
 SHUFFLE: Final = 0
 SHARDS: Final = 1
 BAGGING: Final = 2
+STEPS: Final = 3
 
 
 def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
@@ -62,6 +63,15 @@ def random_bits(n: int, seed: int, purpose: int, number: int) -> np.ndarray:
     source = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(purpose, number)))
     words: np.ndarray = source.random_raw(n)
     return words
+
+
+def step_seed(seed: int, part: int, epoch: int, step: int) -> int:
+    """Return a 63-bit seed for what a step draws at random, such as dropout masks; part: of the batch, with its ranks.
+
+    A CPU's generator takes its lower 32 bits.
+    """
+    source = np.random.SeedSequence(seed, spawn_key=(STEPS, epoch, step, part))
+    return int(source.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def share(order: S, part: int, parts: int) -> S:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from common.datasets.manifest import NAME, read_manifest
-from common.ranks.launch import find_place
 from common.settings.run import SamplesConfig
 
 if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without
     from torch import Tensor
+
+    from common.ranks.dist import Dist
 
 
 class DatasetError(ValueError):
@@ -102,10 +103,7 @@ class Split(ABC):
 
 @dataclass(frozen=True)
 class Listing:
-    """The names of the files in a folder. manifest_names: those that the manifest lists there; empty without one.
-
-    Only the first rank reads the manifest, which may be large: elsewhere `manifest_names` is empty.
-    """
+    """The names of the files in a folder. manifest_names: those that the manifest lists there; empty without one."""
 
     folder: Path
     names: frozenset[str]
@@ -141,6 +139,17 @@ class Listing:
             )
 
 
+def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
+    """Return the names that `find` finds for the first rank, on all ranks: a collective call, unless `ranks` is None.
+
+    A shared file system takes long to list half a million files, and manifests are large.
+    """
+    if ranks is None:
+        return find()
+    names: list[str] = ranks.broadcast_json(find() if ranks.is_main else None)
+    return names
+
+
 def list_folder(folder: Path, benchmark: str, between: str = "") -> Listing:
     """Return what is in the folder of a split. between: what to do between fetching and training.
 
@@ -156,7 +165,7 @@ def list_folder(folder: Path, benchmark: str, between: str = "") -> Listing:
             f"`python -m {benchmark}.synthesize` generates some"
         ) from error
     path = folder.parent / NAME
-    if find_place(os.environ).rank != 0 or not path.exists():
+    if not path.exists():
         return Listing(folder, names)
     manifest = read_manifest(path)
     start = f"{folder.name}/"

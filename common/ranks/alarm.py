@@ -38,6 +38,8 @@ LOOK_EVERY_S: Final = 0.5
 GRACE_S: Final = 10.0
 """Seconds for a rank to unwind, and to wait for the others to do so."""
 LIFE_S: Final = 10.0
+LOOKS_PER_S: Final = 5000.0
+"""Of all ranks together, at rank 0's store, which answers ten times as many."""
 ROLL_S: Final = 3.0
 """For the ranks to answer the roll call; a living one takes a moment."""
 STORE_S: Final = 5.0
@@ -60,13 +62,13 @@ class LostRanksError(EndingError):
 
 
 class Stores(NamedTuple):
-    """The store of the ranks on two connections. watched: on which a thread waits, which keeps others from it.
+    """The store of the ranks. connect: connects once more, for a thread that waits, since that keeps others from it.
 
     host: that has the store.
     """
 
     store: Any
-    watched: Any
+    connect: Callable[[], Any]
     host: str = "this host"
 
 
@@ -89,7 +91,7 @@ class Alarm:
     ) -> None:
         self._outer: Alarm | None = None
         self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
-        self._store, self._watched = _AnsweringStore(stores.store), stores.watched
+        self._store, self._connect = _AnsweringStore(stores.store), stores.connect
         self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
         self._expected = (*expected, EndingError, LaunchError)
         self._unwound = threading.Event()
@@ -166,10 +168,10 @@ class Alarm:
         ending = classify_error(error)
         note, first = self._write_note(ending), self._first
         winner = self._leave_note(note)
-        if winner in (None, OVER):  # the store ended with rank 0, or another rank has left already
+        if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
             _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
         else:
-            first = _read_note(str(winner))
+            first = _read_note(winner)
             if winner == note:
                 _show(self._rank, self._work + self._text(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
@@ -177,7 +179,7 @@ class Alarm:
             self._store.add("unwound", 1)
             end = time.monotonic() + self._grace_s
             while time.monotonic() < end and not self.all_unwound and not self._job_ends:
-                time.sleep(LOOK_EVERY_S / 5)
+                time.sleep(max(LOOK_EVERY_S / 5, self._world_size / LOOKS_PER_S))
                 self.all_unwound = self._store.add("unwound", 0) >= self._world_size
         self._unwound.set()
         return ending if ending.how == DIVERGED else first or ending  # this rank needs no proof of what it has seen
@@ -292,13 +294,14 @@ class Alarm:
 
     def _read_news(self) -> str:
         """Wait for a note, and answer a roll call before it."""
+        store = self._connect()
         for key in NEWS:
-            self._watched.wait([key], UNLIMITED)
-            news = str(self._watched.get(key).decode())
+            store.wait([key], UNLIMITED)
+            news = str(store.get(key).decode())
             if not news.startswith(ROLL):
                 break
-            self._watched.set(f"answer/{self._rank}", self._describe_life())
-            self._watched.add("answers", 1)
+            store.set(f"answer/{self._rank}", self._describe_life())
+            store.add("answers", 1)
         return news
 
     def _watch(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -65,10 +66,11 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
         check_open_files(place.rank, world_size)
         store, former = td.PrefixStore(prefix, server), open_sockets()
 
-        def connect_watch() -> Watch:
-            return Watch(Stores(store, td.PrefixStore(prefix, _connect_again(server)), server.host), server.port)
+        def connect_again() -> Any:
+            again = td.TCPStore(server.host, server.port, is_master=False, wait_for_workers=False)
+            return td.PrefixStore(prefix, again)
 
-        stores = connect_watch().stores
+        stores = Stores(store, connect_again, server.host)
         alarm = Alarm(stores, place.rank, world_size, lambda: end_collectives(former, server.port), expected)
         try:
             with alarm:
@@ -78,7 +80,7 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
                 meeting.close()
                 choose_interface(route, node.reached_at)
                 ranks = _join_ranks(settle_place(place, world_size, node), store, node, kind, config)
-                yield ranks.watched(alarm, connect_watch)
+                yield ranks.watched(alarm, Watch(Stores(store, cache(connect_again), server.host), server.port))
                 ranks.end()
             ranks.close()
         except BaseException as error:
@@ -86,11 +88,6 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
             if ranks:
                 ranks.end_pulse()
             raise SystemExit(status) from error
-
-
-def _connect_again(store: td.TCPStore) -> td.TCPStore:
-    """Return another connection to a store, for a thread that waits: it keeps others from the connection meanwhile."""
-    return td.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=store.timeout)
 
 
 def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:
@@ -101,13 +98,12 @@ def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistCon
         torch.set_num_threads(max(1, len(bound_cores()) // sharing))
     device = choose_device(kind, place, [facts[1] for facts in node.facts])
     begin_group(place.rank, place.known()[0], store, device, config)
-    dist = RankGroup(place, device, config, store=store)
-    dist.check_equal([kind, config.bind], "the type of device, or dist.bind")
+    dist = RankGroup(place, device, config, store=store).share_samples()
     if binds_cores(dist, config):
         store.set(f"near/{place.rank}", format_cores(find_near_cores(device, bound_cores())))
         dist.barrier()
         _bind_cores(dist, [parse_cores(store.get(f"near/{rank}").decode()) for rank in node.ranks])
-    return dist.share_samples()
+    return dist
 
 
 def binds_cores(dist: Dist, config: DistConfig) -> bool:

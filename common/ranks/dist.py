@@ -181,7 +181,7 @@ class Dist:
 
         def watch(name: str) -> tuple[Stores, Callable[[], None]]:
             own = td.PrefixStore(f"alarm/{name}", store)
-            return Stores(own, own), lambda: None
+            return Stores(own, lambda: own), lambda: None
 
         job = Job(0, 1, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
         return Parts(job, size)
@@ -236,7 +236,7 @@ class RankGroup(Dist):
         self.records_reduction = config.record_reduction
         self._unrecorded: Module | None = None
         self._alarm: Alarm | None = None
-        self._connect_watch: Callable[[], Watch] | None = None
+        self._watch: Watch | None = None
         self._parts: Parts[Dist] | None = None
 
     def barrier(self) -> None:
@@ -332,7 +332,9 @@ class RankGroup(Dist):
         LaunchError if the ranks cannot form them. An expensive call, for all ranks of a job or of a part of it.
         """
         size = self._config.sharing
-        self.check_equal(self._config.extents, "dist.spatial")
+        with connecting(self.rank, td.get_backend()):  # the first collective
+            facts = [self.device.type, self._config.bind, self._config.extents]
+            self.check_equal(facts, "dist.device, dist.bind or dist.spatial")
         check_sharing(self._config, self.world_size)
         if size == 1:
             return self
@@ -440,17 +442,16 @@ class RankGroup(Dist):
                 use_local_synchronization=True,
             )
 
-    def watched(self, alarm: Alarm | None, connect_watch: Callable[[], Watch] | None = None) -> Self:
+    def watched(self, alarm: Alarm | None, watch: Watch | None = None) -> Self:
         """Return this Dist, over whose ranks the alarm watches; all ranks get the means to work in parts."""
-        self._alarm, self._connect_watch = alarm, connect_watch
+        self._alarm, self._watch = alarm, watch
         return self
 
     def parts(self, size: int, expected: tuple[type[BaseException], ...] = ()) -> Parts[Dist]:
         self._check_divisor(size)
-        store = self._store
-        if self._connect_watch is None or store is None:
+        watch, store = self._watch, self._store
+        if watch is None or store is None:
             raise ValueError("only all ranks of a job can form parts")
-        watch = self._connect_watch()
         nodes = self._gather_numbers(self.node_rank)
         self.close()
         first = self.rank - self.rank % size
@@ -512,8 +513,10 @@ class Watch:
     def of_part(self, name: str) -> tuple[Stores, Callable[[], None]]:
         """Return the stores for the alarm of a part, and what ends the collectives that it begins from now on."""
         former = open_sockets()
-        store, watched = (td.PrefixStore(f"alarm/{name}", store) for store in self.stores[:2])
-        stores = Stores(store, watched, self.stores.host)
+        store, connect, host = self.stores
+        stores = Stores(
+            td.PrefixStore(f"alarm/{name}", store), lambda: td.PrefixStore(f"alarm/{name}", connect()), host
+        )
         return stores, lambda: end_collectives(former, self.port)
 
 

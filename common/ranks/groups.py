@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -20,7 +21,8 @@ from common.settings.machine import DistConfig
 
 DEFAULTS: Final = {
     # Only ranks that send to each other connect: 10,000 connections of each would be more than most systems allow.
-    "TORCH_GLOO_LAZY_INIT": "1",
+    # Gloo can do that on Linux alone.
+    "TORCH_GLOO_LAZY_INIT": "1" if sys.platform == "linux" else "0",
     # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
@@ -46,8 +48,8 @@ def begin_group(rank: int, world_size: int, store: Any, device: torch.device, co
         td.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)
         )
-        for first in {torch.device("cpu"), device}:  # connect now, where the error is explained, not in the first step
-            td.all_reduce(torch.zeros(1, device=first))
+        if kind != "cpu":
+            td.all_reduce(torch.zeros(1, device=device))  # connect now, where the error is explained
 
 
 def leave_group(group: Any = None) -> None:

@@ -79,7 +79,8 @@ def opened_store(place: Place, number: int, timeout_s: float) -> Iterator[tuple[
         host, port = _find_store(place, meeting, job, timeout_s)
         yield _connect_to_store(host, port, timeout), size
         return
-    store = td.TCPStore("127.0.0.1", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
+    with _brief_lookups():
+        store = td.TCPStore("127.0.0.1", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)
     with _open_door(listener, {"ranks": job, "store": store.port, "proof": prove(f"{job} {store.port}")}):
         yield store, size
 
@@ -142,6 +143,24 @@ def _join_agent(place: Place, meeting: Meeting, world_size: int, timeout: timede
 
 
 # -- rank 0 ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _brief_lookups() -> Iterator[None]:
+    """Let threads that begin inside the `with` wait a second at most for the name of a host.
+
+    The thread of torch's store looks up the name of each client that connects, one by one (torch 2.13): where no
+    name server answers, that takes 5 seconds by default.
+    """
+    former = os.environ.get("RES_OPTIONS")  # resolv.conf(5): glibc reads it once in each thread
+    os.environ["RES_OPTIONS"] = f"{former or ''} timeout:1 attempts:1".strip()
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["RES_OPTIONS"]
+        else:
+            os.environ["RES_OPTIONS"] = former
 
 
 def _listen(ports: Sequence[int]) -> socket.socket:

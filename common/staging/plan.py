@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -109,45 +109,28 @@ def size_of(files: Iterable[SourceFile]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StagingPlan:
-    """Where the files go. on_node: the files for each node, in the order of `files`."""
+    """Where the files go. on_node: the numbers in `files` of the files for each node, ascending."""
 
     mode: str
     files: tuple[SourceFile, ...]
-    on_node: tuple[tuple[SourceFile, ...], ...]
+    on_node: tuple[Sequence[int], ...]
 
-    def drop_files(self, present: Sequence[Collection[str]]) -> StagingPlan:
-        """Return the plan without the files that are present, by name, on each node."""
-        remaining = (
-            tuple(file for file in files if file.name not in names) if names else files
-            for files, names in zip(self.on_node, present, strict=True)
-        )
-        return replace(self, on_node=tuple(remaining))
-
-    @property
-    def wanted(self) -> list[SourceFile]:
-        """The files that at least one node gets."""
-        distinct = {id(files): files for files in self.on_node}  # replicate has the same object for all nodes
-        names = {file.name for files in distinct.values() for file in files}
-        return [file for file in self.files if file.name in names]
-
-    @property
-    def text(self) -> str:
-        """The plan in one line."""
-        wanted, nodes = self.wanted, len(self.on_node)
-        count, size = len(wanted), readable_bytes(size_of(wanted))
+    def describe(self, lacking: Sequence[SourceFile], largest: int) -> str:
+        """Return the copying in one line. lacking: the files that some node lacks. largest: bytes for one node."""
+        nodes = len(self.on_node)
+        count, size = len(lacking), readable_bytes(size_of(lacking))
         on_nodes = f"{nodes} node{'s'[: nodes > 1]}"
         if self.mode == "none":
             return f"none: {len(self.files):,} files, {readable_bytes(size_of(self.files))}, read from shared storage"
-        if not wanted:
+        if not lacking:
             return f"{self.mode}: nothing to copy"
         if self.mode == "shard":
-            largest = readable_bytes(max(map(size_of, self.on_node)))
-            text = f"shard: {count:,} files, {size} over {on_nodes}; {largest} read per node"
+            text = f"shard: {count:,} files, {size} over {on_nodes}; {readable_bytes(largest)} read per node"
         else:
-            per_node = readable_bytes(size_of(wanted) / nodes)
+            per_node = readable_bytes(size_of(lacking) / nodes)
             text = f"{self.mode}: {count:,} files, {size} to each of {on_nodes}; {per_node} read per node"
-        raw = sum(file.staged_size for file in wanted)
-        return text if raw == size_of(wanted) else f"{text}; {readable_bytes(raw)} after inflating"
+        raw = sum(file.staged_size for file in lacking)
+        return text if raw == size_of(lacking) else f"{text}; {readable_bytes(raw)} after inflating"
 
 
 def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan:
@@ -160,17 +143,17 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     if mode == "none":
         return StagingPlan(mode, all_files, ((),) * nodes)
     if mode != "shard":
-        return StagingPlan(mode, all_files, (all_files,) * nodes)
+        return StagingPlan(mode, all_files, (range(len(files)),) * nodes)
     last_samples: dict[str, int] = {}
     for file in files:
         if file.sample is not None:
             last_samples[file.folder] = max(file.sample, last_samples.get(file.folder, 0))
     holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last_samples.items()}
-    node_files: list[list[SourceFile]] = [[] for _ in range(nodes)]
-    for file in files:
+    node_files: list[list[int]] = [[] for _ in range(nodes)]
+    for number, file in enumerate(files):
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
-            node_files[node].append(file)
-    return StagingPlan(mode, all_files, tuple(map(tuple, node_files)))
+            node_files[node].append(number)
+    return StagingPlan(mode, all_files, tuple(node_files))
 
 
 def _assign_holders(n: int, nodes: int) -> list[int]:

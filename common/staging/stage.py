@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from common.data.sampling import share
@@ -43,7 +44,7 @@ from common.ranks.dist import Dist
 from common.settings.machine import StagingConfig
 from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
 from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of
-from common.staging.stage_dir import MARKER, StageDir
+from common.staging.stage_dir import MARKER, PART, StageDir
 from common.stop import STOP
 
 __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset"]
@@ -51,6 +52,8 @@ __all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_file
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
 LOOKUP_THREADS: Final = 16
+SENT_FILES: Final = 2**15
+"""The files whose names and sizes are in one message."""
 RAM_SHARE: Final = 0.8
 """The share of free memory that staging may take: the rest is for training."""
 
@@ -125,15 +128,15 @@ def stage_dataset(
     all staged files, unless `keep` is set.
     """
     begin = time.perf_counter()
-    rows = dist.broadcast_json([[f.name, f.size, f.sample, f.sha256] for f in files] if dist.is_main else None)
-    files = [SourceFile(*row) for row in rows]
+    files = _share_list(files, dist)
     _check_counts(files, source, samples)
     if config.mode == "none":
-        _print_message(dist, make_plan(files, "none", dist.nodes).text)
+        _print_message(dist, make_plan(files, "none", dist.nodes).describe([], 0))
         return Staged("none", source, dist.nodes)
     workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
     folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
-    plan = make_plan(_look_up(workers, files, storage, config.inflate), config.mode, dist.nodes)
+    files = _look_up(workers, files, storage, config.inflate)
+    plan = make_plan(files, config.mode, dist.nodes)
     try:
         names = _copy_files(workers, plan, storage, folder)
         bytes_read, bytes_written = dist.all_reduce(torch.tensor([storage.bytes_read, folder.bytes_written])).tolist()
@@ -154,28 +157,46 @@ def stage_dataset(
     )
 
 
+def _share_list(files: Sequence[SourceFile], dist: Dist) -> list[SourceFile]:
+    """Return rank 0's files on all ranks, sent in parts: as JSON they take several times their memory."""
+    shared: list[SourceFile] = []
+    for start in range(0, dist.broadcast_json(len(files)), SENT_FILES):
+        rows = [[f.name, f.size, f.sample, f.sha256] for f in files[start : start + SENT_FILES]]
+        shared += [SourceFile(*row) for row in dist.broadcast_json(rows)]
+    return shared
+
+
 def _copy_files(workers: StagingWorkers, plan: StagingPlan, storage: SharedStorage, folder: StageDir) -> frozenset[str]:
     """Copy what the nodes lack of their files, and return the names of this node's."""
     dist = workers.dist
     _take_folders(workers, folder)
-    present = _find_present(workers, plan, folder)
-    todo = plan.drop_files(present)
-    _check_space(workers, todo, folder)
-    copied, kept = len(plan.wanted) - len(todo.wanted), set[str]().union(*present)
-    text = todo.text + (f"; {copied:,} of {len(plan.wanted):,} files already staged" if copied else "")
-    unverified = sum(file.name in kept and not folder.compares_with_manifest(file) for file in plan.wanted)
+    lacking, kept = _find_lacking(workers, plan, folder)
+    own = [plan.files[number] for number in lacking]
+    here = [plan.files[number] for number in _collect_lacking(workers, lacking, folder)]
+    _check_space(workers, plan.mode, here, folder)
+    # Two bytes for each file, whatever the number of nodes: whether one lacks it, and whether one has it.
+    found = torch.zeros(2, len(plan.files), dtype=torch.uint8)
+    found[0, lacking], found[1, kept] = 1, 1
+    anywhere, anywhere_kept = (
+        [plan.files[number] for number in row.nonzero()[:, 0].tolist()] for row in dist.all_reduce(found, "max")
+    )
+    total = int(dist.all_reduce(torch.tensor(size_of(own))))
+    largest = int(dist.all_reduce(torch.tensor(size_of(here)), "max"))
+    copied = len(plan.files) - len(anywhere)
+    text = plan.describe(anywhere, largest)
+    text += f"; {copied:,} of {len(plan.files):,} files already staged" if copied else ""
+    unverified = sum(not folder.compares_with_manifest(file) for file in anywhere_kept)
     _print_message(dist, text + (f"; {unverified:,} staged files NOT verified by a manifest" if unverified else ""))
-    node_files = todo.on_node[dist.node_rank]
     try:
         if plan.mode == "shard":
-            with workers.show_bar("staging", sum(map(size_of, todo.on_node)), "B"):
-                copy_files(workers, share(node_files, dist.local_rank, dist.local_size), storage, folder)
+            with workers.show_bar("staging", total, "B"):
+                copy_files(workers, own, storage, folder)
         else:
-            with workers.show_bar("staging", size_of(todo.wanted), "B"):
-                relay_chunks(workers, pack_chunks(todo.wanted), storage, folder, {file.name for file in node_files})
+            with workers.show_bar("staging", size_of(anywhere), "B"):
+                relay_chunks(workers, pack_chunks(anywhere), storage, folder, {file.name for file in here})
     finally:
         folder.remove_unfinished()
-    return frozenset(file.name for file in plan.on_node[dist.node_rank])
+    return frozenset(plan.files[number].name for number in plan.on_node[dist.node_rank])
 
 
 def _print_message(dist: Dist, text: str) -> None:
@@ -218,9 +239,10 @@ def _look_up(
     facts = torch.zeros(len(files), 2, dtype=torch.int64)  # the size after inflating, 0 without one, and mtime
     for i, file in zip(own_numbers, own_files, strict=True):
         facts[i] = torch.tensor([0 if file.raw_size is None else file.raw_size + 1, file.mtime_ns])
+    sizes, times = (column.tolist() for column in workers.dist.all_reduce(facts).unbind(1))
     return [
         replace(file, raw_size=size - 1 if size else None, mtime_ns=mtime_ns)
-        for file, (size, mtime_ns) in zip(files, workers.dist.all_reduce(facts).tolist(), strict=True)
+        for file, size, mtime_ns in zip(files, sizes, times, strict=True)
     ]
 
 
@@ -274,27 +296,47 @@ def _touch_file(path: Path) -> None:
         path.touch()
 
 
-def _find_present(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> list[set[str]]:
-    """Return for each node the names of its files that are already staged and intact."""
+def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> tuple[list[int], list[int]]:
+    """Return the numbers of the files that this node lacks, and of those it has, in the share of this rank."""
     dist = workers.dist
-    own_files = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
+    own_numbers = share(plan.on_node[dist.node_rank], dist.local_rank, dist.local_size)
 
-    def check_file(file: SourceFile) -> bool:
-        is_present = folder.holds_file(file)
+    def check_file(number: int) -> bool:
+        is_present = folder.holds_file(plan.files[number])
         workers.advance_bar(1)
         return is_present
 
     with workers.show_bar("checking staged files", sum(map(len, plan.on_node)), " files"):
-        presence = workers.map_items(check_file, own_files)
-    present: list[set[str]] = [set() for _ in range(dist.nodes)]
-    names = {file.name for file, is_present in zip(own_files, presence, strict=True) if is_present}
-    for node, names_of_rank in dist.broadcast_json(dist.gather_json([dist.node_rank, sorted(names)])):
-        present[node].update(names_of_rank)
-    return present
+        presence = workers.map_items(check_file, own_numbers)
+    numbers, present = np.array(own_numbers, np.int64), np.array(presence, bool)
+    return numbers[~present].tolist(), numbers[present].tolist()
 
 
-def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> None:
-    """Raise StagingError if the planned files do not fit on a node."""
+def _collect_lacking(workers: StagingWorkers, lacking: list[int], folder: StageDir) -> list[int]:
+    """Return what all ranks of this node found lacking, on the first of them, and nothing on the others.
+
+    They tell it by files on the node, since no other node has to know.
+    """
+    dist = workers.dist
+    notes = [folder.workplace / f"lacking-{local_rank}{PART}" for local_rank in range(dist.local_size)]
+
+    def leave_note(note: Path) -> None:
+        with note.open("xb") as file:
+            file.write(np.array(lacking, np.int64))
+
+    workers.map_items(leave_note, [notes[dist.local_rank]])
+
+    def take_note(note: Path) -> list[int]:
+        numbers: list[int] = np.frombuffer(note.read_bytes(), np.int64).tolist()
+        note.unlink()
+        return numbers
+
+    taken = workers.map_items(take_note, notes if dist.local_rank == 0 else [])
+    return sorted(number for numbers in taken for number in numbers)
+
+
+def _check_space(workers: StagingWorkers, mode: str, files: Sequence[SourceFile], folder: StageDir) -> None:
+    """Raise StagingError if the files that a node lacks do not fit on it."""
 
     def check_node(files: Sequence[SourceFile]) -> None:
         needed = sum(file.staged_size for file in files)
@@ -310,13 +352,13 @@ def _check_space(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -
                 f"{folder.root}: {len(files):,} files to be staged, the file system has room for {inodes:,} more (its "
                 "free inodes), whatever bytes are free; remove files there, or choose another staging.stage_dir"
             )
-        if plan.mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
+        if mode == "memory" and needed > RAM_SHARE * (memory := available_memory_bytes()):
             raise StagingError(
                 f"{readable_bytes(needed)} to be staged in memory, {readable_bytes(memory)} available; "
                 f"staging may use {RAM_SHARE:.0%} of it: use staging.mode=replicate or shard with a stage_dir on a disk"
             )
 
-    workers.map_items(check_node, [plan.on_node[workers.dist.node_rank]] if workers.dist.local_rank == 0 else [])
+    workers.map_items(check_node, [files] if workers.dist.local_rank == 0 else [])
 
 
 def available_memory_bytes() -> int:

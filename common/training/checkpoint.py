@@ -4,17 +4,20 @@ A file is a zip archive of tensors and plain values, as `torch.save` writes it. 
 renamed when it is complete and on disk. Reading checks every byte against the archive's checksums and loads with
 `weights_only`, which runs no pickled code; what would take much more memory than the file has bytes is not read. A
 damaged file in a run's folder is skipped for the one before it; so is one whose log is not there, when a run continues.
+Of several ranks only rank 0 reads a file, once, and sends its bytes to the others.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import re
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -30,6 +33,8 @@ FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
 BEST: Final = "best.pt"
 """The checkpoint of the best evaluation, with checkpoint.best."""
+SENT_BYTES: Final = 64 * 2**20
+"""The bytes of a file in one message."""
 EXAMPLE: Final = f"{CHECKPOINTS}/epoch-0009-step-0000000.pt"
 ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)")
 """How torch names what is in a file: numbers of tensors, a pickle, and facts about the format."""
@@ -77,17 +82,20 @@ class _Content(msgspec.Struct):
 
     benchmark: str
     position: tuple[Number, Number]
-    generators: list[dict[str, torch.Tensor]]
     state: _State
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that was read. skipped: what is wrong with each newer file in the folder."""
+    """A checkpoint that was read.
+
+    skipped: what is wrong with each newer file in the folder. file: its bytes, if they were read at once.
+    """
 
     path: Path
     content: dict[str, Any]
     skipped: Sequence[str] = ()
+    file: io.BytesIO | None = None
 
     @property
     def position(self) -> Position:
@@ -133,18 +141,6 @@ class Saved:
                 "start a new run"
             ) from error
 
-    def restore_generators(self, dist: Dist) -> None:
-        """Set this rank's random number generators to their saved states.
-
-        With another number of ranks the run continues with the same samples but other dropout masks.
-        """
-        states, device = self.content["generators"], dist.device
-        own = states[dist.data_rank] if len(states) == dist.data_size else {}
-        if "cpu" in own:
-            torch.set_rng_state(own["cpu"])
-        if device.type != "cpu" and device.type in own:
-            torch.get_device_module(device).set_rng_state(own[device.type], device)
-
 
 Check = Callable[[Saved], None]
 
@@ -174,18 +170,12 @@ class Checkpoints:
         return self.config.every_epochs > 0 and (ends or epochs_done % self.config.every_epochs == 0)
 
     def save(self, position: Position, state: dict[str, Any]) -> Path:
-        """Write the state of all ranks and delete the oldest files beyond the configured number. A collective call.
+        """Write the state of a run and delete the oldest files beyond the configured number. A collective call.
 
-        state: tensors and plain values, the same on all ranks; the ranks' generators are added.
+        state: tensors and plain values, the same on all ranks.
         Raises CheckpointError on every rank if rank 0 cannot write; then no file is deleted.
         """
         path = self._path_of(position)
-        device, own = self.dist.device, {"cpu": torch.get_rng_state()}
-        if device.type != "cpu":
-            own[device.type] = torch.get_device_module(device).get_rng_state(device)
-        # Ranks that share samples draw the same numbers.
-        own_bytes = {kind: generator.numpy().tobytes().hex() for kind, generator in own.items()}
-        states = {rank: _from_hex(texts) for rank, texts in self.dist.gather_json([self.dist.data_rank, own_bytes])}
         problem = None
         if self.dist.is_main:
             earlier = self.files()
@@ -194,7 +184,6 @@ class Checkpoints:
                 "format": FORMAT,
                 "benchmark": self.benchmark,
                 "position": [position.epoch, position.step],
-                "generators": [states[rank] for rank in range(self.dist.data_size)],
                 "state": state,
             }
             try:
@@ -244,8 +233,8 @@ class Checkpoints:
         if self.dist.is_main:  # one rank chooses for all
             if location is None and not self.files():
                 raise NoCheckpointError(f"{self.folder}: there is no checkpoint to resume from; start without --resume")
-            saved = load(location or self.folder, self.benchmark, check)
-        return self._share_choice(saved)
+            saved = load(location or self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
+        return self._share_saved(saved)
 
     def load_if_any(self, check: Check) -> Saved | None:
         """Return the content of the newest usable checkpoint; None if there is none. A collective call.
@@ -255,21 +244,27 @@ class Checkpoints:
         saved = None
         if self.dist.is_main and self.files():
             try:
-                saved = load(self.folder, self.benchmark, check)
+                saved = load(self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
             except NoCheckpointError as error:
                 print(f"warning: {error}", file=sys.stderr)
-        return self._share_choice(saved) if self.dist.broadcast_json(saved is not None) else None
+        return self._share_saved(saved) if self.dist.broadcast_json(saved is not None) else None
 
-    def _share_choice(self, saved: Saved | None) -> Saved:
-        """Return the checkpoint that rank 0 has read; the others read it from the file."""
+    def _share_saved(self, saved: Saved | None) -> Saved:
+        """Return the checkpoint that rank 0 has read, from the bytes of its file on the others."""
         if saved:
             saved.warn()
-        path = Path(self.dist.broadcast_json(str(saved.path) if saved else None))
-        return saved or Saved(path, read(path, self.benchmark))
-
-
-def _from_hex(texts: dict[str, str]) -> dict[str, torch.Tensor]:
-    return {kind: torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8) for kind, text in texts.items()}
+            if saved.file is None:  # there are no others
+                return saved
+        file = (saved and saved.file) or io.BytesIO()
+        name, size = self.dist.broadcast_json([str(saved.path) if saved else "", file.getbuffer().nbytes])
+        if saved is None:
+            file.seek(size - 1)
+            file.write(b"\0")
+        for part in torch.frombuffer(file.getbuffer(), dtype=torch.uint8).split(SENT_BYTES):
+            self.dist.broadcast(part)
+        if saved:
+            return replace(saved, file=None)
+        return Saved(Path(name), read(Path(name), self.benchmark, file))
 
 
 def complete(folder: Path) -> list[Path]:
@@ -288,11 +283,12 @@ def best_of(run: Path) -> Path:
     return path
 
 
-def load(location: Path, benchmark: str | None = None, check: Check = accept) -> Saved:
+def load(location: Path, benchmark: str | None = None, check: Check = accept, *, at_once: bool = False) -> Saved:
     """Return the checkpoint in a file, or the newest usable one in a run's folder.
 
     benchmark: the benchmark that it must belong to; None: any. check: raises LogMismatchError if a run cannot go on
-    from a checkpoint, so that the one before it is tried.
+    from a checkpoint, so that the one before it is tried. at_once: read the file once, into memory, which then has it
+    twice; else it is read twice.
     Raises CheckpointError if there is none, or it belongs to another benchmark.
     """
     skipped: list[str] = []
@@ -303,7 +299,8 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept) ->
         raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
     for path in reversed(files):
         try:
-            saved = Saved(path, read(path, benchmark), skipped)
+            file = io.BytesIO() if at_once else None
+            saved = Saved(path, read(path, benchmark, file), skipped, file)
             check(saved)
             return saved
         except DamagedCheckpointError as error:
@@ -318,21 +315,28 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept) ->
     raise CheckpointError(f"{skipped[0]}; name an older one, or the run's folder for its newest readable one")
 
 
-def read(path: Path, benchmark: str | None = None) -> dict[str, Any]:
+def read(path: Path, benchmark: str | None = None, file: io.BytesIO | None = None) -> dict[str, Any]:
     """Return the content of a file, with its tensors on the CPU, without running any code in it.
 
+    file: has its bytes, or gets them.
     Raises DamagedCheckpointError if it is half-written or damaged, or if it would grow in memory, CheckpointError if it
     is missing, not a checkpoint of this suite, or of another benchmark.
     """
     content, problem = None, ""
     try:
-        with zipfile.ZipFile(path) as archive:
-            problem = find_wrong_entry(archive, path.stat().st_size)
+        if file is not None and not file.getbuffer().nbytes:
+            with path.open("rb") as stored:
+                shutil.copyfileobj(stored, file, SENT_BYTES)
+        source, size = (path, path.stat().st_size) if file is None else (file, file.getbuffer().nbytes)
+        with zipfile.ZipFile(source) as archive:
+            problem = find_wrong_entry(archive, size)
             if not problem and (damaged := archive.testzip()):
                 problem = f"the checksum of {damaged!r} is wrong"
         if not problem:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-            problem = _find_excess(content, path.stat().st_size)
+            if file is not None:
+                file.seek(0)
+            content = torch.load(source, map_location="cpu", weights_only=True)
+            problem = _find_excess(content, size)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such checkpoint") from None
     except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from common.data.sampling import step_seed
 from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
@@ -84,7 +85,7 @@ class Fit:
         return bool(self.history) and self.target.met(self.history[-1].quality)
 
     def state(self) -> dict[str, Any]:
-        """Return the content of a checkpoint apart from position and random number generators."""
+        """Return the content of a checkpoint apart from its position."""
         return {
             "model": self.problem.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -98,7 +99,7 @@ class Fit:
         }
 
     def load(self, saved: Saved) -> None:
-        """Restore the run and this rank's random number generators; CheckpointError for a state that does not fit."""
+        """Restore the run; CheckpointError for a state that does not fit."""
         state = saved.state
         with saved.restoring():
             self.problem.model.load_state_dict(state["model"])
@@ -110,7 +111,6 @@ class Fit:
             self.position = saved.position
             if len(self.history) != self.position.epoch:
                 raise ValueError(f"its history has {len(self.history)} epochs; expected {self.position.epoch:,}")
-            saved.restore_generators(self.dist)
 
 
 def fit(run: Fit) -> Ending:
@@ -244,6 +244,7 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
         for step in range(first_step, steps):
             run.dist.note_position(f"epoch {epoch + 1}, step {step + 1}")
             weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
+            _seed_generators(run)
             step_wait_s = run.step(batches, run.config.accumulation, weight, rate)
             run.position, step_samples = Position(epoch, step + 1), run.problem.step_samples(epoch, step)
             polls.add_step(MadeStep(run.position, weight, step_samples, rate, step_wait_s), run.step.found)
@@ -261,6 +262,18 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
             run.progress.show_step(loss)
             profiler.step_done()
     return samples, wait_s, ""
+
+
+def _seed_generators(run: Fit) -> None:
+    """Seed this rank's generators for its next step: any rank can draw its numbers again, and a run resumes anywhere.
+
+    Ranks that share samples draw the same numbers.
+    """
+    position, device = run.position, run.dist.device
+    seed = step_seed(run.constants["seed"], run.dist.data_rank, position.epoch, position.step)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed also writes a stack trace for each other device
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
 
 
 def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:

@@ -333,7 +333,6 @@ class Training:
             stated = {**problem.settings, **sizes, **initial_facts, **shared, **precision}
             mllog.describe(log, self._collect_facts(problem, seed), stated)
             log.end("init_stop", **warmed)
-            torch.manual_seed(seed + 1 + self.dist.data_rank)  # other dropout masks for other samples
         return run
 
     def _warm_up(self, run: Fit) -> dict[str, float]:
@@ -370,13 +369,17 @@ class Training:
         elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
         number = {"instance": self.instance.number} if self.instance else {}
-        sources = {
+        sources = self._collect_sources() if self.dist.is_main else {}
+        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, sources, **number)
+
+    def _collect_sources(self) -> dict[str, Any]:
+        """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""
+        return {
             **provenance(("common", self.benchmark.name)),
-            "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1] if self.dist.is_main else None,
+            "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1],
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],
         }
-        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, sources, **number)
 
     def _collect_facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
         accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0

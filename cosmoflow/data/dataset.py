@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from common.data.split import DatasetError as DatasetError
-from common.data.split import Split, list_folder
+from common.data.split import Split, find_once, list_folder
+from common.ranks.dist import Dist
 from common.spatial.grid import Block
 from cosmoflow.data import tfrecord
 from cosmoflow.data.sample_files import ENDINGS, read_npy
@@ -20,16 +22,22 @@ from cosmoflow.settings import DataConfig
 class Dataset(Split):
     """The samples of one folder, sorted by name.
 
-    block: the part of each sample that is read; None: all of it.
+    block: the part of each sample that is read; None: all of it. ranks: see `find_once`.
     DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
     """
 
     config: DataConfig
 
     def __init__(
-        self, folder: Path, config: DataConfig, samples: int | None = None, block: Block | None = None
+        self,
+        folder: Path,
+        config: DataConfig,
+        samples: int | None = None,
+        block: Block | None = None,
+        ranks: Dist | None = None,
     ) -> None:
-        super().__init__(folder, _find_samples(folder, config.format), samples, config)
+        names = find_once(partial(_find_samples, folder, config.format), ranks)
+        super().__init__(folder, names, samples, config)
         self.block = block
 
     @property

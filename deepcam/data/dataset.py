@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from common.data.split import DatasetError as DatasetError
-from common.data.split import Split, list_folder
+from common.data.split import Split, find_once, list_folder
+from common.ranks.dist import Dist
 from deepcam.data import single_file, snapshot
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer
@@ -27,14 +28,15 @@ ENDINGS: Final = {"hdf5": ".h5", "npy": snapshot.NPY}
 class Dataset(Split):
     """The samples of one split, such as data_dir/train, sorted by name, or in the order of the rows of a single file.
 
-    DatasetError if the folder is missing or empty, has another format, or fewer than `samples`.
+    ranks: see `find_once`. DatasetError if the folder is missing or empty, has another format, or fewer than `samples`.
     """
 
     config: DataConfig
 
-    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None, ranks: Dist | None = None) -> None:
         self._single = _locate_single(folder) if config.format == SINGLE else None
-        names = list(self._single.names) if self._single else _find_samples(folder, config.format)
+        find = partial(_find_samples, folder, config.format)
+        names = list(self._single.names) if self._single else find_once(find, ranks)
         super().__init__(folder, names, samples, config)
 
     def files(self) -> Iterator[tuple[str, int | None]]:

@@ -21,7 +21,8 @@ from torch import Tensor
 from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
-from common.data.split import list_folder
+from common.data.split import find_once, list_folder
+from common.ranks.dist import Dist
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
 from oc20.graphs import Frame, Graph, Joined, link_frames
@@ -36,14 +37,16 @@ ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
 class Dataset:
     """The frames of one split, such as data_dir/train, in the order of its files. sizes: of each frame.
 
+    ranks: see `find_once`.
     DatasetError if the folder is missing or empty, has another format, no or wrong metadata, or fewer than `samples`;
     FrameError or LmdbError if the start of a file is damaged.
     """
 
-    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None) -> None:
+    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None, ranks: Dist | None = None) -> None:
         self.split, self.config = folder.name, config
         self._locate: Callable[[str], Path] = folder.parent.joinpath
-        self._shards = [f"{self.split}/{file}" for file in _find_files(folder, config.format)]
+        files = find_once(partial(_find_files, folder, config.format), ranks)
+        self._shards = [f"{self.split}/{file}" for file in files]
         self._open: dict[int, Shard] = {}
         self._opening = threading.Lock()
         self._kept: dict[int, Frame] = {}

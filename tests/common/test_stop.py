@@ -31,6 +31,16 @@ def test_a_signal_is_remembered_and_raised_where_that_is_safe(number):
     assert (STOP.number, signal.getsignal(number)) == (0, before)
 
 
+def test_a_signal_of_one_training_does_not_stop_the_next():
+    for _ in range(50):
+        with STOP.listening():
+            assert STOP.number == 0
+            signal.raise_signal(signal.SIGUSR1)
+        with STOP.listening():
+            time.sleep(0.001)  # lets the threads run
+            assert STOP.number == 0
+
+
 def test_a_signal_interrupts_once_and_cleaning_up_is_left_alone():
     cleaned = []
     with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():

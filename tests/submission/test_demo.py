@@ -21,6 +21,6 @@ def test_the_demonstration_says_what_it_needs_before_it_starts(wrong, verdict, s
 
     monkeypatch.setattr(demo, "demonstrate", check)
     monkeypatch.setattr(demo, "make_round", train)
-    monkeypatch.setattr(demo.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(demo, "interrupt_by_signals", lambda: None)
     assert demo.main(["mine.txt", "-o", str(tmp_path), "--benchmarks", "oc20"]) == status
     assert "7 to 14 minutes on two cores, and 200 MB of disk" in said[0]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share
+from common.data.sampling import Batching, permutation, sample_seed, shard_assignment, shard_order, share, step_seed
 
 SEEDS = st.integers(0, 2**63 - 1)
 COUNTS = st.integers(1, 200)
@@ -124,6 +124,13 @@ def test_seeds_of_samples_differ(seed, epoch):
     assert len(np.unique(seeds)) == 500
     assert int(sample_seed(seed, epoch, 42)) == int(seeds[0, 42])
     assert not np.any(seeds == sample_seed(seed, epoch + 1, index))
+
+
+def test_seeds_of_steps_differ_by_rank_epoch_step_and_run():
+    numbers = np.ndindex(2, 40, 5, 5)
+    seeds = [step_seed(seed, part, epoch, step) for seed, part, epoch, step in numbers]
+    assert len({seed % 2**32 for seed in seeds}) == len(seeds) and max(seeds) < 2**63
+    assert step_seed(7, 0, 1, 2) == step_seed(7, 0, 1, 2)
 
 
 def test_nonsense_is_refused():

@@ -2,10 +2,11 @@
 
 import os
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
-from common.data.split import DatasetError, list_folder
+from common.data.split import DatasetError
 from common.datasets.manifest import NAME
 from common.tree import RefusedFileError
 from compliance.benchmarks import PACKAGES
@@ -30,19 +31,26 @@ def opened(case, data):
     """Open the first sample of a split, and the samples that a run would then read."""
     dataset = import_module(f"{case.name}.data.dataset")
     sides = {"cosmoflow": {"sample_shape": (8, 8, 8, 4)}}
-    return lambda: dataset.Dataset(data / "train", dataset.DataConfig(data, **sides.get(case.name, {})), 1)
+    config = dataset.DataConfig(data, **sides.get(case.name, {}))
+    return lambda **ranks: dataset.Dataset(data / "train", config, 1, **ranks)
 
 
-def test_a_file_that_the_manifest_lists_must_be_there(case, data, opened, monkeypatch):
+def test_a_file_that_the_manifest_lists_must_be_there(case, data, opened):
     assert len(opened()) == 1
     last = max((data / "train").glob(case.files))
     last.unlink()
     expected = rf"{last} is missing: {data}/{NAME} lists it \(1 of the \d files .*python -m {case.name}.prepare verify"
     with pytest.raises(DatasetError, match=expected):
         opened()
-    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "::1"), ("MASTER_PORT", "9")):
-        monkeypatch.setenv(name, value)
-    assert list_folder(data / "train", "").manifest_names == ()  # one rank reads the manifest for all
+
+
+def test_the_first_rank_lists_the_folder_for_all(case, data, opened, monkeypatch):
+    told = []
+    main = SimpleNamespace(is_main=True, broadcast_json=lambda names: told.append(names) or names)
+    files = list(opened(ranks=main).files())
+    monkeypatch.setattr(os, "listdir", None)
+    other = SimpleNamespace(is_main=False, broadcast_json=lambda nothing: told.pop() if nothing is None else None)
+    assert list(opened(ranks=other).files()) == files and not told
 
 
 def test_a_sample_that_the_manifest_lacks_is_refused(case, data, opened):

@@ -152,7 +152,7 @@ def sharing(dist, folder):
         dist.share_samples()
         raise AssertionError("ranks formed groups of several sizes")
     except LaunchError as error:
-        assert "the ranks disagree on dist.spatial" in str(error)
+        assert "the ranks disagree on dist.device, dist.bind or dist.spatial" in str(error)
 
 
 def batchnorm(dist, folder):

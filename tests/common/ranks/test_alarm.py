@@ -30,8 +30,8 @@ from common.ranks.alarm import Alarm, Stores
 
 brief = timedelta(seconds=10)
 store = TCPStore("localhost", 0, 1, is_master=True, wait_for_workers=False, timeout=brief)
-watched = TCPStore("localhost", store.port, is_master=False, wait_for_workers=False, timeout=brief)
-with Alarm(Stores(store, watched), 0, 1, lambda: None):
+connect = lambda: TCPStore("localhost", store.port, is_master=False, wait_for_workers=False, timeout=brief)
+with Alarm(Stores(store, connect), 0, 1, lambda: None):
     time.sleep(0.3)
 """
 
@@ -68,7 +68,7 @@ def test_a_lost_or_late_rank_is_named_by_a_roll_call(error, text, capsys, monkey
     try:
         raise error
     except type(error):
-        assert Alarm(Stores(store, store), 0, 2, lambda: None).fail(error) == 1
+        assert Alarm(Stores(store, lambda: store), 0, 2, lambda: None).fail(error) == 1
     told = capsys.readouterr().err
     if text:
         assert "rank 0: error: no answer from rank 1 on nid7 (20 s ago, epoch 2, step 31, all_reduce" in told
@@ -84,7 +84,7 @@ def test_a_busy_rank_is_named_when_another_waited_too_long(monkeypatch):
         store.set(f"answer/{rank}", json.dumps([f"nid{rank}", time.time(), "", doing, rank == 0]))
     with (
         pytest.raises(LostRanksError, match=r"not all came to the same point: rank 1 on nid1 \(\d s ago, read in g"),
-        Alarm(Stores(store, store), 0, 2, lambda: None).first_failure(),
+        Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure(),
     ):
         raise td.DistStoreError("wait timeout after 6000ms")
 
@@ -100,9 +100,9 @@ def test_a_note_that_proves_nothing_is_marked(key, unsigned, monkeypatch):
     """A stranger may write into the store, but what it says is marked in the record of the run."""
     monkeypatch.setenv(JOB_KEY, key)
     store = td.HashStore()
-    Alarm(Stores(store, store), 1, 2, lambda: None).trip(Ending("failed", "no space"))
+    Alarm(Stores(store, lambda: store), 1, 2, lambda: None).trip(Ending("failed", "no space"))
     monkeypatch.setenv(JOB_KEY, "secret" if key else "")
-    with pytest.raises(Stopped) as found, Alarm(Stores(store, store), 0, 2, lambda: None).first_failure():
+    with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure():
         raise ValueError("a consequence")
     assert found.value.ending == Ending("failed", "rank 1: no space", unsigned=unsigned)
     assert ("unsigned" in found.value.ending.metadata) == unsigned
@@ -113,7 +113,7 @@ def test_a_stranger_cannot_leave_a_result(how, monkeypatch):
     monkeypatch.delenv(JOB_KEY, raising=False)
     store = td.HashStore()
     store.set("news/0", json.dumps([json.dumps([how, "\x1b[31mred", 1]), ""]))
-    with pytest.raises(Stopped) as found, Alarm(Stores(store, store), 0, 2, lambda: None).first_failure():
+    with pytest.raises(Stopped) as found, Alarm(Stores(store, lambda: store), 0, 2, lambda: None).first_failure():
         raise ValueError("a consequence")
     assert found.value.ending == Ending("failed", "rank 1: [31mred", unsigned=True)
 

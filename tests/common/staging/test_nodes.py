@@ -76,14 +76,15 @@ class Rank:
                 self.stage("shard", dist, mode="shard")
                 if nodes == 2:
                     self.resume(dist)
+                    self.repair(dist)
                     self.fail(dist)
         (self.folder / f"rank{self.rank}.json").write_text(json.dumps(self.report))
 
-    def stage(self, case, dist, mode="replicate", stage_dir=None):
+    def stage(self, case, dist, mode="replicate", stage_dir=None, keep=False):
         """Stage, and report what was opened and read, or the error."""
         self.opened.clear()
         stage_dir = stage_dir or node_folder(self.folder, case, dist.nodes, dist.node_rank)
-        config = StagingConfig(mode=mode, stage_dir=stage_dir, workers=2)
+        config = StagingConfig(mode=mode, stage_dir=stage_dir, workers=2, keep=keep)
         try:
             staged = stage_dataset(self.files, self.source, config, dist, SAMPLES)
         except StagingError as error:
@@ -94,6 +95,8 @@ class Rank:
                 "names": sorted(staged.names),
                 "opened": [*self.opened],
             }
+            if keep:
+                staged.close()
         self.report[f"{case}-{dist.nodes}"] = report
 
     def resume(self, dist):
@@ -105,6 +108,18 @@ class Rank:
                 path.write_bytes((self.source / name).read_bytes())
         dist.barrier()
         self.stage("resumed", dist)
+
+    def repair(self, dist):
+        """One node has lost a file since the last staging, which the first or the second of its ranks looks for."""
+        for mode in ("replicate", "shard"):
+            for place in (0, -1):
+                case = f"repaired-{mode}{place}"
+                self.stage(case, dist, mode, keep=True)
+                if dist.rank == 2:
+                    files = sorted(node_folder(self.folder, case, 2, 1).rglob("*.bin"))
+                    files[place].unlink()
+                dist.barrier()
+                self.stage(case, dist, mode, keep=True)
 
     def fail(self, dist):
         self.stage("common", dist, stage_dir=self.folder / "common")
@@ -169,6 +184,14 @@ def test_only_what_some_node_lacks_is_read(ranks):
     size = sum(len(data) for name, data in source.items() if name != "train/00.bin")
     assert ranks.of("resumed-2")[0]["staging_bytes_read"] == size
     assert all(contents(node_folder(ranks.folder, "resumed", 2, node)) == source for node in range(2))
+
+
+@pytest.mark.parametrize("place", [0, -1])
+@pytest.mark.parametrize("mode", ["replicate", "shard"])
+def test_a_lost_file_alone_is_copied_to_its_node_alone(ranks, mode, place):
+    [written] = {report["staging_bytes_written"] for report in ranks.of(f"repaired-{mode}{place}-2")}
+    node = contents(node_folder(ranks.folder, f"repaired-{mode}{place}", 2, 1))
+    assert written == len(sorted(node.items())[place][1])
 
 
 @pytest.mark.parametrize(

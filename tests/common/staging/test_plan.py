@@ -20,7 +20,8 @@ FILES = st.lists(st.integers(0, 300), max_size=40).map(
 @given(files=FILES, nodes=st.integers(1, 6))
 def test_shards_are_those_of_the_sampler(files, nodes):
     plan = make_plan([*files, SourceFile("labels", 5)], "shard", nodes)
-    for node, held in enumerate(plan.on_node):
+    for node, numbers in enumerate(plan.on_node):
+        held = [plan.files[number] for number in numbers]
         expected = set(share(shard_assignment(len(files)), node, nodes)) if files else set()
         assert {file.sample for file in held} == {*expected, None}
 
@@ -28,7 +29,7 @@ def test_shards_are_those_of_the_sampler(files, nodes):
 def test_all_files_of_a_sample_go_to_one_node():
     files = [SourceFile(f"train/{i}_{part}.npy", 8, sample=i) for i in range(9) for part in ("data", "label")]
     for held in make_plan(files, "shard", 3).on_node:
-        assert set(Counter(file.sample for file in held).values()) == {2}
+        assert set(Counter(files[number].sample for number in held).values()) == {2}
 
 
 @given(files=FILES)
@@ -48,12 +49,13 @@ def test_chunks_hold_every_byte_once_and_in_order(files):
 
 def test_the_plan_is_told_in_one_line():
     files = [SourceFile(f"train/{i}", 50_000_000, sample=i) for i in range(4)]
-    assert make_plan(files, "none", 2).text == "none: 4 files, 200 MB, read from shared storage"
-    assert make_plan(files, "shard", 2).text == "shard: 4 files, 200 MB over 2 nodes; 100 MB read per node"
-    plan = make_plan(files, "replicate", 2)
-    assert plan.text == "replicate: 4 files, 200 MB to each of 2 nodes; 100 MB read per node"
-    rest = plan.drop_files([{"train/0"}, {"train/0", "train/1"}])
-    assert rest.text == "replicate: 3 files, 150 MB to each of 2 nodes; 75 MB read per node"
-    assert plan.drop_files([{file.name for file in files}] * 2).text == "replicate: nothing to copy"
+
+    def text(mode, nodes, lacking):
+        return make_plan(files, mode, nodes).describe(lacking, 100_000_000)
+
+    assert text("none", 2, []) == "none: 4 files, 200 MB, read from shared storage"
+    assert text("shard", 2, files) == "shard: 4 files, 200 MB over 2 nodes; 100 MB read per node"
+    assert text("replicate", 2, files[1:]) == "replicate: 3 files, 150 MB to each of 2 nodes; 75 MB read per node"
+    assert text("replicate", 2, []) == "replicate: nothing to copy"
     raw = [replace(file, raw_size=150_000_000) for file in files]
-    assert make_plan(raw, "memory", 1).text.endswith("to each of 1 node; 200 MB read per node; 600 MB after inflating")
+    assert text("memory", 1, raw).endswith("to each of 1 node; 200 MB read per node; 600 MB after inflating")

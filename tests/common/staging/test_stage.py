@@ -16,6 +16,7 @@ import pytest
 
 from common import lock
 from common.ranks.connect import connect
+from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
@@ -111,6 +112,18 @@ def test_staged_files_are_equal_read_once_and_removed_at_the_end(run, files, sou
         "train",
         "train/notes.txt",
     ]
+
+
+def test_no_rank_hears_which_files_the_others_have(run, files, config, monkeypatch):
+    told, broadcast = [], Dist.broadcast_json
+    monkeypatch.setattr(Dist, "broadcast_json", lambda dist, value: told.append(value) or broadcast(dist, value))
+    monkeypatch.setattr(Dist, "gather_json", None)
+    monkeypatch.setattr(staging, "SENT_FILES", len(files) - 1)
+    for _ in range(2):
+        told.clear()
+        run(files, replace(config, keep=True)).close()
+        # How many files, those files in two messages, the name of the job.
+        assert [type(value) for value in told] == [int, list, list, str]
 
 
 def test_memory_has_a_folder_in_the_ram_disk(run, files, source, tmp_path, monkeypatch):
@@ -212,7 +225,7 @@ def test_one_job_at_a_time_uses_a_folder_and_others_wait(run, files, config, mon
         if len(turns) == 2:
             first.close()
 
-    monkeypatch.setattr(staging, "time", SimpleNamespace(sleep=wait, perf_counter=time.perf_counter))
+    monkeypatch.setattr(type(STOP), "sleep", lambda stop, seconds: wait(seconds))
     capsys.readouterr()
     second = run(files, config)
     assert turns == [len(files), len(files)] and second.bytes_read == total(files)

@@ -1,0 +1,266 @@
+"""Measure what each action of a job costs each rank and rank 0, and say what breaks first at 10,000 ranks.
+
+    python bench/scale.py                                2 to 64 ranks, 4,096 clients of the store; 5 to 10 minutes
+    python bench/scale.py --quick                        2 to 16 ranks, 512 clients
+    python bench/scale.py -o docs/performance/scale      also writes docs/performance/scale.md and .json
+
+The ranks are processes of this machine (bench/scale_ranks.py), from which everything beyond is extrapolated: a straight
+line through the two largest numbers of ranks. Needs Linux; counts the imports only where strace is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from machine import about
+from scale_page import ACTIONS, write_page
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+RANKS: Final = (2, 4, 16, 32, 64)
+CLIENTS: Final = 4096
+AT_ONCE: Final = 256
+"""Clients that wait at the same time."""
+FILES: Final = {"train": 524_288, "validation": 65_536}
+NODES: Final = 1024
+STEP: Final = """
+import torch
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], 1.0)
+weight.sum().backward()
+optimizer.step()
+"""
+
+
+# -- real ranks ----------------------------------------------------------------------------------------------
+
+
+def measure_ranks(ranks: int, folder: Path, data: Path) -> dict[str, Any]:
+    """Return what the actions of a job cost rank 0, and at most another rank; the mean where actions are repeated."""
+    work = folder / f"ranks{ranks}"
+    command = [sys.executable, str(Path(__file__).with_name("scale_ranks.py")), str(ranks), str(work), str(data)]
+    begin = time.monotonic()
+    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    main, *others = json.loads((work / "ranks.json").read_text())
+    shutil.rmtree(work)
+    result: dict[str, Any] = {"ranks": ranks, "seconds": time.monotonic() - begin, "actions": {}}
+    for action in ACTIONS:
+        reports = [report["actions"][action] for report in (main, *others)]
+        means = [{name: count / report["times"] for name, count in report.items()} for report in reports]
+        names = sorted({name for report in means for name in report} - {"times"})
+        most = {name: max(report.get(name, 0) for report in means[1:]) for name in names}
+        result["actions"][action] = {"main": means[0], "other": most}
+    for name in ("descriptors", "descriptor_limit", "threads", "private_mb"):
+        result[name] = {"main": main[name], "other": max(report[name] for report in others)}
+    return result
+
+
+# -- clients of the store ------------------------------------------------------------------------------------
+
+
+def serve_store(connection: Any) -> None:
+    """Be the server of a store until the other side ends, in a process of its own."""
+    import torch.distributed as td
+
+    store = td.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    connection.send(store.port)
+    connection.recv()
+
+
+class Server:
+    """What the process of a store's server has used."""
+
+    def __init__(self, process: int) -> None:
+        self._process = Path(f"/proc/{process}")
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of all its threads."""
+        return sum(int(task.read_text().split()[0]) for task in self._process.glob("task/*/schedstat")) / 1e9
+
+    def memory_kb(self) -> int:
+        """Return its resident memory."""
+        found = re.search(r"VmRSS:\s+(\d+)", (self._process / "status").read_text())
+        assert found is not None
+        return int(found[1])
+
+
+def measure_store(clients: int) -> dict[str, Any]:
+    """Return what a store's server takes for many clients, all connected at once."""
+    import multiprocessing
+
+    # The server and each client look up the other's name in the DNS; after one failure they stop that.
+    os.environ |= {"RES_OPTIONS": "timeout:1 attempts:1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    import torch.distributed as td
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve_store, args=(there,))
+    process.start()
+    port, server = here.recv(), Server(process.pid or 0)
+    result: dict[str, Any] = {"clients": clients, "at_once": AT_ONCE}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def connect(_: int) -> Any:
+            patience = timedelta(seconds=120)
+            return td.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=patience)
+
+        def measure(name: str, call: Callable[[int], Any], calls: int = clients) -> list[Any]:
+            cpu_s, begin = server.cpu_s(), time.monotonic()
+            answers = list(pool.map(call, range(calls)))
+            result[name] = {
+                "calls": calls,
+                "cpu_us": 1e6 * (server.cpu_s() - cpu_s) / calls,
+                "wall_s": time.monotonic() - begin,
+            }
+            return answers
+
+        memory_kb = server.memory_kb()
+        stores = measure("connect", connect)
+        result["memory_kb"] = (server.memory_kb() - memory_kb) / clients
+        measure("append", lambda i: stores[i].append(f"node{i // 8}", "x" * 100))
+        measure("set", lambda i: stores[i].set(f"alive{i}", "1"))
+        measure("check", lambda i: stores[i].check([f"alive{i}"]))
+        stores[0].set("short", "x" * 1000)
+        stores[0].set("long", "x" * 2**20)
+        measure("get 1 kB", lambda i: stores[i].get("short"))
+        measure("get 1 MiB", lambda i: stores[i % clients].get("long"), AT_ONCE)
+        threading.Timer(2.0, lambda: stores[-1].set("late", "1")).start()
+        measure("wait", lambda i: stores[i].wait(["late"]), AT_ONCE - 1)
+        stores.clear()
+    here.send(None)
+    process.join()
+    return result
+
+
+# -- the list of files of a full dataset ---------------------------------------------------------------------
+
+
+def measure_staging() -> dict[str, Any]:
+    """Return the cost of a second staging for one rank of NODES nodes, with all files where they are.
+
+    The other ranks are made up, as are the files: what the file system says of them is left out.
+    """
+    import torch
+
+    from common.ranks.dist import Dist, format_json, parse_json
+    from common.ranks.launch import Place
+    from common.settings.machine import StagingConfig
+    from common.staging import stage
+    from common.staging.copy import SharedStorage
+    from common.staging.stage_dir import StageDir
+
+    sent = {"list": 0, "facts": 0, "mask": 0}
+
+    class OneOfMany(Dist):
+        def broadcast_json(self, value: Any, src: int = 0) -> Any:
+            content = format_json(value)
+            sent["list"] += len(content)
+            return parse_json(content)
+
+        def all_reduce(self, tensor: torch.Tensor, op: Any = "sum") -> torch.Tensor:
+            sent["mask" if tensor.dtype == torch.uint8 else "facts"] += tensor.nbytes
+            return tensor
+
+    def list_files() -> Iterator[Any]:
+        for folder, count in FILES.items():
+            for i in range(count):
+                name = f"{folder}/univ_ics_2019-03_a{i:08d}_000.tfrecord"
+                yield stage.SourceFile(name, 5_000_000 + i % 1000, i, f"{i:064x}")
+
+    SharedStorage.look_up = lambda storage, file, inflate: replace(file, mtime_ns=1)
+    StageDir.holds_file = lambda folder, file: True
+    dist = OneOfMany(Place("none", 0, NODES, 0, 1, 0, NODES), torch.device("cpu"))
+    files = list(list_files())
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with tempfile.TemporaryDirectory() as folder:
+        config = StagingConfig(mode="replicate", stage_dir=Path(folder) / "staged", keep=True)
+        stage.stage_dataset(files, Path(folder), config, dist, FILES).close()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "files": len(files),
+        "nodes": NODES,
+        **{f"{name}_bytes": size for name, size in sent.items()},
+        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "peak_mb": after.ru_maxrss / 1024,
+        "before_mb": before.ru_maxrss / 1024,
+    }
+
+
+# -- imports -------------------------------------------------------------------------------------------------
+
+
+def measure_imports(folder: Path, data: Path) -> dict[str, int]:
+    """Return how many calls about files a process makes to the system: {} without strace."""
+    if shutil.which("strace") is None:
+        return {}
+    (folder / "one.yaml").write_text((folder / "scale.yaml").read_text())
+    train = ["-m", "cosmoflow.train", str(folder / "one.yaml"), f"output_dir={folder}/one", "train.epochs=1"]
+    commands = {
+        "torch": ["-c", "import torch"],
+        "step": ["-c", STEP],
+        "training": [*train, "train.global_batch_size=128", "staging.mode=none"],
+    }
+    found = {}
+    for name, words in commands.items():
+        log = folder / "calls.txt"
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "SCALE_NODE": str(folder)}
+        command = ["strace", "-f", "-qq", "-e", "trace=%file", "-o", str(log), sys.executable, *words]
+        subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True)
+        with log.open() as lines:
+            found[name] = sum(f'"{data}' not in line for line in lines)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer ranks and clients")
+    parser.add_argument("-o", "--output", type=Path, help="write this page (.md) and its numbers (.json)")
+    parser.add_argument("--staging-alone", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.staging_alone:
+        print(json.dumps(measure_staging()))
+        return
+    result: dict[str, Any] = {"machine": about(), "ranks": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data, numbers = folder / "data", RANKS[:3] if arguments.quick else RANKS
+        made = ["--grid", "16", "--particles", "16", "--train", "128", "--validation", "64", "--workers", "1"]
+        subprocess.run([sys.executable, "-m", "cosmoflow.synthesize", str(data), *made], cwd=ROOT, check=True)
+        for ranks in numbers:
+            result["ranks"].append(measure_ranks(ranks, folder, data))
+            print(f"{ranks} ranks: {result['ranks'][-1]['seconds']:.0f} s", file=sys.stderr)
+        result["store"] = measure_store(512 if arguments.quick else CLIENTS)
+        alone = [sys.executable, __file__, "--staging-alone"]
+        shown = subprocess.run(alone, check=True, capture_output=True, text=True).stdout
+        result["staging"] = json.loads(shown.splitlines()[-1])
+        import scale_ranks
+
+        (folder / "scale.yaml").write_text(scale_ranks.CONFIG.replace("DATA", str(data)))
+        result["imports"] = measure_imports(folder, data)
+    if arguments.output:
+        arguments.output.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+        arguments.output.with_suffix(".md").write_text(write_page(result))
+    print(write_page(result))
+
+
+if __name__ == "__main__":
+    main()

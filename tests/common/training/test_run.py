@@ -1,0 +1,31 @@
+"""One training on its ranks: what rank 0 alone does."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from common.settings.run import SubmissionConfig
+from common.training import run
+from common.training.run import Training
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
+    stated = []
+    monkeypatch.setattr(run, "provenance", lambda packages: {"packages": packages})
+    monkeypatch.setattr(run, "read_variant_and_digest", lambda folder: ("full", "0" * 64))
+    monkeypatch.setattr(run.mllog, "begin", lambda *given, **instance: stated.append(given[-1]))
+    config = SimpleNamespace(
+        drop_page_cache=False, submission=SubmissionConfig(), data=SimpleNamespace(data_dir="data")
+    )
+    training = SimpleNamespace(
+        config=config,
+        shared=None,
+        instance=None,
+        dist=SimpleNamespace(is_main=main, local_rank=0),
+        benchmark=SimpleNamespace(name="cosmoflow", config=type(config.submission)),
+        resolved={"a": 1},
+    )
+    training._collect_sources = lambda: Training._collect_sources(training)
+    Training._begin_log(training, None)
+    assert set(stated[0]) == ({"packages", "data_sha256", "config", "hyperparameters"} if main else set())

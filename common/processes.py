@@ -1,4 +1,4 @@
-"""Worker processes that end when their parent does."""
+"""Worker processes that end when their parent does, and threads that end at a stop signal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
@@ -90,6 +93,19 @@ def in_processes(
     finally:
         for process in processes:
             process.join()
+
+
+def in_threads(function: Callable[[T], R], items: Sequence[T], workers: int) -> Generator[R]:
+    """Yield the results of the items in their order, from threads; an error, or a stop signal, ends the work."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        pending = deque(pool.submit(function, item) for item in items)
+        while pending:
+            STOP.check()
+            if wait_for([pending[0]], POLL_S).done:
+                yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _send(connection: Connection, item: tuple[T, ...]) -> None:

@@ -64,6 +64,10 @@ def _keep_off_console(end: socket.socket) -> socket.socket:
         return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 class StopAsked(EndingError):
     """A signal asks the run to stop."""
 
@@ -80,10 +84,10 @@ class Stop:
     def __init__(self) -> None:
         self.number = 0
         self.failure: BaseException | None = None
-        self._at = 0.0
         self._raises = False
         self._former: dict[int, Any] = {}
         self._wakeup: socket.socket | None = None
+        self._outer: BaseException | None = None
         self._recorders: list[Callable[[Ending], Ending]] = []
 
     @property
@@ -98,8 +102,9 @@ class Stop:
 
     def _catch(self) -> None:
         """Catch the signals; only in the main thread, where Python allows it."""
-        if self._former or threading.current_thread() is not threading.main_thread():
+        if self._former or not _in_main_thread():
             return
+        self._outer = sys.exception()  # a script may train where it handles an error, such as that of a missing run
         self.choose_signals(NAMES)
         # Suppressed: there is no stderr, or it is no file, such as in a notebook.
         with contextlib.suppress(ValueError, OSError, AttributeError, RuntimeError):
@@ -109,13 +114,15 @@ class Stop:
         former = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         if former != -1:  # of an event loop, such as a notebook's: then signals are heard between two lines of Python
             signal.set_wakeup_fd(former)
+            ours.close()
+            theirs.close()
             return
         self._wakeup = theirs
-        threading.Thread(target=self._watch, args=(ours,), name="stop", daemon=True).start()
+        threading.Thread(target=self._watch, args=(ours, theirs), name="stop", daemon=True).start()
 
     def choose_signals(self, names: Iterable[str]) -> None:
         """Catch these signals, and no others any more; one that was ignored at the start (nohup) stays ignored."""
-        if threading.current_thread() is not threading.main_thread():
+        if not _in_main_thread():
             return
         wanted = {number for number in find_signals(names) if signal.getsignal(number) != signal.SIG_IGN}
         for number in self._former.keys() - wanted:
@@ -128,7 +135,7 @@ class Stop:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Catch the signals inside the `with`, and forget them at its end, unless they are caught anyhow."""
-        if self._former:
+        if self._former or not _in_main_thread():
             yield
             return
         self._catch()
@@ -144,7 +151,7 @@ class Stop:
                 faulthandler.unregister(STACKS)
             for number, handler in self._former.items():
                 signal.signal(number, handler)
-            self.number, self._former, self._wakeup = 0, {}, None
+            self.number, self._former, self._wakeup, self._outer = 0, {}, None, None
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -167,6 +174,9 @@ class Stop:
 
     @contextlib.contextmanager
     def _raising(self, raises: bool) -> Iterator[None]:
+        if not _in_main_thread():
+            yield
+            return
         former, self._raises = self._raises, raises
         try:
             yield
@@ -178,9 +188,9 @@ class Stop:
 
         Nothing happens in other threads, and while an exception is being handled: clean-up is not interrupted.
         """
-        if not (self.number or self.failure) or threading.current_thread() is not threading.main_thread():
+        if not (self.number or self.failure) or not _in_main_thread():
             return
-        if sys.exception() is not None:
+        if sys.exception() is not self._outer:
             return
         if self.failure:
             error, self.failure = self.failure, None
@@ -199,8 +209,7 @@ class Stop:
 
     def ask(self, number: int) -> None:
         """Take note of a stop signal that another process got; for any thread."""
-        if not self.number:
-            self.number, self._at = number, time.monotonic()
+        self.number = self.number or number
 
     @contextlib.contextmanager
     def recording(self, record: Callable[[Ending], Ending]) -> Iterator[None]:
@@ -221,7 +230,7 @@ class Stop:
         def write_records() -> None:
             for record in reversed(self._recorders):
                 with contextlib.suppress(Exception):  # the process ends in any case
-                    endings.append(record(ending))
+                    endings.append(record(endings[-1]))
 
         writer = threading.Thread(target=write_records, daemon=True)
         writer.start()
@@ -233,9 +242,9 @@ class Stop:
     def _caught(self, number: int, _frame: FrameType | None) -> None:
         self.ask(number)
 
-    def _watch(self, wakeup: socket.socket) -> None:
+    def _watch(self, wakeup: socket.socket, other_end: socket.socket) -> None:
         """Read the numbers of the signals as they come, until the other end is closed; end the process if need be."""
-        deadline = float("inf")
+        deadline = pressed_at = float("inf")
         while True:
             left = deadline - time.monotonic()
             wakeup.settimeout(None if left == float("inf") else max(left, 0.001))
@@ -243,17 +252,20 @@ class Stop:
                 received = wakeup.recv(64)
             except TimeoutError:
                 self.end_process(Ending(STOPPED, "SIGTERM"), f"ended {DEADLINE_S:.0f} s after SIGTERM, as it was stuck")
-            if not received:
+            if not received or self._wakeup is not other_end:  # others listen by now
                 return
             for number in received:
                 if number not in self._former:
                     continue
-                again = bool(self.number) and time.monotonic() - self._at > SAME_S
                 self.ask(number)
-                if number == signal.SIGINT and again:
-                    self.end_process(Ending(STOPPED, "SIGINT"), "ended at once by a second Ctrl-C")
+                # By the clock of this thread, which hears a signal late if a call of C keeps Python's lock.
+                now = time.monotonic()
+                if number == signal.SIGINT:
+                    if now - pressed_at > SAME_S:
+                        self.end_process(Ending(STOPPED, "SIGINT"), "ended at once by a second Ctrl-C")
+                    pressed_at = min(pressed_at, now)
                 if number == signal.SIGTERM:
-                    deadline = min(deadline, time.monotonic() + DEADLINE_S)
+                    deadline = min(deadline, now + DEADLINE_S)
 
     def _leave_to_parent(self) -> None:
         """Forget the parent's thread in a process that was forked, whose signals are not the parent's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from common.command import CommandParser, run_command
 from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
-from common.processes import usable_cores
+from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
@@ -79,8 +79,8 @@ def measure_channels(data_HWC: np.ndarray) -> np.ndarray:
 def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarray:
     """Return the measures of all snapshots, sorted by name, float64 (N, 4, C), on all ranks; BuildError on all."""
     mine = names[dist.rank :: dist.world_size]
-    with ThreadPoolExecutor(max(1, usable_cores() // dist.local_size)) as pool:
-        measured = pool.map(_measure_file, [train / name for name in mine])
+    workers = max(1, usable_cores() // dist.local_size)
+    with closing(in_threads(_measure_file, [train / name for name in mine], workers)) as measured:
         quiet = None if dist.is_main else True
         results = list(tqdm(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
     bad = [[name, result] for name, result in zip(mine, results, strict=True) if isinstance(result, str)]

@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import msgspec
 from tqdm import tqdm
 
 from common.files import write_whole_file
+from common.processes import in_threads
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 
@@ -116,10 +116,7 @@ def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers:
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
     unit = "B" if checksum else "file"
     total = manifest.total_bytes if checksum else len(names)
-    with (
-        ThreadPoolExecutor(workers) as pool,
-        tqdm(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar,
-    ):
+    with tqdm(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar:
 
         def compare_portion(portion: list[str]) -> list[str]:
             differences: list[str] = []
@@ -128,7 +125,7 @@ def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers:
                 bar.update(manifest.files[name].bytes if checksum else 1)
             return differences
 
-        problems = [line for lines in pool.map(compare_portion, portions) for line in lines]
+        problems = [line for lines in in_threads(compare_portion, portions, workers) for line in lines]
     return problems + [f"{name}: not in the manifest" for name in _find_extra_files(root, manifest)]
 
 

@@ -98,6 +98,7 @@ class Alarm:
         self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
         self._life = threading.Thread(target=self._show_life, name="life", daemon=True)
         self._first: Ending | None = None
+        self._failure: Stopped | None = None
 
     def of_part(self, outer: Alarm | None, grace_s: float, work: str) -> Self:
         """Make this the alarm of a part of the ranks, whose process goes on after a failure, and return it.
@@ -116,10 +117,16 @@ class Alarm:
         if not kind:
             self._leave_note(OVER)  # ends the waiting of all
         self._unwound.set()
-        STOP.failure = None
         # A process that ends while a thread is inside a call of torch is aborted, whatever its exit code.
         for thread in (self._watcher, self._life):
             thread.join(LOOK_EVERY_S if kind else GRACE_S)
+        if STOP.failure is self._failure:  # that of the job ends what is around a part, too
+            STOP.failure = None
+
+    def release(self) -> None:
+        """End the waiting of this rank's thread without a word about a failure: the job ends, and this process."""
+        self._leave_note(OVER)
+        self._watcher.join(LOOK_EVERY_S)
 
     def fail(self, error: BaseException) -> int:
         """Do as `report` before this process exits; return its exit status."""
@@ -164,7 +171,7 @@ class Alarm:
         if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
             _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
         else:
-            first = _read_note(winner)
+            first = _read_note(str(winner))
             if winner == note:
                 _show(self._rank, self._work + self._text(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
@@ -175,7 +182,7 @@ class Alarm:
                 time.sleep(max(LOOK_EVERY_S / 5, self._world_size / LOOKS_PER_S))
                 self.all_unwound = self._store.add("unwound", 0) >= self._world_size
         self._unwound.set()
-        return first or ending
+        return ending if ending.how == DIVERGED else first or ending  # this rank needs no proof of what it has seen
 
     @property
     def _job_ends(self) -> bool:
@@ -310,9 +317,9 @@ class Alarm:
             self._first = Ending(
                 FAILED, f"rank 0 at {self._host}: lost without an error message; see its output and the launcher's"
             )
-        if self._unwound.is_set():
+        if self._unwound.is_set() or self._job_ends:
             return
-        STOP.failure = Stopped(self._first)
+        self._failure = STOP.failure = Stopped(self._first)
         cut = threading.Thread(target=self._cut, daemon=True)
         cut.start()
         cut.join(LOOK_EVERY_S)  # it may hang as well

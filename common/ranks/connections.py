@@ -59,8 +59,9 @@ def cut_connections(former: set[OpenSocket], store_port: int) -> None:
         with contextlib.suppress(OSError):
             connection = socket.socket(fileno=number)
             try:
-                ports = connection.getsockname()[1], connection.getpeername()[1]
-                if connection.family in (socket.AF_INET, socket.AF_INET6) and store_port not in ports:
+                if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                if store_port not in (connection.getsockname()[1], connection.getpeername()[1]):
                     connection.shutdown(socket.SHUT_RDWR)
             finally:
                 connection.detach()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from common.ending import FAILED, Ending, EndingError
-from common.ranks.alarm import Alarm, Stores
+from common.ranks.alarm import Alarm, Stopped, Stores
 from common.ranks.launch import LaunchError
 from common.ranks.meeting import poll
 from common.stop import SIGNALS, STOP
@@ -106,13 +106,15 @@ class Parts(Generic[D]):
         alarm.of_part(self._job.alarm, UNWIND_S, name)
         try:
             with alarm:
+                # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.
+                self._meet(f"part/{name}", self.size)
                 dist = self._job.connect(name, alarm)
                 yield dist
                 dist.barrier()
         except BaseException as error:
-            self._check_job()
+            self._check_job(alarm)
             ending = alarm.report(error)
-            self._check_job()
+            self._check_job(alarm)
             if not alarm.all_unwound:
                 raise LaunchError(f"a rank that works on {name} was killed, or is stuck; {ending.text}") from None
             self._job.leave()
@@ -130,8 +132,11 @@ class Parts(Generic[D]):
 
     def meet(self, name: str) -> None:
         """Wait until all ranks of the job are here, however long that takes."""
+        self._meet(name, self._job.world_size)
+
+    def _meet(self, name: str, ranks: int) -> None:
         self._job.store.add(f"met/{name}", 1)
-        _wait(lambda: bool(self._job.store.add(f"met/{name}", 0) >= self._job.world_size))
+        _wait(lambda: bool(self._job.store.add(f"met/{name}", 0) >= ranks))
 
     def end(self) -> None:
         """Wait for all ranks; the store ends with rank 0, so that it leaves last."""
@@ -150,10 +155,14 @@ class Parts(Generic[D]):
         _wait(lambda: bool(self._job.store.check([key])))
         return str(self._job.store.get(key).decode())
 
-    def _check_job(self) -> None:
-        """Raise what ends the job, if it ends: then an error of this part is only a consequence."""
-        if self._job.alarm:
-            self._job.alarm.check()
+    def _check_job(self, alarm: Alarm) -> None:
+        """Raise what ends the job, if it ends: then an error of this part is only a consequence. alarm: of the part."""
+        try:
+            if self._job.alarm:
+                self._job.alarm.check()
+        except Stopped:
+            alarm.release()
+            raise
 
     def _beat(self) -> None:
         """Show that this rank lives; pass on a request to stop; on rank 0, look for ranks that are lost."""

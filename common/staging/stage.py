@@ -25,7 +25,6 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -40,6 +39,7 @@ from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import read_manifest
 from common.files import free_inodes
 from common.lease import LOOK_S
+from common.processes import in_threads
 from common.ranks.dist import Dist
 from common.settings.machine import StagingConfig
 from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
@@ -111,8 +111,8 @@ def source_files(folder: Path, samples: Mapping[str, int | None]) -> list[Source
         except OSError as error:
             raise StagingError(f"{folder / name}: {error.strerror}") from error
 
-    with ThreadPoolExecutor(LOOKUP_THREADS) as pool:  # a shared file system answers many requests at once
-        return list(pool.map(describe_source, samples))
+    # A shared file system answers many requests at once.
+    return list(in_threads(describe_source, list(samples), LOOKUP_THREADS))
 
 
 def stage_dataset(

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from common.processes import in_processes
+from common.ending import Ending
+from common.processes import in_processes, in_threads
 from common.stop import NAMES, STOP, StopAsked, find_signals
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +72,46 @@ def test_signals_are_chosen_and_an_ignored_one_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_signal_interrupts_a_run_that_began_where_an_error_was_handled():
+    try:
+        raise ValueError("no such run")
+    except ValueError:
+        with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+            signal.raise_signal(signal.SIGUSR1)
+            try:
+                raise OSError("cleaned up without an interruption")
+            except OSError:
+                STOP.check()
+            STOP.check()
+            pytest.fail("not interrupted")
+
+
+def test_a_training_in_a_thread_leaves_the_signals_to_the_main_thread():
+    begun, end = threading.Event(), threading.Event()
+
+    def train():
+        with STOP.listening(), STOP.deferring():
+            begun.set()
+            end.wait(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(train)
+        assert begun.wait(30)
+        with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+            end.set()
+            training.result()
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_the_result_in_one_record_is_passed_on_to_the_next(monkeypatch):
+    statuses, told = [], []
+    monkeypatch.setattr("common.stop.os._exit", statuses.append)
+    result = Ending("target_not_met", epochs=3)
+    with STOP.recording(lambda ending: told.append(ending) or ending), STOP.recording(lambda _: result):
+        STOP.end_process(Ending("stopped", "SIGTERM"), "ended")
+    assert (statuses, told) == ([4], [result])
+
+
 def sleep_on(_):
     time.sleep(60)
 
@@ -78,6 +120,23 @@ def test_processes_are_ended_with_the_work_that_needs_them():
     with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         list(in_processes(sleep_on, [1, 2], workers=2))
+
+
+def test_the_work_of_threads_is_ended_and_not_finished():
+    done = []
+
+    def work(number):
+        time.sleep(0.02)
+        done.append(number)
+        return -number
+
+    assert list(in_threads(work, [1, 2, 3], 2)) == [-1, -2, -3]
+    with STOP.listening(), pytest.raises(StopAsked), STOP.interrupting():
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        list(in_threads(work, range(3000), 2))
+    assert len(done) < 1000
+    with pytest.raises(ZeroDivisionError):
+        list(in_threads(lambda number: 1 // number, [1, 0], 2))
 
 
 # The main thread hears no signal in a call of C, such as a collective with a lost rank; here another thread's lock.
@@ -107,6 +166,16 @@ def test_what_is_stuck_is_ended_with_a_record(numbers, cause):
         time.sleep(0.2)
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (3, f"stopped {cause}\n")
+
+
+def test_one_press_is_not_a_second_one_although_it_is_heard_late():
+    """A call of C that keeps Python's lock: the thread hears the first Ctrl-C only at its end."""
+    code = (
+        "import signal; from common import stop; stop.SAME_S = 0.05; stop.STOP.listen();"
+        "signal.raise_signal(signal.SIGINT); sum(range(2 * 10**7)); stop.time.sleep(0.2); print(int(stop.STOP.number))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("2\n", "")
 
 
 def test_usr2_prints_all_stacks():

@@ -26,6 +26,7 @@ from common.precision import DTYPES, Format, Precision
 from common.provenance import host
 from common.ranks.dist import Dist
 from common.settings.machine import PrecisionConfig
+from common.stop import STOP
 
 SECONDS: Final = 1.0
 """The time for each ceiling, measured at least FEWEST times."""
@@ -156,6 +157,7 @@ def _count_repeats(seconds: Sequence[float]) -> int:
 def _time_repeats(dist: Dist, work: Callable[[], Tensor], repeats: int) -> list[float]:
     seconds = []
     for _ in range(repeats):
+        STOP.check()
         begin_s = time.perf_counter()
         work()
         if dist.device.type != "cpu":
@@ -183,6 +185,7 @@ def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, flo
         return None, None, None
     own_files = files[dist.rank :: dist.world_size]
     for path in own_files:
+        STOP.check()
         _evict_file(path)
     before = process_reads()
     cold, count = _read_files(dist, own_files, len(own_files))
@@ -202,6 +205,7 @@ def _read_files(dist: Dist, files: Sequence[Path], limit: int) -> tuple[float, i
     sizes: list[int] = []
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, limit, THREADS):
+            STOP.check()
             sizes += pool.map(_read_size, files[start : min(start + THREADS, limit)])
             if time.perf_counter() - begin_s > FILES_SECONDS:
                 break

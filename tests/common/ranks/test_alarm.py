@@ -120,9 +120,9 @@ def test_a_stranger_cannot_leave_a_result(how, monkeypatch):
 
 def test_an_error_after_another_rank_has_left_is_shown(capsys):
     store = td.HashStore()
-    with Alarm(Stores(store, store), 1, 1, lambda: None):
+    with Alarm(Stores(store, lambda: store), 1, 1, lambda: None):
         pass
-    assert Alarm(Stores(store, store), 0, 1, lambda: None, (ValueError,)).fail(ValueError("mine")) == 1
+    assert Alarm(Stores(store, lambda: store), 0, 1, lambda: None, (ValueError,)).fail(ValueError("mine")) == 1
     assert capsys.readouterr().err == "rank 0: error: mine\n"
 
 
@@ -131,13 +131,13 @@ def test_a_rank_that_has_seen_the_loss_diverge_needs_no_proof(monkeypatch):
     monkeypatch.delenv(JOB_KEY, raising=False)
     monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
     store, diverged = td.HashStore(), FloatingPointError("the loss is nan")
-    endings = [Alarm(Stores(store, store), rank, 2, lambda: None).report(diverged) for rank in (1, 0)]
+    endings = [Alarm(Stores(store, lambda: store), rank, 2, lambda: None).report(diverged) for rank in (1, 0)]
     assert [ending.how for ending in endings] == ["diverged", "diverged"]
 
 
 def test_the_failure_of_the_job_outlives_a_part(monkeypatch):
     monkeypatch.setattr(STOP, "failure", job := Stopped(Ending("failed", "rank 3: no space")))
     store = td.HashStore()
-    with Alarm(Stores(store, store), 0, 1, lambda: None):
+    with Alarm(Stores(store, lambda: store), 0, 1, lambda: None):
         pass
     assert STOP.failure is job

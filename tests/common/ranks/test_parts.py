@@ -78,7 +78,7 @@ def parts_of(rank, world_size, store, name_of_alarm, job_alarm=None):
 
     def watch(name):
         own = td.PrefixStore(f"{name_of_alarm}/{name}", store)
-        return Stores(own, own), lambda: None
+        return Stores(own, lambda: own), lambda: None
 
     class Connected:
         def barrier(self):
@@ -109,7 +109,7 @@ def test_the_ranks_of_a_part_meet_before_they_connect():
 def test_no_thread_waits_for_news_of_a_part_when_the_job_ends(monkeypatch):
     """A process that ended then would be aborted."""
     store = td.HashStore()
-    job_alarm = Alarm(Stores(store, store), 0, 1, lambda: None)
+    job_alarm = Alarm(Stores(store, lambda: store), 0, 1, lambda: None)
     job_alarm._first = Ending("failed", "rank 3: no space")
     found = parts_of(0, 1, store, "alarm", job_alarm)
     monkeypatch.setattr(found, "size", 1)

@@ -58,14 +58,14 @@ def signal_name(number: int) -> str:
     return signal.Signals(number).name if number else ""
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
 def _keep_off_console(end: socket.socket) -> socket.socket:
     """Return the socket under a number above those of the console, which may be free: it would be taken for stderr."""
     with end:
         return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 class StopAsked(EndingError):
@@ -87,7 +87,6 @@ class Stop:
         self._raises = False
         self._former: dict[int, Any] = {}
         self._wakeup: socket.socket | None = None
-        self._watcher: threading.Thread | None = None
         self._outer: BaseException | None = None
         self._recorders: list[Callable[[Ending], Ending]] = []
 
@@ -119,8 +118,7 @@ class Stop:
             theirs.close()
             return
         self._wakeup = theirs
-        self._watcher = threading.Thread(target=self._watch, args=(ours,), name="stop", daemon=True)
-        self._watcher.start()
+        threading.Thread(target=self._watch, args=(ours, theirs), name="stop", daemon=True).start()
 
     def choose_signals(self, names: Iterable[str]) -> None:
         """Catch these signals, and no others any more; one that was ignored at the start (nohup) stays ignored."""
@@ -146,10 +144,9 @@ class Stop:
             yield
         finally:
             self._raises = raises  # contexts of a training may end in another order than they began
-            if self._wakeup and self._watcher:
+            if self._wakeup:
                 signal.set_wakeup_fd(-1)
                 self._wakeup.close()
-                self._watcher.join(SAME_S)  # else it might hear a signal so late that it would stop the next training
             if self._former:
                 faulthandler.unregister(STACKS)
             for number, handler in self._former.items():
@@ -245,7 +242,7 @@ class Stop:
     def _caught(self, number: int, _frame: FrameType | None) -> None:
         self.ask(number)
 
-    def _watch(self, wakeup: socket.socket) -> None:
+    def _watch(self, wakeup: socket.socket, other_end: socket.socket) -> None:
         """Read the numbers of the signals as they come, until the other end is closed; end the process if need be."""
         deadline = pressed_at = float("inf")
         while True:
@@ -255,7 +252,7 @@ class Stop:
                 received = wakeup.recv(64)
             except TimeoutError:
                 self.end_process(Ending(STOPPED, "SIGTERM"), f"ended {DEADLINE_S:.0f} s after SIGTERM, as it was stuck")
-            if not received:
+            if not received or self._wakeup is not other_end:  # others listen by now
                 return
             for number in received:
                 if number not in self._former:

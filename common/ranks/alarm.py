@@ -171,7 +171,7 @@ class Alarm:
         if winner in (None, OVER):  # the store ended with rank 0, or the others have left in order
             _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
         else:
-            first = _read_note(winner)
+            first = _read_note(str(winner))
             if winner == note:
                 _show(self._rank, self._work + self._text(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")

@@ -87,15 +87,20 @@ def _anyone() -> None:
     """Let anyone write."""
 
 
+LOCK_S: Final = 1.0
+"""For a record that another thread writes, perhaps to a file system that hangs."""
+
+
 class ResultLog:
     """Writes records to its file, unbuffered. Their metadata name the line of code that called the method.
 
     crc32: the checksum of what is in the file. guard: called before each record is written; raises if another process
-    owns the file now.
+    owns the file now. lock: of the thread that writes.
     """
 
     def __init__(self, path: Path, *, fresh: bool = True, crc32: int = 0, guard: Callable[[], None] = _anyone) -> None:
         self.path, self.crc32, self._guard = path, crc32, guard
+        self.lock = threading.RLock()
         self._mode = "xb" if fresh else "ab"
         self._line = _Line("result log")
         self._mllog = MLLogger(self._line, default_stack_offset=FRAMES_TO_CALLER, root_dir=CALLER_ROOT)
@@ -139,8 +144,9 @@ class ResultLog:
 
     def position(self) -> int:
         """Flush the log to disk and return its size in bytes, from which `open_log` can continue."""
-        os.fsync(self._file.fileno())
-        return self._file.tell()
+        with self.lock:
+            os.fsync(self._file.fileno())
+            return self._file.tell()
 
     def close(self) -> None:
         """Write no more; a log whose run never started is removed."""
@@ -153,16 +159,17 @@ class ResultLog:
     def _write(
         self, record: Callable[..., None], key: str, value: Any, metadata: dict[str, Any], at_ms: int | None = None
     ) -> None:
-        time_ms = self._offset_ms + (elapsed_ms() if at_ms is None else at_ms)
-        record(self._mllog, key, value, metadata, time_ms=time_ms)
-        self._guard()
-        line = self._line.text.encode() + b"\n"
-        try:
-            self._file.write(line)
-            self._file.flush()
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
-        self.crc32 = zlib.crc32(line, self.crc32)
+        with self.lock:
+            time_ms = self._offset_ms + (elapsed_ms() if at_ms is None else at_ms)
+            record(self._mllog, key, value, metadata, time_ms=time_ms)
+            self._guard()
+            line = self._line.text.encode() + b"\n"
+            try:
+                self._file.write(line)
+                self._file.flush()
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
+            self.crc32 = zlib.crc32(line, self.crc32)
 
 
 class SilentLog(ResultLog):
@@ -170,6 +177,7 @@ class SilentLog(ResultLog):
 
     def __init__(self, path: Path) -> None:
         self.path, self.crc32 = path, 0
+        self.lock = threading.RLock()
 
     def holds(self, key: str) -> bool:
         return False
@@ -193,7 +201,7 @@ class RunRecord:
     """
 
     def __init__(self, log: ResultLog) -> None:
-        self._log, self._stopping = log, threading.Lock()
+        self._log, self._stopped = log, False
         self.ending = Ending(FAILED, "the run was left without an ending")
 
     def end(self, ending: Ending) -> None:
@@ -210,12 +218,13 @@ class RunRecord:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and not self.ending.final:
             self.ending = classify_error(error)
-        if self._stopping.acquire(blocking=False):
-            self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+        self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
+        self._stopped = True
 
     def stop(self) -> None:
-        """Write run_stop, unless that is done; for any thread."""
-        if self._stopping.acquire(blocking=False):
+        """Write run_stop, unless that is done, and let no other thread write any more: the process is about to end."""
+        self._log.lock.acquire(timeout=LOCK_S)
+        if not self._stopped:
             self._log._write(MLLogger.end, constants.RUN_STOP, None, self._stop_metadata())
 
     def _stop_metadata(self) -> dict[str, Any]:

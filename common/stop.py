@@ -40,6 +40,10 @@ LOOK_S: Final = 0.2
 DEADLINE_S: Final = 13.0
 """From SIGTERM to the end of the process: launchers kill 30 seconds after it (Slurm's KillWait, torchrun), containers
 after 10 or more; the others of several ranks need a part of that for their end."""
+LAST_S: Final = 25.0
+"""The same for a run that comes to its end: one whose main thread has looked at the flag in the last QUIET_S seconds,
+such as between two batches, or that writes its checkpoint."""
+QUIET_S: Final = 4.0
 RECORDING_S: Final = 2.0
 """Until a record is given up that a thread writes at the deadline, perhaps to a file system that hangs."""
 
@@ -84,7 +88,8 @@ class Stop:
     def __init__(self) -> None:
         self.number = 0
         self.failure: BaseException | None = None
-        self._raises = False
+        self._raises = self._finishes = False
+        self._looked_at = 0.0
         self._former: dict[int, Any] = {}
         self._wakeup: socket.socket | None = None
         self._outer: BaseException | None = None
@@ -190,6 +195,7 @@ class Stop:
         """
         if not (self.number or self.failure) or not _in_main_thread():
             return
+        self._looked_at = time.monotonic()
         if sys.exception() is not self._outer:
             return
         if self.failure:
@@ -206,6 +212,15 @@ class Stop:
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_S))
             self.check()
+
+    @contextlib.contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Let the process work longer inside the `with` after SIGTERM: it saves what would be lost."""
+        self._finishes = True
+        try:
+            yield
+        finally:
+            self._finishes = False
 
     def ask(self, number: int) -> None:
         """Take note of a stop signal that another process got; for any thread."""
@@ -244,13 +259,17 @@ class Stop:
 
     def _watch(self, wakeup: socket.socket, other_end: socket.socket) -> None:
         """Read the numbers of the signals as they come, until the other end is closed; end the process if need be."""
-        deadline = pressed_at = float("inf")
+        deadline = last = pressed_at = float("inf")
         while True:
             left = deadline - time.monotonic()
             wakeup.settimeout(None if left == float("inf") else max(left, 0.001))
             try:
                 received = wakeup.recv(64)
             except TimeoutError:
+                now = time.monotonic()
+                if now < last and (self._finishes or now - self._looked_at < QUIET_S):
+                    deadline = now + LOOK_S
+                    continue
                 self.end_process(Ending(STOPPED, "SIGTERM"), f"ended {DEADLINE_S:.0f} s after SIGTERM, as it was stuck")
             if not received or self._wakeup is not other_end:  # others listen by now
                 return
@@ -265,7 +284,7 @@ class Stop:
                         self.end_process(Ending(STOPPED, "SIGINT"), "ended at once by a second Ctrl-C")
                     pressed_at = min(pressed_at, now)
                 if number == signal.SIGTERM:
-                    deadline = min(deadline, now + DEADLINE_S)
+                    deadline, last = min(deadline, now + DEADLINE_S), min(last, now + LAST_S)
 
     def _leave_to_parent(self) -> None:
         """Forget the parent's thread in a process that was forked, whose signals are not the parent's."""

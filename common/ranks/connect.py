@@ -18,7 +18,7 @@ from common.ranks.connections import check_open_files, open_sockets
 from common.ranks.cores import bind_process, find_near_cores, format_cores, parse_cores, share_cores
 from common.ranks.device import choose_device, find_device_type, identify_only_device
 from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
-from common.ranks.groups import begin_group, end_collectives
+from common.ranks.groups import begin_group, connects_lazily, end_collectives
 from common.ranks.launch import Node, Place, find_place, settle_place
 from common.ranks.meeting import choose_interface, find_route, introduce_ranks, opened_store
 from common.settings.machine import DistConfig
@@ -63,7 +63,7 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
     ranks: RankGroup | None = None
     with contextlib.ExitStack() as meeting:
         server, world_size = meeting.enter_context(opened_store(place, number, config.start_timeout_s))
-        check_open_files(place.rank, world_size)
+        check_open_files(place.rank, world_size, connects_lazily(world_size))
         store, former = td.PrefixStore(prefix, server), open_sockets()
 
         def connect_again() -> Any:

@@ -17,17 +17,17 @@ OTHER_OPEN_FILES: Final = 100
 """Of a rank, beside its connections: measured 40."""
 
 
-def check_open_files(rank: int, world_size: int) -> None:
+def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
     """Let this process have as many open files as the system allows; LaunchError if the ranks need more.
 
-    Of each rank, rank 0 has two connections to the store and one of gloo; other ranks have few.
+    Rank 0 has two connections of each rank to the store, and all have one to each other by gloo; lazy: few have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         soft = most
-    needed = OTHER_OPEN_FILES + (3 * world_size if rank == 0 else 0)
+    needed = OTHER_OPEN_FILES + (3 * world_size if rank == 0 else 0 if lazy else world_size)
     if soft != resource.RLIM_INFINITY and soft < needed:
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "

@@ -20,14 +20,13 @@ from common.ranks.meeting import INTERFACE, first_line, list_some
 from common.settings.machine import DistConfig
 
 DEFAULTS: Final = {
-    # Only ranks that send to each other connect: 10,000 connections of each would be more than most systems allow.
-    # Gloo can do that on Linux alone.
-    "TORCH_GLOO_LAZY_INIT": "1" if sys.platform == "linux" else "0",
     # NCCL: before its watchdog ends a process whose collective came too late, it writes what each rank was in.
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
 }
 """Of the environment: settings of torch."""
+MOST_CONNECTED: Final = 1000
+"""So many ranks are all connected to each other."""
 LOST: Final = (
     "Connection reset by peer",
     "Connection closed by peer",
@@ -38,12 +37,23 @@ LOST: Final = (
 """What torch says when another process has ended without a word: gloo, the ranks' store, and, the last one, NCCL."""
 
 
+def connects_lazily(world_size: int) -> bool:
+    """Tell whether only ranks that send to each other connect, by gloo, which can do that on Linux alone.
+
+    Each rank would have more connections than most systems allow. Not for fewer ranks: of 32 that did so, some aborted
+    at the end, when a connection came to a group that had ended (torch 2.13).
+    """
+    return sys.platform == "linux" and world_size > MOST_CONNECTED
+
+
 def begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:
     """Connect the ranks that find each other in the store; their group is torch's default one."""
     kind = device.type
     backend = "gloo" if kind == "cpu" else f"cpu:gloo,{kind}:{td.get_default_backend_for_device(kind)}"
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
+    if connects_lazily(world_size):
+        os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
     with connecting(rank, backend):
         td.init_process_group(
             backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=config.timeout_s)

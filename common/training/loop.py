@@ -141,7 +141,8 @@ def fit(run: Fit) -> Ending:
             if stopped_by or (run.position.step == 0 and (best or run.checkpoints.due(run.position.epoch, ends))):
                 average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
                 run.callbacks.notify(lambda callback: callback.saving())
-                path = run.checkpoints.save(run.position, run.state())
+                with STOP.finishing():
+                    path = run.checkpoints.save(run.position, run.state())
                 _keep_best(run)
             if stopped_by:
                 run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")

@@ -188,6 +188,26 @@ def test_one_press_is_not_a_second_one_although_it_is_heard_late():
     assert (done.stdout, done.stderr) == ("2\n", "")
 
 
+FINISHING = """
+import os, signal, time
+from common import stop
+stop.DEADLINE_S = 0.1
+stop.STOP.listen()
+os.kill(os.getpid(), signal.SIGTERM)
+with stop.STOP.finishing():
+    time.sleep(1)
+for _ in range(10):
+    time.sleep(0.1)
+    stop.STOP.check()
+print("saved", flush=True)
+"""
+
+
+def test_a_run_that_saves_or_looks_at_the_flag_has_longer():
+    done = subprocess.run([sys.executable, "-c", FINISHING], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
+
+
 def test_usr2_prints_all_stacks():
     process = subprocess.Popen([sys.executable, "-c", STUCK], cwd=ROOT, stdout=-1, stderr=-1, text=True)
     assert process.stdout.readline() == "ready\n"

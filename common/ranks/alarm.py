@@ -75,8 +75,8 @@ class Stores(NamedTuple):
 class Alarm:
     """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
-    cut: ends the collectives of this process; expected: the errors that are shown by their message alone. all_unwound:
-    whether all ranks had unwound after a failure. position: what the training is at, in words; for the signs of life.
+    rank: in the job; the alarm is that of a part of `world_size` consecutive ranks of it, or of all. cut: ends the
+    collectives of this process; expected: the errors that are shown by their message alone. all_unwound: whether all ranks had unwound after a failure. position: what the training is at, in words; for the signs of life.
     """
 
     position = ""
@@ -93,6 +93,8 @@ class Alarm:
         self._grace_s, self._work, self.all_unwound = GRACE_S, "", False
         self._store, self._connect = _AnsweringStore(stores.store), stores.connect
         self._host, self._rank, self._world_size, self._cut = stores.host, rank, world_size, cut
+        first_rank = rank - rank % world_size
+        self._ranks = range(first_rank, first_rank + world_size)
         self._expected = (*expected, EndingError, LaunchError)
         self._unwound = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="alarm", daemon=True)
@@ -253,9 +255,9 @@ class Alarm:
         end = time.monotonic() + ROLL_S
         while time.monotonic() < end and self._store.add("answers", 0) < self._world_size:
             time.sleep(LOOK_EVERY_S / 5)
-        answers = [self._read_life(f"answer/{rank}", rank) for rank in range(self._world_size)]
+        answers = [self._read_life(f"answer/{rank}", rank) for rank in self._ranks]
         reason = self._explain_wait(error)
-        if silent := [rank for rank, answer in enumerate(answers) if answer is None]:
+        if silent := [rank for rank, answer in zip(self._ranks, answers, strict=True) if answer is None]:
             lives = [self._read_life(f"life/{rank}", rank) for rank in silent[:4]]
             listed = "; ".join(life.text if life else f"rank {rank}" for rank, life in zip(silent, lives, strict=False))
             listed += f" and {len(silent) - 4} more" if len(silent) > 4 else ""

@@ -102,7 +102,7 @@ class Parts(Generic[D]):
         LaunchError if a rank does not come back.
         """
         stores, cut = self._job.watch(name)
-        alarm = Alarm(stores, self._job.rank % self.size, self.size, cut, self._job.expected)
+        alarm = Alarm(stores, self._job.rank, self.size, cut, self._job.expected)
         alarm.of_part(self._job.alarm, UNWIND_S, name)
         try:
             with alarm:

@@ -76,7 +76,8 @@ class Alarm:
     """Within `with alarm:`, a failure of one rank becomes an exception on all ranks.
 
     rank: in the job; the alarm is that of a part of `world_size` consecutive ranks of it, or of all. cut: ends the
-    collectives of this process; expected: the errors that are shown by their message alone. all_unwound: whether all ranks had unwound after a failure. position: what the training is at, in words; for the signs of life.
+    collectives of this process; expected: the errors that are shown by their message alone. all_unwound: whether all
+    ranks had unwound after a failure. position: what the training is at, in words; for the signs of life.
     """
 
     position = ""

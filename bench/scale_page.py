@@ -217,8 +217,8 @@ def write_limits(result: Results) -> Iterator[str]:
     yield f"First, {'beyond' if first > GOAL else 'before'} {GOAL:,}: at {first:,.0f} ranks, {what}."
     yield ""
     yield (
-        "That is of ranks which are all connected to each other, as they are here. Of more than 1,000 only those "
-        "connect that send to each other (gloo's lazy connections), so that a meeting grows with the ranks and no longer with "
+        "That is of ranks which are all connected to each other, as they are here. Of over 1,000 only those connect "
+        "that send to each other (gloo's lazy connections), so that a meeting grows with the ranks and no longer with "
         "their square; this page does not measure that, `TORCH_GLOO_LAZY_INIT=1 python bench/scale.py` does. With 32 "
         "ranks and torch 2.13 some then aborted at the end."
     )

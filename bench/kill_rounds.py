@@ -66,8 +66,8 @@ class Rounds:
             second = self._start(round_)
             said, _ = second.communicate()
             if process.poll() is None:
-                self.refused += "is in use by process" in said
-                if second.returncode == 0 or "is in use by process" not in said:
+                self.refused += "in use by process" in said
+                if second.returncode == 0 or "in use by process" not in said:
                     self._fault(f"a second round at once was not refused: {said[-500:]}")
         process.kill()
         process.communicate()

@@ -162,7 +162,7 @@ def measure_staging() -> dict[str, Any]:
     import torch
 
     from common.ranks.dist import Dist, format_json, parse_json
-    from common.ranks.launch import Place
+    from common.ranks.launch import RankPosition
     from common.settings.machine import StagingConfig
     from common.staging import stage
     from common.staging.copy import SharedStorage
@@ -188,7 +188,7 @@ def measure_staging() -> dict[str, Any]:
 
     SharedStorage.look_up = lambda storage, file, inflate: replace(file, mtime_ns=1)
     StageDir.holds_file = lambda folder, file: True
-    dist = OneOfMany(Place("none", 0, NODES, 0, 1, 0, NODES), torch.device("cpu"))
+    dist = OneOfMany(RankPosition("none", 0, NODES, 0, 1, 0, NODES), torch.device("cpu"))
     files = list(list_files())
     before = resource.getrusage(resource.RUSAGE_SELF)
     with tempfile.TemporaryDirectory() as folder:

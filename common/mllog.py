@@ -40,8 +40,8 @@ FRAMES_TO_CALLER: Final = 3
 CALLER_ROOT: Final = f"(?:{re.escape(str(ROOT))}|.*)"
 """The prefix that MLLogger removes from the caller's file, a regular expression: the folder of the suite, else any
 folder, since a log must not name the folders of a machine."""
-
-
+LOCK_S: Final = 1.0
+"""For a record that another thread writes, perhaps to a file system that hangs."""
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It also counts while the machine sleeps; so does the other one where this one is unknown."""
 PUT_BACK: Final = "put the log of the interrupted run there, or begin again in another output_dir"
@@ -85,10 +85,6 @@ class _Line(logging.Logger):
 
 def _anyone() -> None:
     """Let anyone write."""
-
-
-LOCK_S: Final = 1.0
-"""For a record that another thread writes, perhaps to a file system that hangs."""
 
 
 class ResultLog:

@@ -24,13 +24,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from common.ending import STOPPED, Ending, EndingError
 
-NAMES: Final = ("TERM", "INT", "USR1", "HUP", "XCPU")
-"""Of the signals that stop a run, unless the setting `stop.signals` says otherwise."""
+SignalName = Literal["TERM", "INT", "USR1", "HUP", "XCPU", "USR2"]
+"""Of the signals that the setting `stop.signals` can name."""
+NAMES: Final[tuple[SignalName, ...]] = get_args(SignalName)[:-1]
+"""Its default."""
 STACKS: Final = signal.SIGUSR2
 """Prints the stacks of all threads, unless it is to stop the run."""
 SAME_S: Final = 1.0
@@ -53,7 +54,7 @@ def find_signals(names: Iterable[str]) -> list[signal.Signals]:
     return [signal.Signals[f"SIG{name}"] for name in names]
 
 
-SIGNALS: Final = (*find_signals(NAMES), signal.SIGUSR2)
+SIGNALS: Final = (*find_signals(get_args(SignalName)),)
 """Those that `stop.signals` can name."""
 
 
@@ -83,11 +84,13 @@ class Stop:
     """The stop signals that this process got. number: the first one, 0 if there was none.
 
     failure: what ended the work of another rank and is to end that of this one; raised by the next `check`.
+    exit_status: that of the process from now on, however it is ended: what it was to do is done, and recorded.
     """
 
     def __init__(self) -> None:
         self.number = 0
         self.failure: BaseException | None = None
+        self.exit_status: int | None = None
         self._raises = self._finishes = False
         self._looked_at = 0.0
         self._former: dict[int, Any] = {}
@@ -135,7 +138,8 @@ class Stop:
         for number in wanted - self._former.keys():
             if number == STACKS:
                 faulthandler.unregister(number)
-            self._former[number] = signal.signal(number, self._caught) or signal.SIG_DFL  # None: not set by Python
+            # None: not set by Python.
+            self._former[number] = signal.signal(number, lambda number, _: self.ask(number)) or signal.SIG_DFL
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -156,7 +160,7 @@ class Stop:
                 faulthandler.unregister(STACKS)
             for number, handler in self._former.items():
                 signal.signal(number, handler)
-            self.number, self._former, self._wakeup, self._outer = 0, {}, None, None
+            self.number, self.exit_status, self._former, self._wakeup, self._outer = 0, None, {}, None, None
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -252,10 +256,7 @@ class Stop:
         writer.join(RECORDING_S)
         with contextlib.suppress(OSError, ValueError):
             os.write(2, f"{message}\n".encode())
-        os._exit(endings[-1].exit_status)
-
-    def _caught(self, number: int, _frame: FrameType | None) -> None:
-        self.ask(number)
+        os._exit(endings[-1].exit_status if self.exit_status is None else self.exit_status)
 
     def _watch(self, wakeup: socket.socket, other_end: socket.socket) -> None:
         """Read the numbers of the signals as they come, until the other end is closed; end the process if need be."""

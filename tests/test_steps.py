@@ -56,7 +56,7 @@ def test_neither_a_step_nor_an_evaluation_waits_for_the_device(case, config, mon
         made = replace(made, optim=replace(made.optim, name="lamb"))
     host = case.train.BENCHMARK.problem(made, alone(), 1)
     device = torch.device("meta")
-    problem = case.train.BENCHMARK.problem(made, Dist(alone().place, device), 1)
+    problem = case.train.BENCHMARK.problem(made, Dist(alone().position, device), 1)
     leave_out_autocast(monkeypatch)
     optimizer = optim.build(made.optim, problem.model.parameters(), 0.1)
     step = Step(problem, optimizer, Precision(made.precision, device), problem.dist)

@@ -18,7 +18,7 @@ import compliance
 from common.config import load
 from common.export import load_network
 from common.ranks.dist import Dist
-from common.ranks.launch import Place
+from common.ranks.launch import RankPosition
 from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
@@ -74,7 +74,9 @@ def qualities(folder):
 def test_the_exported_network_has_the_quality_of_the_run(case, made, here):
     network = load_network(case.train.BENCHMARK, f"{case.name}.safetensors")
     config = load(case.train.BENCHMARK.config, Path("small.yaml"))
-    problem = case.train.BENCHMARK.problem(config, Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu")), 0)
+    problem = case.train.BENCHMARK.problem(
+        config, Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu")), 0
+    )
     with torch.inference_mode():
         judged = [case.judged(network, problem.sets["validation"], index) for index in range(7)]
     quality = sum(total for total, _ in judged) / sum(count for _, count in judged)

@@ -27,7 +27,7 @@ from common.datasets.build import (
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
 from common.processes import in_processes, usable_cores
-from common.ranks.launch import find_place
+from common.ranks.launch import find_rank_position
 from common.reference import FULL
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def workers_of(args: argparse.Namespace) -> Workers:
         if args.n_tasks is None or args.task is None:
             raise UsageError("--task and --n-tasks must be given together")
         return Workers(args.workers or usable_cores(), args.task, args.n_tasks)
-    launch = find_place(os.environ)
+    launch = find_rank_position(os.environ)
     if launch.world_size is None:
         raise BuildError(f"{launch.launcher} does not set the number of ranks: give --task and --n-tasks")
     workers = args.workers or max(1, usable_cores() // (launch.local_size or 1))

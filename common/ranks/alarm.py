@@ -49,6 +49,7 @@ UNLIMITED: Final = timedelta(days=20)  # gloo and the store count milliseconds i
 NEWS: Final = ("news/0", "news/1")
 """Keys of the store: the first news are a note of a failure, a roll call, or OVER; after a roll call the second."""
 ROLL: Final = "roll call of rank"
+UNREADABLE: Final = "unreadable note"
 OVER: Final = "over"
 """The work has ended well."""
 
@@ -77,10 +78,10 @@ class Alarm:
 
     rank: in the job; the alarm is that of a part of `world_size` consecutive ranks of it, or of all. cut: ends the
     collectives of this process; expected: the errors that are shown by their message alone. all_unwound: whether all
-    ranks had unwound after a failure. position: what the training is at, in words; for the signs of life.
+    ranks had unwound after a failure. progress: what the training is at, in words; for the signs of life.
     """
 
-    position = ""
+    progress = ""
 
     def __init__(
         self,
@@ -175,6 +176,8 @@ class Alarm:
             _show(self._rank, f"stopped because of {first.cause}" if first else self._text(error))
         else:
             first = _read_note(str(winner))
+            if first.cause.startswith(UNREADABLE) and self._rank == self._ranks.start:  # no rank has shown it
+                _show(self._rank, f"stopped because of an {first.cause}")
             if winner == note:
                 _show(self._rank, self._work + self._text(error))
                 first = ending if ending.how == STOPPED else replace(ending, cause=f"rank {self._rank}: {ending.cause}")
@@ -274,19 +277,20 @@ class Alarm:
 
     def _explain_wait(self, error: BaseException) -> str:
         reason = "lost a connection" if is_lost(error) else "waited longer than dist.timeout_s"
-        return f"rank {self._rank} on {socket.gethostname()} {reason} in {_describe_error(error)}"
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        return f"rank {self._rank} on {socket.gethostname()} {reason} in {_describe_frame(frame)[0]}"
 
     def _read_life(self, key: str, rank: int) -> _Life | None:
         """Return a sign of life; None if there is none, or no readable one, since a store may be open to others."""
         with contextlib.suppress(ValueError, TypeError):
             if self._store.check([key]):
-                host, at, position, doing, waits = json.loads(self._store.get(key))
+                host, at, progress, doing, waits = json.loads(self._store.get(key))
                 ago = f"{max(0.0, time.time() - at):.0f} s ago"
-                return _Life(f"rank {rank} on {host} ({', '.join(filter(None, (ago, position, doing)))})", bool(waits))
+                return _Life(f"rank {rank} on {host} ({', '.join(filter(None, (ago, progress, doing)))})", bool(waits))
         return None
 
     def _describe_life(self) -> str:
-        return json.dumps([socket.gethostname(), time.time(), self.position, *describe_main_thread()])
+        return json.dumps([socket.gethostname(), time.time(), self.progress, *describe_main_thread()])
 
     def _show_life(self) -> None:
         while True:
@@ -369,12 +373,6 @@ def describe_main_thread() -> tuple[str, bool]:
     return _describe_frame(sys._current_frames().get(threading.main_thread().ident or 0))
 
 
-def _describe_error(error: BaseException) -> str:
-    """Return where an error was raised, in the same words."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return _describe_frame(frame)[0]
-
-
 def _describe_frame(frame: FrameType | None) -> tuple[str, bool]:
     call, waits = "", False
     while frame:
@@ -406,7 +404,7 @@ def _read_note(news: str) -> Ending:
         cause = "".join(filter(lambda letter: letter.isprintable() or letter == "\n", str(cause)))[:LONGEST_CAUSE]
         return Ending(how, cause if how == STOPPED else f"rank {int(rank)}: {cause}", unsigned=unsigned)
     except (ValueError, TypeError, RecursionError):
-        return Ending(FAILED, f"unreadable note {news[:200]!r}", unsigned=True)
+        return Ending(FAILED, f"{UNREADABLE} {news[:200]!r}", unsigned=True)
 
 
 def _show(rank: int, text: str) -> None:

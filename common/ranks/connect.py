@@ -19,7 +19,7 @@ from common.ranks.cores import bind_process, find_near_cores, format_cores, pars
 from common.ranks.device import choose_device, find_device_type, identify_only_device
 from common.ranks.dist import Dist, RankGroup, Watch, check_sharing
 from common.ranks.groups import begin_group, connects_lazily, end_collectives
-from common.ranks.launch import Node, Place, find_place, settle_place
+from common.ranks.launch import Node, RankPosition, complete_position, find_rank_position
 from common.ranks.meeting import choose_interface, find_route, introduce_ranks, opened_store
 from common.settings.machine import DistConfig
 from common.stop import STOP
@@ -41,29 +41,31 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
     Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
     devices, or the device does not exist. Under mpirun it can be called once per process.
     """
-    place = find_place(os.environ)
+    position = find_rank_position(os.environ)
     with contextlib.ExitStack() as stack:
         if not STOP.listens:
             stack.enter_context(STOP.listening())
             stack.enter_context(STOP.interrupting())
-        if place.world_size == 1:
+        if position.world_size == 1:
             check_sharing(config, 1)
-            dist = Dist(place, choose_device(find_device_type(config.device), place))
+            dist = Dist(position, choose_device(find_device_type(config.device), position))
             if binds_cores(dist, config):
                 _bind_cores(dist, [find_near_cores(dist.device, bound_cores())])
             yield dist
             return
-        yield from _connect_ranks(place, config, expected)
+        yield from _connect_ranks(position, config, expected)
 
 
-def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseException], ...]) -> Iterator[Dist]:
+def _connect_ranks(
+    position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...]
+) -> Iterator[Dist]:
     number = next(_connections)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
     prefix = f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/connect{number}"
     ranks: RankGroup | None = None
     with contextlib.ExitStack() as meeting:
-        server, world_size = meeting.enter_context(opened_store(place, number, config.start_timeout_s))
-        check_open_files(place.rank, world_size, connects_lazily(world_size))
+        server, world_size = meeting.enter_context(opened_store(position, number, config.start_timeout_s))
+        check_open_files(position.rank, world_size, connects_lazily(world_size))
         store, former = td.PrefixStore(prefix, server), open_sockets()
 
         def connect_again() -> Any:
@@ -71,15 +73,15 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
             return td.PrefixStore(prefix, again)
 
         stores = Stores(store, connect_again, server.host)
-        alarm = Alarm(stores, place.rank, world_size, lambda: end_collectives(former, server.port), expected)
+        alarm = Alarm(stores, position.rank, world_size, lambda: end_collectives(former, server.port), expected)
         try:
             with alarm:
                 route, kind = find_route(server), find_device_type(config.device)
                 facts = [format_cores(bound_cores()), identify_only_device(kind), route]
-                node = introduce_ranks(store, place, world_size, facts, config.start_timeout_s)
+                node = introduce_ranks(store, position, world_size, facts, config.start_timeout_s)
                 meeting.close()
                 choose_interface(route, node.reached_at)
-                ranks = _join_ranks(settle_place(place, world_size, node), store, node, kind, config)
+                ranks = _join_ranks(complete_position(position, world_size, node), store, node, kind, config)
                 yield ranks.watched(alarm, Watch(Stores(store, cache(connect_again), server.host), server.port))
                 ranks.end()
             ranks.close()
@@ -90,17 +92,17 @@ def _connect_ranks(place: Place, config: DistConfig, expected: tuple[type[BaseEx
             raise SystemExit(status) from error
 
 
-def _join_ranks(place: Place, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:
+def _join_ranks(position: RankPosition, store: Any, node: Node, kind: str, config: DistConfig) -> RankGroup:
     """Return the Dist of all ranks, after setting threads, device and cores for those that share the node."""
-    own = node.facts[node.ranks.index(place.rank)]
+    own = node.facts[node.ranks.index(position.rank)]
     sharing = sum(facts[0] == own[0] for facts in node.facts)
     if sharing > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(bound_cores()) // sharing))
-    device = choose_device(kind, place, [facts[1] for facts in node.facts])
-    begin_group(place.rank, place.known()[0], store, device, config)
-    dist = RankGroup(place, device, config, store=store).share_samples()
+    device = choose_device(kind, position, [facts[1] for facts in node.facts])
+    begin_group(position.rank, position.known()[0], store, device, config)
+    dist = RankGroup(position, device, config, store=store).share_samples()
     if binds_cores(dist, config):
-        store.set(f"near/{place.rank}", format_cores(find_near_cores(device, bound_cores())))
+        store.set(f"near/{position.rank}", format_cores(find_near_cores(device, bound_cores())))
         dist.barrier()
         _bind_cores(dist, [parse_cores(store.get(f"near/{rank}").decode()) for rank in node.ranks])
     return dist

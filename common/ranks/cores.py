@@ -51,8 +51,8 @@ def share_cores(cores: Sequence[frozenset[int]], number: int) -> frozenset[int]:
     if len(mine) < len(sharing):
         return mine
     ordered = sorted(mine, key=lambda core: (_first_thread(core), core))
-    position, parts = sharing.index(number), len(sharing)
-    return frozenset(ordered[len(ordered) * position // parts : len(ordered) * (position + 1) // parts])
+    own, parts = sharing.index(number), len(sharing)
+    return frozenset(ordered[len(ordered) * own // parts : len(ordered) * (own + 1) // parts])
 
 
 def _first_thread(core: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import socket
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,12 +9,8 @@ from typing import Final
 
 import torch
 
-from common.ranks.launch import LaunchError, Place
-
-# Numbers of glibc's malloc.h.
-M_TRIM_THRESHOLD: Final = -1
-M_MMAP_THRESHOLD: Final = -3
-
+from common.processes import reuse_freed_memory
+from common.ranks.launch import LaunchError, RankPosition
 
 MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that hide devices from a process."""
@@ -63,7 +57,7 @@ def find_slurm_devices(environ: Mapping[str, str]) -> str:
     return next((f"{name}={environ[name]}" for name in names if environ.get(name)), "")
 
 
-def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()) -> torch.device:
+def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hashable] = ()) -> torch.device:
     """Make this rank's device the current one and return it.
 
     only_devices: the `identify_only_device` of each rank of this host. LaunchError if ranks would share a device.
@@ -71,7 +65,7 @@ def choose_device(kind: str, place: Place, only_devices: Sequence[Hashable] = ()
     if kind == "cpu":
         return torch.device("cpu")
     count = torch.accelerator.device_count()
-    _, local_rank, local_size, _, _ = place.known()
+    _, local_rank, local_size, _, _ = position.known()
     if local_size > count:
         # A launcher may make a single device visible to each rank, which is then number 0 on all.
         if count != 1 or len(set(only_devices)) < local_size:
@@ -93,13 +87,9 @@ def identify_only_device(kind: str) -> str | None:
 
 
 def keep_freed_memory(sharing: int = 1) -> None:
-    """Let the process reuse large freed blocks in the next step, if the C library is glibc.
+    """Let a step on the CPU reuse the blocks of its activations in the next one.
 
-    Otherwise each activation on the CPU costs a round of page faults: up to half of a step's time. Blocks of 1 GiB and
-    more are given back: holes of their size, that smaller ones break, would be too many.
+    Blocks of 1 GiB and more are given back: holes of their size, that smaller ones break, would be too many.
     sharing: how many ranks share a sample, whose blocks are smaller by as much.
     """
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_MMAP_THRESHOLD, (1 << 30) // sharing)
-        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
+    reuse_freed_memory((1 << 30) // sharing, (1 << 31) - 1)

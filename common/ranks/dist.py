@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from common.ranks.alarm import UNLIMITED, Alarm, Stores
 from common.ranks.connections import open_sockets
 from common.ranks.groups import begin_group, connecting, end_collectives, leave_group
-from common.ranks.launch import LaunchError, Place
+from common.ranks.launch import LaunchError, RankPosition
 from common.ranks.parts import Job, Parts
 from common.ranks.traffic import Traffic
 from common.settings.machine import DistConfig
@@ -60,19 +60,19 @@ class Dist:
     records_reduction = False
     _sharing: Dist | None = None
 
-    def __init__(self, place: Place, device: torch.device) -> None:
-        self.place = place
+    def __init__(self, position: RankPosition, device: torch.device) -> None:
+        self.position = position
         self.device = device
-        self.rank = place.rank
-        self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = place.known()
-        self.is_main = place.rank == 0
+        self.rank = position.rank
+        self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes = position.known()
+        self.is_main = position.rank == 0
         self.data_rank, self.data_size = self.rank, self.world_size
         self.peers: Dist = self
 
     @property
     def sharing(self) -> Dist:
         """The ranks that share their samples with this one."""
-        return self._sharing or Dist(_alone(self.place.launcher), self.device)
+        return self._sharing or Dist(_alone(self.position.launcher), self.device)
 
     def barrier(self) -> None:
         """Wait until all ranks are here and their devices have finished the work given to them."""
@@ -183,15 +183,15 @@ class Dist:
             own = td.PrefixStore(f"alarm/{name}", store)
             return Stores(own, lambda: own), lambda: None
 
-        job = Job(0, 1, store, lambda *_: Dist(self.place, self.device), watch, lambda: None, None, expected)
+        job = Job(0, 1, store, lambda *_: Dist(self.position, self.device), watch, lambda: None, None, expected)
         return Parts(job, size)
 
     def _check_divisor(self, size: int) -> None:
         if self.world_size % size:
             raise ValueError(f"{self.world_size} rank(s) cannot form groups of {size}; expected a divisor")
 
-    def note_position(self, position: str) -> None:
-        """Say where the work is, such as in which step, for the sign of life that other ranks see of this one."""
+    def note_progress(self, progress: str) -> None:
+        """Say how far the work is, such as in which step, for the sign of life that other ranks see of this one."""
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that raises the failure of another rank instead of what follows from it, on this rank alone.
@@ -229,9 +229,9 @@ class RankGroup(Dist):
     """
 
     def __init__(
-        self, place: Place, device: torch.device, config: DistConfig, group: Any = None, store: Any = None
+        self, position: RankPosition, device: torch.device, config: DistConfig, group: Any = None, store: Any = None
     ) -> None:
-        super().__init__(place, device)
+        super().__init__(position, device)
         self._config, self._group, self._store = config, group, store
         self.records_reduction = config.record_reduction
         self._unrecorded: Module | None = None
@@ -343,16 +343,15 @@ class RankGroup(Dist):
         groups = [sorted(near[first : first + size]) for first in range(0, self.world_size, size)]
         self.data_rank, self.data_size = next(i for i, group in enumerate(groups) if self.rank in group), len(groups)
         mine = groups[self.data_rank]
-        place = mine.index(self.rank)
-        self._sharing = self._part_of(mine)
-        self.peers = self._part_of([group[place] for group in groups])
+        self._sharing, number = self._part_of(mine), mine.index(self.rank)
+        self.peers = self._part_of([group[number] for group in groups])
         return self
 
     def _part_of(self, chosen: list[int]) -> RankGroup:
         """Return the Dist of some ranks, of which this is one."""
-        place = replace(_alone(self.place.launcher), rank=chosen.index(self.rank), world_size=len(chosen))
-        place = replace(place, local_rank=place.rank, local_size=len(chosen))
-        return RankGroup(place, self.device, self._config, self._group_of(chosen))
+        position = replace(_alone(self.position.launcher), rank=chosen.index(self.rank), world_size=len(chosen))
+        position = replace(position, local_rank=position.rank, local_size=len(chosen))
+        return RankGroup(position, self.device, self._config, self._group_of(chosen))
 
     def wrap(self, module: Module) -> Module:
         devices = None if self.device.type == "cpu" else [self.device]
@@ -403,13 +402,13 @@ class RankGroup(Dist):
         chosen = [rank for rank, local in enumerate(self._gather_numbers(self.local_rank)) if local == 0]
         if self.local_rank != 0:
             return None
-        place = replace(self.place, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
-        return RankGroup(place, self.device, self._config, self._group_of(chosen))
+        position = replace(self.position, rank=chosen.index(self.rank), world_size=len(chosen), local_size=1)
+        return RankGroup(position, self.device, self._config, self._group_of(chosen))
 
     def group(self, size: int) -> Dist:
         self._check_divisor(size)
         if size == 1:
-            return Dist(_alone(self.place.launcher), self.device)
+            return Dist(_alone(self.position.launcher), self.device)
         first = self.rank - self.rank % size
         return self._part_of(list(range(first, first + size)))
 
@@ -419,8 +418,8 @@ class RankGroup(Dist):
         nodes = self._gather_numbers(self.node_rank)
         first = self.world_size - last
         mine = range(first) if self.rank < first else range(first, self.world_size)
-        place = _place_among(self.place.launcher, self.rank - mine.start, [nodes[rank] for rank in mine])
-        own = RankGroup(place, self.device, self._config, self._group_of(mine)).watched(self._alarm)
+        position = _position_among(self.position.launcher, self.rank - mine.start, [nodes[rank] for rank in mine])
+        own = RankGroup(position, self.device, self._config, self._group_of(mine)).watched(self._alarm)
         if 0 < self.rank < first:
             return own, None
         return own, Link(self._store, max(0, self.rank - first + 1), last + 1)
@@ -455,14 +454,14 @@ class RankGroup(Dist):
         nodes = self._gather_numbers(self.node_rank)
         self.close()
         first = self.rank - self.rank % size
-        place = _place_among(self.place.launcher, self.rank - first, nodes[first : first + size])
+        position = _position_among(self.position.launcher, self.rank - first, nodes[first : first + size])
 
         def join(name: str, alarm: Alarm) -> Dist:
             if size == 1:
-                return Dist(place, self.device)
+                return Dist(position, self.device)
             own = td.PrefixStore(f"ranks/{name}", store)
-            begin_group(place.rank, size, own, self.device, self._config)
-            return RankGroup(place, self.device, self._config, store=own).watched(alarm).share_samples()
+            begin_group(position.rank, size, own, self.device, self._config)
+            return RankGroup(position, self.device, self._config, store=own).watched(alarm).share_samples()
 
         job = Job(
             self.rank,
@@ -477,9 +476,9 @@ class RankGroup(Dist):
         self._parts = Parts(job, size)
         return self._parts
 
-    def note_position(self, position: str) -> None:
+    def note_progress(self, progress: str) -> None:
         if self._alarm:
-            self._alarm.position = position
+            self._alarm.progress = progress
 
     def first_failure(self) -> contextlib.AbstractContextManager[None]:
         return self._alarm.first_failure() if self._alarm else contextlib.nullcontext()
@@ -562,12 +561,12 @@ def alone() -> Dist:
     return Dist(_alone("single"), torch.device("cpu"))
 
 
-def _place_among(launcher: str, rank: int, nodes: Sequence[int]) -> Place:
-    """Return the place of a rank among some ranks. nodes: of each of them."""
+def _position_among(launcher: str, rank: int, nodes: Sequence[int]) -> RankPosition:
+    """Return the position of a rank among some ranks. nodes: of each of them."""
     node, distinct = nodes[rank], list(dict.fromkeys(nodes))
     local = (nodes[:rank].count(node), nodes.count(node))
-    return Place(launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
+    return RankPosition(launcher, rank, len(nodes), *local, distinct.index(node), len(distinct))
 
 
-def _alone(launcher: str) -> Place:
-    return Place(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)
+def _alone(launcher: str) -> RankPosition:
+    return RankPosition(launcher, rank=0, world_size=1, local_rank=0, local_size=1, node_rank=0, nodes=1)

@@ -1,4 +1,4 @@
-"""Find the rank of this process and its place among the ranks, from the environment variables of its launcher.
+"""Find the rank of this process and its position among the ranks, from the environment variables of its launcher.
 
 Facts that a launcher does not set stay None, and `dist` fills them in. The variables are those documented by torchrun,
 Open MPI, MPICH (Hydra), MVAPICH2, Flux, IBM JSM, HPE PALS, Slurm and PMIx. torchrun, Open MPI, Hydra and Slurm were
@@ -22,6 +22,10 @@ PORTS: Final = range(20_000, 30_000)
 and below the ephemeral ones (32768 and up), of which any may be in use by an outgoing connection at any time."""
 
 
+FACTS: Final = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
+"""What a `RankPosition` may not know."""
+
+
 class LaunchError(RuntimeError):
     """The ranks cannot be determined or connected; the message names the variables and says how to fix it."""
 
@@ -39,8 +43,8 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of this process: its rank among all, its rank on its node, and its node among the nodes.
+class RankPosition:
+    """The position of this process: its rank among all, its rank on its node, and its node among the nodes.
 
     None: not set by the launcher.
     """
@@ -56,10 +60,10 @@ class Place:
 
     def known(self) -> tuple[int, int, int, int, int]:
         """Return world_size, local_rank, local_size, node_rank and nodes; LaunchError if one is unknown."""
-        facts = (self.world_size, self.local_rank, self.local_size, self.node_rank, self.nodes)
+        facts = (getattr(self, name) for name in FACTS)
         known = tuple(fact for fact in facts if fact is not None)
         if len(known) != 5:
-            raise LaunchError(f"{self.launcher} does not set the place of this process: {self}")
+            raise LaunchError(f"{self.launcher} does not set the position of this process: {self}")
         return known
 
 
@@ -188,32 +192,33 @@ LAUNCHERS: Final = (
 )
 
 
-def find_place(environ: Mapping[str, str]) -> Place:
-    """Return the place of this process; without a launcher's variables it is the only rank.
+def find_rank_position(environ: Mapping[str, str]) -> RankPosition:
+    """Return the position of this process; without a launcher's variables it is the only rank.
 
     LaunchError if variables are incomplete or impossible (rank 4 of 4), or if two launchers disagree.
     """
     launchers = [launcher for launcher in LAUNCHERS if _find_set(environ, launcher.marks)]
     if len(launchers) > 1 and launchers[0].name == "environment" and not environ.get("RANK"):
         launchers = _drop_size(launchers, environ)
-    found = [(launcher, _read_place(launcher, environ)) for launcher in launchers]
+    found = [(launcher, _read_position(launcher, environ)) for launcher in launchers]
     if not found:
         _check_known(environ)
-        return Place("single", 0, 1, 0, 1, 0, 1)
-    (first, place), *others = found
+        return RankPosition("single", 0, 1, 0, 1, 0, 1)
+    (first, position), *others = found
     slurm = first.name == "slurm"
-    for other, other_place in others:
-        if _agrees(place, other_place):
-            place = _fill_gaps(place, other_place)
+    for other, theirs in others:
+        if position.rank == theirs.rank and len({position.world_size, theirs.world_size} - {None}) < 2:
+            gaps = {name: getattr(theirs, name) for name in FACTS if getattr(position, name) is None}
+            position = replace(position, **gaps)
             slurm |= other.name == "slurm"
         elif other.name not in first.within.split():
             raise LaunchError(
                 f"two launchers disagree: {_quote_variables(first, environ)}, but {_quote_variables(other, environ)}; "
                 f"unset the variables of the launcher that did not start this process"
             )
-    place = _derive_from_node(place)
-    _check_place(place, first, environ)
-    return replace(place, meeting=None if place.world_size == 1 else _find_meeting(environ, slurm))
+    position = _derive_from_node(position)
+    _check_position(position, first, environ)
+    return replace(position, meeting=None if position.world_size == 1 else _find_meeting(environ, slurm))
 
 
 def _drop_size(launchers: list[Launcher], environ: Mapping[str, str]) -> list[Launcher]:
@@ -239,13 +244,13 @@ def _check_known(environ: Mapping[str, str]) -> None:
             )
 
 
-def settle_place(place: Place, world_size: int, node: Node) -> Place:
-    """Return the place with its gaps filled by what the ranks of its node say of themselves."""
-    place = replace(place, world_size=world_size)
-    if None not in (place.local_rank, place.local_size, place.node_rank, place.nodes):
-        return place
-    local_rank = node.ranks.index(place.rank)
-    return replace(place, local_rank=local_rank, local_size=len(node.ranks), node_rank=node.number, nodes=node.count)
+def complete_position(position: RankPosition, world_size: int, node: Node) -> RankPosition:
+    """Return the position with its gaps filled by what the ranks of its node say of themselves."""
+    position = replace(position, world_size=world_size)
+    if None not in (position.local_rank, position.local_size, position.node_rank, position.nodes):
+        return position
+    local_rank = node.ranks.index(position.rank)
+    return replace(position, local_rank=local_rank, local_size=len(node.ranks), node_rank=node.number, nodes=node.count)
 
 
 def guess_node(rank: int, environ: Mapping[str, str]) -> str:
@@ -309,14 +314,14 @@ def _read_number(environ: Mapping[str, str], names: str) -> int | None:
     return int(environ[name])
 
 
-def _read_place(launcher: Launcher, environ: Mapping[str, str]) -> Place:
+def _read_position(launcher: Launcher, environ: Mapping[str, str]) -> RankPosition:
     rank, size = _read_number(environ, launcher.rank), _read_number(environ, launcher.size)
     if rank is None or (size is None and launcher.size):
         lost = launcher.rank if rank is None else launcher.size
         there = _find_set(environ, launcher.marks)
         alone = "" if environ.get("SLURM_STEP_NUM_TASKS") else f", or unset {there} to run as a single process"
         raise LaunchError(f"{there} is set, but {lost} is not: start all ranks by one launcher that sets both{alone}")
-    place = Place(
+    position = RankPosition(
         launcher.name,
         rank,
         size,
@@ -326,15 +331,15 @@ def _read_place(launcher: Launcher, environ: Mapping[str, str]) -> Place:
         nodes=_read_number(environ, launcher.nodes),
     )
     tasks = environ.get("SLURM_STEP_TASKS_PER_NODE")
-    if launcher.name == "slurm" and tasks and place.node_rank is not None:
+    if launcher.name == "slurm" and tasks and position.node_rank is not None:
         try:
-            place = replace(place, local_size=count_tasks(tasks)[place.node_rank])
+            position = replace(position, local_size=count_tasks(tasks)[position.node_rank])
         except (ValueError, IndexError):
             raise LaunchError(
-                f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, without the tasks of node SLURM_NODEID={place.node_rank}: "
+                f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}, without the tasks of node SLURM_NODEID={position.node_rank}: "
                 f"unset it, and the host names decide which ranks share a node"
             ) from None
-    return place
+    return position
 
 
 def _quote_variables(launcher: Launcher, environ: Mapping[str, str]) -> str:
@@ -342,30 +347,19 @@ def _quote_variables(launcher: Launcher, environ: Mapping[str, str]) -> str:
     return f"{launcher.name} says " + ", ".join(f"{name}={environ[name]}" for name in names)
 
 
-def _agrees(place: Place, other: Place) -> bool:
-    sizes = {place.world_size, other.world_size} - {None}
-    return place.rank == other.rank and len(sizes) < 2
+def _derive_from_node(position: RankPosition) -> RankPosition:
+    """Return the position with gaps filled if all ranks are on one node."""
+    if position.world_size is None or not (position.nodes == 1 or position.local_size == position.world_size):
+        return position
+    local_rank = position.rank if position.local_rank is None else position.local_rank
+    return replace(position, local_rank=local_rank, local_size=position.world_size, node_rank=0, nodes=1)
 
 
-def _fill_gaps(place: Place, other: Place) -> Place:
-    """Return the place with gaps filled from another launcher that agrees about the rank."""
-    gaps = ("world_size", "local_rank", "local_size", "node_rank", "nodes")
-    return replace(place, **{name: getattr(other, name) for name in gaps if getattr(place, name) is None})
-
-
-def _derive_from_node(place: Place) -> Place:
-    """Return the place with gaps filled if all ranks are on one node."""
-    if place.world_size is None or not (place.nodes == 1 or place.local_size == place.world_size):
-        return place
-    local_rank = place.rank if place.local_rank is None else place.local_rank
-    return replace(place, local_rank=local_rank, local_size=place.world_size, node_rank=0, nodes=1)
-
-
-def _check_place(place: Place, launcher: Launcher, environ: Mapping[str, str]) -> None:
+def _check_position(position: RankPosition, launcher: Launcher, environ: Mapping[str, str]) -> None:
     pairs = (
-        ("rank", place.rank, place.world_size),
-        ("local rank", place.local_rank, place.local_size),
-        ("node", place.node_rank, place.nodes),
+        ("rank", position.rank, position.world_size),
+        ("local rank", position.local_rank, position.local_size),
+        ("node", position.node_rank, position.nodes),
     )
     for what, number, count in pairs:
         if number is not None and count is not None and number >= count:
@@ -388,7 +382,10 @@ def _find_meeting(environ: Mapping[str, str], slurm: bool) -> Meeting | None:
     if not slurm or not nodes or job is None:
         return None
     step = _read_number(environ, "SLURM_STEP_ID") or 0
-    return Meeting(_find_hosts(nodes, environ), _list_ports(job + 7919 * step), f"Slurm step {job}.{step}")
+    # Jobs and steps that share a node begin with different ports. Those of one are far from each other, so that one
+    # service with many ports does not take them all.
+    ports = tuple(PORTS[(job + 7919 * step + 1009 * attempt) % len(PORTS)] for attempt in range(CANDIDATES))
+    return Meeting(_find_hosts(nodes, environ), ports, f"Slurm step {job}.{step}")
 
 
 def _find_hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -403,9 +400,3 @@ def _find_hosts(nodes: str, environ: Mapping[str, str]) -> tuple[str, ...]:
             f"SLURM_STEP_NODELIST is {nodes!r}, expected a list such as nid[001-004,007]: "
             f"set MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
         ) from None
-
-
-def _list_ports(number: int) -> tuple[int, ...]:
-    """Return the ports of a step: jobs and steps that share a node begin with different ones."""
-    # Far from each other, so that one service with many ports does not take them all.
-    return tuple(PORTS[(number + 1009 * attempt) % len(PORTS)] for attempt in range(CANDIDATES))

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 import torch.distributed as td
 
-from common.ranks.launch import LaunchError, Meeting, Node, Place, guess_node
+from common.ranks.launch import LaunchError, Meeting, Node, RankPosition, guess_node
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0
@@ -57,26 +57,26 @@ def is_proof(proof: Any, text: str) -> bool:
 
 
 @contextlib.contextmanager
-def opened_store(place: Place, number: int, timeout_s: float) -> Iterator[tuple[td.TCPStore, int]]:
+def opened_store(position: RankPosition, number: int, timeout_s: float) -> Iterator[tuple[td.TCPStore, int]]:
     """Yield the store of the ranks and their number; inside the `with` they find it, and rank 0 waits for all there.
 
     number: of this meeting in this process, so that a rank that comes to the next one first does not join this one.
     Raises LaunchError if rank 0 cannot be reached, or cannot listen.
     """
     timeout = timedelta(seconds=timeout_s)
-    if place.meeting is None or place.world_size is None:
-        listener, job, meeting, size = _find_address_by_mpi(place)
+    if position.meeting is None or position.world_size is None:
+        listener, job, meeting, size = _find_address_by_mpi(position)
     elif os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        yield _join_agent(place, place.meeting, place.world_size, timeout), place.world_size
+        yield _join_agent(position, position.meeting, position.world_size, timeout), position.world_size
         return
     else:
-        meeting, size = place.meeting, place.world_size
+        meeting, size = position.meeting, position.world_size
         job = f"{meeting.job or 'job'}, {size} ranks, meeting {number}"
-        listener = _listen(meeting.ports) if place.rank == 0 else None
+        listener = _listen(meeting.ports) if position.rank == 0 else None
         if listener and not meeting.job:
             _check_no_twin(listener, meeting.ports, job)
     if listener is None:
-        host, port = _find_store(place, meeting, job, timeout_s)
+        host, port = _find_store(position, meeting, job, timeout_s)
         yield _connect_to_store(host, port, timeout), size
         return
     with _brief_lookups():
@@ -95,7 +95,7 @@ def _connect_to_store(host: str, port: int, timeout: timedelta) -> td.TCPStore:
         ) from error
 
 
-def _find_address_by_mpi(place: Place) -> tuple[socket.socket | None, str, Meeting, int]:
+def _find_address_by_mpi(position: RankPosition) -> tuple[socket.socket | None, str, Meeting, int]:
     """Return what the others learn from rank 0 by MPI, which is then no longer needed: its address, and their number.
 
     The first value is rank 0's socket.
@@ -104,21 +104,21 @@ def _find_address_by_mpi(place: Place) -> tuple[socket.socket | None, str, Meeti
         from mpi4py import MPI  # an optional package
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py without an MPI library
         raise LaunchError(
-            f"{place.launcher} started rank {place.rank} without the address or the number of the ranks, and MPI is "
-            f"not available ({error}): install mpi4py for the MPI that started this rank (the extra `mpi` has one), or "
-            f"set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
+            f"{position.launcher} started rank {position.rank} without the address or the number of the ranks, and MPI "
+            f"is not available ({error}): install mpi4py for the MPI that started this rank (the extra `mpi` has one), "
+            f"or set RANK, WORLD_SIZE, MASTER_ADDR (rank 0's host) and MASTER_PORT (a free port there)"
         ) from error
     world = MPI.COMM_WORLD
-    if world.rank != place.rank or place.world_size not in (None, world.size):
+    if world.rank != position.rank or position.world_size not in (None, world.size):
         raise LaunchError(
-            f"{place.launcher} started rank {place.rank} of {place.world_size}, but mpi4py reports rank {world.rank} "
-            f"of {world.size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; "
+            f"{position.launcher} started rank {position.rank} of {position.world_size}, but mpi4py reports rank "
+            f"{world.rank} of {world.size}: mpi4py uses another MPI library ({MPI.get_vendor()[0]}) than the launcher; "
             f"start with that library's mpirun, or install mpi4py from source for the launcher's library"
         )
-    listener = _listen((0,)) if place.rank == 0 else None
+    listener = _listen((0,)) if position.rank == 0 else None
     message = bytearray(LONGEST_MESSAGE)
     if listener:
-        host = "localhost" if place.nodes == 1 else socket.gethostname()
+        host = "localhost" if position.nodes == 1 else socket.gethostname()
         address = json.dumps([[host, *own_addresses()][:16], listener.getsockname()[1]]).encode()
         message[: len(address)] = address
     world.Bcast(message)
@@ -129,14 +129,14 @@ def _find_address_by_mpi(place: Place) -> tuple[socket.socket | None, str, Meeti
     return listener, f"mpirun, {size} ranks, port {port}", Meeting(tuple(hosts), (port,)), size
 
 
-def _join_agent(place: Place, meeting: Meeting, world_size: int, timeout: timedelta) -> td.TCPStore:
+def _join_agent(position: RankPosition, meeting: Meeting, world_size: int, timeout: timedelta) -> td.TCPStore:
     """Return torchrun's own store."""
     host, port = meeting.hosts[0], meeting.ports[0]
     try:
         return td.TCPStore(host, port, world_size, is_master=False, timeout=timeout)
     except RuntimeError as error:
         raise LaunchError(
-            f"rank {place.rank} of {world_size} (started by {place.launcher}) did not reach torchrun's store at "
+            f"rank {position.rank} of {world_size} (started by {position.launcher}) did not reach torchrun's store at "
             f"{host}:{port} within {timeout.total_seconds():.0f} s: check that torchrun runs on all nodes with the "
             f"same --rdzv-endpoint, and that no firewall is between them. torch says: {first_line(error)}"
         ) from error
@@ -217,7 +217,7 @@ def _open_door(listener: socket.socket, message: dict[str, Any]) -> Iterator[Non
 # -- the others -----------------------------------------------------------------------------------------------
 
 
-def _find_store(place: Place, meeting: Meeting, job: str, timeout_s: float) -> tuple[str, int]:
+def _find_store(position: RankPosition, meeting: Meeting, job: str, timeout_s: float) -> tuple[str, int]:
     """Return the address of the store, from the door; LaunchError as soon as none can be there."""
     where = [(host, port) for host in meeting.hosts for port in meeting.ports]
     answers: list[_Answer] = []
@@ -238,12 +238,12 @@ def _find_store(place: Place, meeting: Meeting, job: str, timeout_s: float) -> t
         elif time.monotonic() - others_since > PROOF_S:
             raise LaunchError(
                 f"rank 0 cannot listen: on {' and '.join(meeting.hosts)} the port(s) {list_some(meeting.ports)} belong "
-                f"to other services or jobs, seen by rank {place.rank}; set MASTER_ADDR to rank 0's host and "
+                f"to other services or jobs, seen by rank {position.rank}; set MASTER_ADDR to rank 0's host and "
                 f"MASTER_PORT to a free port there, the same on all ranks"
             )
     reasons = list(dict.fromkeys(answer.reason for answer in answers))
     raise LaunchError(
-        f"rank {place.rank} of {place.world_size} (started by {place.launcher}) did not reach rank 0 at "
+        f"rank {position.rank} of {position.world_size} (started by {position.launcher}) did not reach rank 0 at "
         f"{list_some(meeting.hosts)}, port(s) {list_some(meeting.ports)}, within {timeout_s:.0f} s "
         f"(dist.start_timeout_s): {'; '.join(reasons)}. Check that rank 0 was started, that it runs on this host (srun "
         f"--distribution=arbitrary may put it on another) and that no firewall is between; or set MASTER_ADDR (rank "
@@ -294,12 +294,12 @@ def _read_message(connection: socket.socket) -> dict[str, Any]:
 # -- all ------------------------------------------------------------------------------------------------------
 
 
-def introduce_ranks(store: Any, place: Place, size: int, facts: list[Any], timeout_s: float) -> Node:
+def introduce_ranks(store: Any, position: RankPosition, size: int, facts: list[Any], timeout_s: float) -> Node:
     """Tell the store the facts of this rank; return its node after all ranks have come.
 
     facts: as JSON has them, the last one being `find_route`. Raises LaunchError if a rank comes twice, or not in time.
     """
-    rank, host = place.rank, socket.gethostname()
+    rank, host = position.rank, socket.gethostname()
     if store.add(f"rank{rank}", 1) > 1:
         raise LaunchError(
             f"rank {rank} has met the others already: start each rank once, and set another MASTER_PORT for a second "

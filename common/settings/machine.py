@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 from common.errors import UsageError
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
 from common.settings.keys import PLACE, ROUTE, key
-from common.stop import NAMES
+from common.stop import NAMES, SignalName
 
 MOST_MB: Final = 1_000_000
 """More than the memory of any device; torch fails with a traceback at infinity, and at what is not a number."""
@@ -120,7 +120,7 @@ class StopConfig:
 
     cite: ClassVar = RESULTS
 
-    signals: tuple[Literal["TERM", "INT", "USR1", "USR2", "HUP", "XCPU"], ...] = key(
+    signals: tuple[SignalName, ...] = key(
         NAMES,
         "signals after which a run saves a checkpoint and ends with status 3; a scheduler may send others than these; "
         "one that is ignored at the start, such as HUP under nohup, stays ignored",

@@ -11,6 +11,7 @@ import numpy as np
 
 from common.data.sampling import shard_assignment, share
 from common.datasets.build import readable_bytes
+from common.stop import STOP
 
 CHUNK_BYTES: Final = 64 * 2**20
 """Bytes that are read, held in memory and broadcast at once: thousands of small files, or a part of a large one."""
@@ -151,6 +152,7 @@ def make_plan(files: Sequence[SourceFile], mode: str, nodes: int) -> StagingPlan
     holders = {folder: _assign_holders(n + 1, nodes) for folder, n in last_samples.items()}
     node_files: list[list[int]] = [[] for _ in range(nodes)]
     for number, file in enumerate(files):
+        STOP.check()
         for node in range(nodes) if file.sample is None else (holders[file.folder][file.sample],):
             node_files[node].append(number)
     return StagingPlan(mode, all_files, tuple(node_files))

@@ -276,8 +276,13 @@ def _check_alone(workers: StagingWorkers, folder: StageDir, leader: Sequence[Sta
     workers.map_items(StageDir.make_folder, leader)
     job = workers.dist.broadcast_json(uuid.uuid4().hex)
     marker = folder.workplace / f"{job}-{workers.dist.node_rank}{MARKER}"
+
+    def leave_marker(folder: StageDir) -> None:
+        with contextlib.suppress(FileNotFoundError):  # another job ends, and has just removed the folder
+            marker.touch()
+
     try:
-        workers.map_items(_touch_file, [marker] if leader else [])
+        workers.map_items(leave_marker, leader)
 
         def check_alone(folder: StageDir) -> None:
             if len(list(folder.workplace.glob(f"{job}-*{MARKER}"))) > 1:
@@ -289,11 +294,6 @@ def _check_alone(workers: StagingWorkers, folder: StageDir, leader: Sequence[Sta
         workers.map_items(check_alone, leader)
     finally:
         marker.unlink(missing_ok=True)
-
-
-def _touch_file(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # another job ends, and has just removed the folder
-        path.touch()
 
 
 def _find_lacking(workers: StagingWorkers, plan: StagingPlan, folder: StageDir) -> tuple[list[int], list[int]]:

@@ -28,6 +28,7 @@ from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
 from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
+from common.stop import STOP
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
@@ -298,6 +299,7 @@ def load(location: Path, benchmark: str | None = None, check: Check = accept, *,
         problem = "no checkpoint in this folder" if location.is_dir() else "no such checkpoint"
         raise CheckpointError(f"{location}: {problem}; expected a file, or the folder of a run that has {CHECKPOINTS}/")
     for path in reversed(files):
+        STOP.check()
         try:
             file = io.BytesIO() if at_once else None
             saved = Saved(path, read(path, benchmark, file), skipped, file)

@@ -70,6 +70,7 @@ def configure_training(benchmark: Benchmark, name: str, overrides: Sequence[Over
 
 def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     """Train on all ranks; return the exit status of `common.ending`. The caller listens to signals (`STOP`)."""
+    STOP.exit_status = None
     check_installed(config.track)
     if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
         importlib.import_module("common.data.dali")
@@ -81,9 +82,13 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
             keep_freed_memory(config.dist.sharing)
         check_ranks(config, dist.world_size, start.resume)
         if config.instances.count > 1:
-            return InstancesJob(benchmark, config, dist, start).run()
+            STOP.exit_status = status = InstancesJob(benchmark, config, dist, start).run()
+            return status
         number = config.instances.first
-        return Training(benchmark, config, dist, start, None if number is None else Instance(number)).run()
+        STOP.exit_status = status = Training(
+            benchmark, config, dist, start, None if number is None else Instance(number)
+        ).run()
+        return status
 
 
 # -- what is asked for ---------------------------------------------------------------------------------------

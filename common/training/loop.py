@@ -243,7 +243,7 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
     with contextlib.closing(run.problem.batches(epoch, first_step)) as read, run.profiler as profiler:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
-            run.dist.note_position(f"epoch {epoch + 1}, step {step + 1}")
+            run.dist.note_progress(f"epoch {epoch + 1}, step {step + 1}")
             weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
             _seed_generators(run)
             step_wait_s = run.step(batches, run.config.accumulation, weight, rate)

@@ -482,7 +482,7 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
     if dist.world_size == 1:
         return f"one process on {device}"
     ranks = f"{dist.world_size} ranks" + (f" ({evaluating} of them evaluate)" if evaluating else "")
-    return f"{ranks} on {dist.nodes} node(s), started by {dist.place.launcher}, each on {device}"
+    return f"{ranks} on {dist.nodes} node(s), started by {dist.position.launcher}, each on {device}"
 
 
 def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], command: str = "evaluate") -> str:

@@ -22,7 +22,7 @@ from common.ending import Ending, classify_error, read_ending
 from common.errors import UsageError
 from common.files import LOG_NAME, open_whole_file
 from common.lease import InUseError
-from common.ranks.launch import find_place
+from common.ranks.launch import find_rank_position
 from common.record import read_run_times
 from common.settings.run import RunConfig
 from common.stop import STOP
@@ -60,7 +60,7 @@ class Sweep:
     def __init__(
         self, benchmark: Benchmark, config: str, overrides: Sequence[Override], values: Mapping[str, Sequence[Any]]
     ) -> None:
-        launch = find_place(os.environ)
+        launch = find_rank_position(os.environ)
         if launch.world_size != 1:  # an error of one training would end all
             raise UsageError(
                 f"a sweep trains in one process, but {launch.launcher} started several: start it alone, or train each "

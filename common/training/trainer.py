@@ -44,6 +44,7 @@ from common.training.tracking.files import HISTORY, read_history
 
 __all__ = ["BusyError", "Run"]
 
+STOPPED_TEXT: Final = "the training is stopped; continue it with resume=True"
 _ACTIVE: Final = threading.Lock()
 """Held while this process trains: two trainings would share torch's random numbers and the stop signals."""
 
@@ -126,8 +127,13 @@ class Run:
 
     def _build_problem(self) -> Problem:
         config = replace(self.config, dist=replace(self.config.dist, spatial=1))
-        with connect(config.dist, TRAINING_ERRORS) as dist:
-            return self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
+        problem: Problem | None = None
+        message = "stopped while the data were looked up"
+        with _signals_passed_on(message), connect(config.dist, TRAINING_ERRORS) as dist:
+            problem = self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
+        if problem is None:
+            raise KeyboardInterrupt(message)
+        return problem
 
 
 class Trainer:
@@ -251,8 +257,8 @@ def _exclusive_training() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _signals_passed_on() -> Iterator[None]:
-    """Stop the training at a signal, and then do what the process does at that signal, such as KeyboardInterrupt."""
+def _signals_passed_on(message: str = STOPPED_TEXT) -> Iterator[None]:
+    """Stop the work at a signal, and then do what the process does at that signal, such as KeyboardInterrupt."""
     with STOP.listening():
         with contextlib.suppress(StopAsked):
             yield
@@ -261,4 +267,4 @@ def _signals_passed_on() -> Iterator[None]:
         try:
             signal.raise_signal(number)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("the training is stopped; continue it with resume=True") from None
+            raise KeyboardInterrupt(message) from None

@@ -13,7 +13,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, clean, positive, run_command
 from common.files import write_whole_file
-from common.ranks.launch import LaunchError, Place, find_place
+from common.ranks.launch import LaunchError, RankPosition, find_rank_position
 from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_description(args: argparse.Namespace) -> int:
     """Write the description of this machine, or of all nodes of a job; return the exit status."""
-    launch = find_place(os.environ)
+    launch = find_rank_position(os.environ)
     parts, total = count_parts(launch)
     if not parts:  # another process of the node describes it
         return 0
@@ -113,7 +113,7 @@ def _write_description(args: argparse.Namespace) -> int:
     return 0
 
 
-def _make_answer(launch: Place, parts: int, power: str | None) -> Answer:
+def _make_answer(launch: RankPosition, parts: int, power: str | None) -> Answer:
     """Describe the node of this process. power: the source to read its power from, None for no reading."""
     host = socket.gethostname()
     reading = read_node(power, host) if power else NO_READING

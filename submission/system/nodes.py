@@ -24,7 +24,7 @@ import msgspec
 
 from common.files import write_whole_file
 from common.measure.power.sources import is_watts
-from common.ranks.launch import LaunchError, Place
+from common.ranks.launch import LaunchError, RankPosition
 from common.tree import Tree
 from submission.system.hardware import Fields
 from submission.system.machine import NO_READING, Reading
@@ -37,7 +37,7 @@ IDS: Final = {
     "flux": ("FLUX_JOB_ID",),
     "slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
 }
-"""Variables that all ranks of a launch share, and those of another launch do not, by the launcher of `find_place`.
+"""Variables that all ranks of a launch share, and those of another launch do not, by the launcher's name.
 
 PALS, and Flux by default, set PMI's variables, which decide; Hydra sets those too, and documents no id.
 """
@@ -66,7 +66,7 @@ class Answer:
     power: Reading = NO_READING
 
 
-def count_parts(launch: Place) -> tuple[int, int]:
+def count_parts(launch: RankPosition) -> tuple[int, int]:
     """Return the number of nodes or ranks that this process answers for, and their total.
 
     0: another process of the node answers. Counted are nodes, or ranks if the launcher does not number the nodes; each
@@ -82,10 +82,10 @@ def count_parts(launch: Place) -> tuple[int, int]:
     return 1, launch.world_size
 
 
-def meeting_folder(output: Path, launch_place: Place, environ: Mapping[str, str]) -> Path:
+def meeting_folder(output: Path, launch: RankPosition, environ: Mapping[str, str]) -> Path:
     """Return the folder beside the output through which the processes of a launch meet."""
-    launch = "\n".join(environ.get(name, "") for name in IDS.get(launch_place.launcher, ()))
-    digest = hashlib.sha256(f"{launch_place.launcher}\n{launch}".encode(errors="replace")).hexdigest()
+    ids = "\n".join(environ.get(name, "") for name in IDS.get(launch.launcher, ()))
+    digest = hashlib.sha256(f"{launch.launcher}\n{ids}".encode(errors="replace")).hexdigest()
     return output.with_name(f".{output.name}.nodes-{digest[:12]}")
 
 
@@ -105,7 +105,7 @@ def open_call(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def collect_answers(answers: Path, own: Answer, launch: Place, timeout_s: float) -> list[Answer]:
+def collect_answers(answers: Path, own: Answer, launch: RankPosition, timeout_s: float) -> list[Answer]:
     """Return one answer of each node, in the order of the nodes.
 
     Raises LaunchError if answers are missing after the timeout, or one is not what this command writes.
@@ -131,7 +131,7 @@ def collect_answers(answers: Path, own: Answer, launch: Place, timeout_s: float)
     return list(by_node.values())
 
 
-def _explain_missing(answers: Sequence[Answer], launch: Place, folder: Path, timeout_s: float) -> str:
+def _explain_missing(answers: Sequence[Answer], launch: RankPosition, folder: Path, timeout_s: float) -> str:
     _, total = count_parts(launch)
     counted = _counted_unit(launch)
     if counted == "nodes" and all(answer.node is not None for answer in answers):
@@ -148,7 +148,7 @@ def _explain_missing(answers: Sequence[Answer], launch: Place, folder: Path, tim
     )
 
 
-def _counted_unit(launch: Place) -> str:
+def _counted_unit(launch: RankPosition) -> str:
     return "ranks" if launch.nodes is None or launch.local_rank is None else "nodes"
 
 

@@ -10,9 +10,9 @@ TAKEN = """\
 # Another service on this node, on the port that the ranks of the step would try first.
 python - <<'END' &
 import os, socket, time
-from common.ranks.launch import find_place
+from common.ranks.launch import find_rank_position
 step = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
-meeting = find_place(os.environ | step | {"SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST"]}).meeting
+meeting = find_rank_position(os.environ | step | {"SLURM_STEP_NODELIST": os.environ["SLURM_JOB_NODELIST"]}).meeting
 server = socket.create_server(("", meeting.ports[0]))
 print("taken:", meeting.ports[0], "on", socket.gethostname(), flush=True)
 time.sleep(600)

@@ -120,6 +120,10 @@ def test_the_result_in_one_record_is_passed_on_to_the_next(monkeypatch):
     with STOP.recording(lambda ending: told.append(ending) or ending), STOP.recording(lambda _: result):
         STOP.end_process(Ending("stopped", "SIGTERM"), "ended")
     assert (statuses, told) == ([4], [result])
+    with STOP.listening():
+        STOP.exit_status = 0  # all is done but the clean-up
+        STOP.end_process(Ending("stopped", "SIGTERM"), "ended")
+    assert (statuses.pop(), STOP.exit_status) == (0, None)
 
 
 def sleep_on(_):

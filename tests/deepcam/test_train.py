@@ -17,7 +17,7 @@ from common.config import ConfigError, load
 from common.data.prefetch import TensorBatch
 from common.precision import Precision, PrecisionConfig
 from common.ranks.dist import Dist, alone
-from common.ranks.launch import Place
+from common.ranks.launch import RankPosition
 from common.training import benchmark
 from deepcam import synthesize
 from deepcam.metrics import cross_entropy
@@ -44,7 +44,7 @@ def make(data, tmp_path):
         path.write_text(CASE.config.replace("DATA", str(data)))
         # At CASE's width torch 2.13's 1 x 1 convolution with stride 2 from 8 float32 channels can crash on a CPU.
         config = load(Config, path, ["model.width=0.25", *overrides])
-        return DeepCam(config, Dist(alone().place, torch.device(device)), seed=1)
+        return DeepCam(config, Dist(alone().position, torch.device(device)), seed=1)
 
     return made
 
@@ -168,5 +168,5 @@ def test_ranks_that_share_statistics_record_equal_batches_only(make, monkeypatch
     problem = make(f"train.global_batch_size={size}")
     monkeypatch.setattr(benchmark, "recorder", lambda mode, format, dist: Tapes())
     problem.config = replace(problem.config, batchnorm_group_size=2)
-    problem.dist = Dist(Place("single", 0, 2, 0, 2, 0, 1), CPU)
+    problem.dist = Dist(RankPosition("single", 0, 2, 0, 2, 0, 1), CPU)
     assert (problem.recorder is not None) == recorded

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import pickle
 import signal
 import sys
 import time
@@ -12,8 +13,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from common.ending import classify_error
-from common.ranks import alarm
+from common.ending import Ending, EndingError, classify_error
+from common.ranks import alarm, meeting
+from common.ranks import dist as dist_room
 from common.ranks.connect import connect
 from common.ranks.launch import LaunchError
 from common.ranks.parts import PartError
@@ -286,6 +288,18 @@ def terminate(dist, folder):
         STOP.sleep(300)
 
 
+def wait_for_stranger(dist, folder):
+    """Wait for what someone leaves in the store, which rank 0 has."""
+    with cleaning_up(dist, folder):
+        if dist.is_main:
+            (folder / "pid").write_text(str(os.getpid()))
+        try:
+            STOP.sleep(300)
+        except alarm.Stopped as error:
+            ending = error.ending
+            raise EndingError(Ending(ending.how, f"{ending.how} {ending.cause} {ending.unsigned}")) from None
+
+
 def die(dist, folder):
     """Kill the last rank while the others wait for it."""
     with cleaning_up(dist, folder):
@@ -302,6 +316,16 @@ def stick(dist, folder):
         if dist.rank == dist.world_size - 1:
             raise
         time.sleep(300)
+
+
+class Folder:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
 
 
 @contextlib.contextmanager
@@ -337,6 +361,12 @@ if __name__ == "__main__":
             read_news = alarm.Alarm._read_news
             alarm.Alarm._read_news = lambda self: (time.sleep(5), read_news(self))[1]
         steps.remove("inattentive")
-    with connect(DistConfig(timeout_s=120)) as dist:
+    if os.environ["RANK"] in steps:  # this rank is a stranger, whose messages run code where they are unpickled
+        os.environ.pop(meeting.JOB_KEY, None)
+        meeting.is_proof = lambda *_: True
+        dist_room.format_json = lambda _: pickle.dumps(Folder(Path(folder, "broken_into")))
+        dist_room.parse_json = lambda _: time.sleep(1) or object()
+    steps = [step for step in steps if not step.isdecimal()]
+    with connect(DistConfig(timeout_s=120, start_timeout_s=30)) as dist:
         for step in steps:
             globals()[step](dist, Path(folder))

@@ -118,6 +118,16 @@ def test_a_stranger_cannot_leave_a_result(how, monkeypatch):
     assert found.value.ending == Ending("failed", "rank 1: [31mred", unsigned=True)
 
 
+def test_an_unreadable_note_is_shown_by_one_rank(capsys, monkeypatch):
+    monkeypatch.setattr("common.ranks.alarm.GRACE_S", 0.1)
+    store = td.HashStore()
+    store.set("news/0", "\x80 no note")
+    for rank in (1, 0):
+        assert Alarm(Stores(store, lambda: store), rank, 2, lambda: None).fail(ValueError("a consequence")) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("rank 0: stopped because of an unreadable note") and told.count("\n") == 1
+
+
 def test_an_error_after_another_rank_has_left_is_shown(capsys):
     store = td.HashStore()
     with Alarm(Stores(store, lambda: store), 1, 1, lambda: None):

@@ -9,7 +9,7 @@ import torch
 from common.ranks import connect, cores
 from common.ranks.cores import find_near_cores, format_cores, parse_cores, share_cores
 from common.ranks.dist import Dist, DistConfig
-from common.ranks.launch import Place
+from common.ranks.launch import RankPosition
 
 ALL = frozenset(range(16))
 NODES = {0: "0-3,8-11", 1: "4-7,12-15"}
@@ -75,7 +75,7 @@ def test_a_rank_is_bound_once_it_has_an_accelerator(system, monkeypatch, capsys,
     bound = [ALL]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: bound[-1])
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, chosen: bound.append(chosen))
-    alone = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device(device, 2))
+    alone = Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device(device, 2))
     assert connect.binds_cores(alone, DistConfig(bind=bind)) == expected
     for _ in range(2 * expected):
         connect._bind_cores(alone, [near(2, bound[-1])])

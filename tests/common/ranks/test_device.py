@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from common.ranks import device  # noqa: E402
-from common.ranks.launch import LaunchError, Place  # noqa: E402
+from common.ranks.launch import LaunchError, RankPosition  # noqa: E402
 
 MASK = "CUDA_VISIBLE_DEVICES"
 # What each rank of a node has: CUDA_VISIBLE_DEVICES and the devices behind it, as srun sets it from its options. With
@@ -61,12 +61,12 @@ def test_each_rank_takes_a_device_of_its_own(ranks, expected, become):
         only.append(device.identify_only_device("cuda"))
     for rank, seen in enumerate(ranks):
         chosen = become(seen)
-        place = Place("slurm", rank, len(ranks), rank, len(ranks), 0, 1)
+        position = RankPosition("slurm", rank, len(ranks), rank, len(ranks), 0, 1)
         if expected is None:
             with pytest.raises(LaunchError, match=f"{len(ranks)} ranks on .* at most one rank per device"):
-                device.choose_device("cuda", place, only)
+                device.choose_device("cuda", position, only)
         else:
-            assert device.choose_device(device.find_device_type("auto"), place, only) == torch.device(
+            assert device.choose_device(device.find_device_type("auto"), position, only) == torch.device(
                 "cuda", expected[rank]
             )
             assert chosen[-1] == expected[rank]

@@ -8,12 +8,12 @@ from common.ranks.launch import (
     LaunchError,
     Meeting,
     Node,
-    Place,
+    RankPosition,
+    complete_position,
     count_tasks,
-    find_place,
+    find_rank_position,
     guess_node,
     list_hosts,
-    settle_place,
 )
 
 TORCHRUN = {
@@ -121,95 +121,98 @@ def by_hand(host, port):
 
 
 PLACES = {
-    "nothing": ({"HOME": "/home/me"}, Place("single", 0, 1, 0, 1, 0, 1)),
-    "torchrun": (TORCHRUN, Place("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500))),
+    "nothing": ({"HOME": "/home/me"}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
+    "torchrun": (TORCHRUN, RankPosition("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500))),
     "torchrun, one process": (
         TORCHRUN
         | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"}
         | {"GROUP_WORLD_SIZE": "1"},
-        Place("torchrun", 0, 1, 0, 1, 0, 1),
+        RankPosition("torchrun", 0, 1, 0, 1, 0, 1),
     ),
     "set by hand": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
-        Place("environment", 1, 2, meeting=by_hand("a", 1)),
+        RankPosition("environment", 1, 2, meeting=by_hand("a", 1)),
     ),
-    "sbatch without srun": (SBATCH, Place("single", 0, 1, 0, 1, 0, 1)),
-    "srun": (SRUN, Place("slurm", 9, 11, 1, 3, 2, 3, STEP)),
+    "sbatch without srun": (SBATCH, RankPosition("single", 0, 1, 0, 1, 0, 1)),
+    "srun": (SRUN, RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP)),
     "srun --mpi=pmi2": (
         SRUN | {"PMI_RANK": "9", "PMI_SIZE": "11"},
-        Place("pmi", 9, 11, 1, 3, 2, 3, STEP),
+        RankPosition("pmi", 9, 11, 1, 3, 2, 3, STEP),
     ),
-    "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, Place("slurm", 9, 11, 1, 3, 2, 3, STEP)),
-    "srun, place set by hand in the script": (
+    "srun --mpi=pmix": (SRUN | {"PMIX_RANK": "9"}, RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP)),
+    "srun, position set by hand in the script": (
         SRUN | {"RANK": "9", "WORLD_SIZE": "11", "LOCAL_RANK": "1", "MASTER_ADDR": "nid001", "MASTER_PORT": "4000"},
-        Place("environment", 9, 11, 1, 3, 2, 3, by_hand("nid001", 4000)),
+        RankPosition("environment", 9, 11, 1, 3, 2, 3, by_hand("nid001", 4000)),
     ),
     "srun, one torchrun per node": (
         SRUN | TORCHRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
-        Place("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500)),
+        RankPosition("torchrun", 5, 8, 1, 4, 1, 2, by_hand("nid001", 29500)),
     ),
     "srun --pty bash": (
         SRUN
         | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1"}
         | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "1"},
-        Place("slurm", 0, 1, 0, 1, 0, 1),
+        RankPosition("slurm", 0, 1, 0, 1, 0, 1),
     ),
-    "Open MPI": (OPENMPI, Place("openmpi", 3, 4, 1, 2)),
-    "Open MPI in a Slurm job, whose step is its daemons": (OPENMPI | SRUN, Place("openmpi", 3, 4, 1, 2)),
-    "Hydra, one node": (HYDRA, Place("pmi", 1, 4, 1, 4, 0, 1)),
-    "Hydra, two nodes": (HYDRA | {"MPI_LOCALNRANKS": "2"}, Place("pmi", 1, 4, 1, 2)),
-    "Hydra in a Slurm job": (HYDRA | SRUN, Place("pmi", 1, 4, 1, 4, 0, 1)),
-    "PALS": (PALS, Place("pmi", 13, 24, 1, 12, 1)),
+    "Open MPI": (OPENMPI, RankPosition("openmpi", 3, 4, 1, 2)),
+    "Open MPI in a Slurm job, whose step is its daemons": (OPENMPI | SRUN, RankPosition("openmpi", 3, 4, 1, 2)),
+    "Hydra, one node": (HYDRA, RankPosition("pmi", 1, 4, 1, 4, 0, 1)),
+    "Hydra, two nodes": (HYDRA | {"MPI_LOCALNRANKS": "2"}, RankPosition("pmi", 1, 4, 1, 2)),
+    "Hydra in a Slurm job": (HYDRA | SRUN, RankPosition("pmi", 1, 4, 1, 4, 0, 1)),
+    "PALS": (PALS, RankPosition("pmi", 13, 24, 1, 12, 1)),
     "PALS with PMIx": (
         {name: value for name, value in PALS.items() if "PMI" not in name} | {"PMIX_RANK": "13"},
-        Place("pals", 13, None, 1, 12, 1),
+        RankPosition("pals", 13, None, 1, 12, 1),
     ),
-    "Flux": (FLUX, Place("pmi", 6, 8, 2, None, None, 2)),
+    "Flux": (FLUX, RankPosition("pmi", 6, 8, 2, None, None, 2)),
     "Flux without PMI": (
         {name: value for name, value in FLUX.items() if "PMI" not in name},
-        Place("flux", 6, 8, 2, None, None, 2),
+        RankPosition("flux", 6, 8, 2, None, None, 2),
     ),
     "MVAPICH2": (
         {"MV2_COMM_WORLD_RANK": "3", "MV2_COMM_WORLD_SIZE": "4", "MV2_COMM_WORLD_LOCAL_RANK": "1"}
         | {"MV2_COMM_WORLD_LOCAL_SIZE": "2"},
-        Place("mvapich2", 3, 4, 1, 2),
+        RankPosition("mvapich2", 3, 4, 1, 2),
     ),
     "jsrun without Open MPI": (
         {"JSM_NAMESPACE_RANK": "3", "JSM_NAMESPACE_SIZE": "12", "JSM_NAMESPACE_LOCAL_RANK": "3"}
         | {"JSM_NAMESPACE_LOCAL_SIZE": "6"},
-        Place("jsm", 3, 12, 3, 6),
+        RankPosition("jsm", 3, 12, 3, 6),
     ),
-    "srun of a script that exports WORLD_SIZE": (SRUN | {"WORLD_SIZE": "11"}, Place("slurm", 9, 11, 1, 3, 2, 3, STEP)),
-    "a launcher that started one process": ({"X_RANK": "0", "X_SIZE": "1"}, Place("single", 0, 1, 0, 1, 0, 1)),
-    "PMIx alone": ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "a"}, Place("pmix", 3, None)),
-    "jsrun": (JSRUN, Place("openmpi", 3, 12, 3, 6)),
-    "Intel MPI in a Slurm job, one step of daemons": (INTEL_IN_SLURM, Place("pmi", 3, 8, 3, 4)),
-    "srun --mpi=cray_shasta": (CRAY, Place("pmi", 5, 8, 1, 4, 1, 2, STEP)),
+    "srun of a script that exports WORLD_SIZE": (
+        SRUN | {"WORLD_SIZE": "11"},
+        RankPosition("slurm", 9, 11, 1, 3, 2, 3, STEP),
+    ),
+    "a launcher that started one process": ({"X_RANK": "0", "X_SIZE": "1"}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
+    "PMIx alone": ({"PMIX_RANK": "3", "PMIX_NAMESPACE": "a"}, RankPosition("pmix", 3, None)),
+    "jsrun": (JSRUN, RankPosition("openmpi", 3, 12, 3, 6)),
+    "Intel MPI in a Slurm job, one step of daemons": (INTEL_IN_SLURM, RankPosition("pmi", 3, 8, 3, 4)),
+    "srun --mpi=cray_shasta": (CRAY, RankPosition("pmi", 5, 8, 1, 4, 1, 2, STEP)),
     "salloc, a shell on the node": (
         SRUN
         | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1"}
         | {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "1", "SLURM_STEP_ID": "4294967290"},
-        Place("slurm", 0, 1, 0, 1, 0, 1),
+        RankPosition("slurm", 0, 1, 0, 1, 0, 1),
     ),
     "Kubeflow PyTorchJob": (
         {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"},
-        Place("environment", 1, 4, meeting=by_hand("job-master-0", 23456)),
+        RankPosition("environment", 1, 4, meeting=by_hand("job-master-0", 23456)),
     ),
     "srun --distribution=arbitrary: rank 0 may be on any node": (
         SRUN | {"SLURM_DISTRIBUTION": "arbitrary"},
-        Place("slurm", 9, 11, 1, 3, 2, 3, replace(STEP, hosts=("nid001", "nid002", "nid007"))),
+        RankPosition("slurm", 9, 11, 1, 3, 2, 3, replace(STEP, hosts=("nid001", "nid002", "nid007"))),
     ),
     "the last port": (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "65535"},
-        Place("environment", 1, 2, meeting=Meeting(("a",), (65535,))),
+        RankPosition("environment", 1, 2, meeting=Meeting(("a",), (65535,))),
     ),
-    "empty values": ({"RANK": "", "WORLD_SIZE": ""}, Place("single", 0, 1, 0, 1, 0, 1)),
+    "empty values": ({"RANK": "", "WORLD_SIZE": ""}, RankPosition("single", 0, 1, 0, 1, 0, 1)),
 }
 
 
-@pytest.mark.parametrize(("environ", "place"), PLACES.values(), ids=PLACES)
-def test_place(environ, place):
-    assert find_place(environ) == place
+@pytest.mark.parametrize(("environ", "position"), PLACES.values(), ids=PLACES)
+def test_place(environ, position):
+    assert find_rank_position(environ) == position
 
 
 REFUSED = {
@@ -246,13 +249,13 @@ REFUSED = {
 @pytest.mark.parametrize(("environ", "message"), REFUSED.values(), ids=REFUSED)
 def test_refused(environ, message):
     with pytest.raises(LaunchError, match=message):
-        find_place(environ)
+        find_rank_position(environ)
 
 
 def test_steps_of_a_job_meet_elsewhere():
     """Jobs and steps begin with different ports; each tries several, below the ephemeral ones."""
     meetings = [
-        find_place(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}).meeting for job in "12" for step in "01"
+        find_rank_position(SRUN | {"SLURM_JOB_ID": job, "SLURM_STEP_ID": step}).meeting for job in "12" for step in "01"
     ]
     assert len({meeting.ports[0] for meeting in meetings}) == len({meeting.job for meeting in meetings}) == 4
     for meeting in meetings:
@@ -291,9 +294,9 @@ def test_the_likely_node_of_a_rank():
 def test_the_ranks_of_a_node_fill_the_gaps():
     """Ranks dealt out to the nodes in turn; what the launcher has told is kept."""
     nodes = [Node(0, 2, [0, 2, 4], []), Node(1, 2, [1, 3], [])]
-    settled = [settle_place(Place("pmix", rank, None), 5, nodes[rank % 2]).known() for rank in range(5)]
+    settled = [complete_position(RankPosition("pmix", rank, None), 5, nodes[rank % 2]).known() for rank in range(5)]
     assert settled == [(5, 0, 3, 0, 2), (5, 0, 2, 1, 2), (5, 1, 3, 0, 2), (5, 1, 2, 1, 2), (5, 2, 3, 0, 2)]
-    told = Place("torchrun", 5, 8, 1, 4, 1, 2)
-    assert settle_place(told, 8, Node(0, 1, [*range(8)], [])) == told
+    told = RankPosition("torchrun", 5, 8, 1, 4, 1, 2)
+    assert complete_position(told, 8, Node(0, 1, [*range(8)], [])) == told
     with pytest.raises(LaunchError, match="does not set"):
-        Place("pmix", 0, None).known()
+        RankPosition("pmix", 0, None).known()

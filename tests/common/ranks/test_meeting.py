@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 import torch.distributed as td
 
 from common.ranks import groups, meeting
-from common.ranks.launch import LaunchError, Meeting, Node, Place
+from common.ranks.launch import LaunchError, Meeting, Node, RankPosition
 
 TIMEOUT_S = 20
 
@@ -68,11 +68,11 @@ def meet(ranks, ports, size=2, timeout_s=TIMEOUT_S, job="", hosts=("localhost",)
     """Let the ranks meet, and return what each got: the store or the error. Each is a rank of a node of its own."""
 
     def meet_others(rank):
-        place = Place("environment", rank, size, meeting=Meeting(hosts, ports, job))
+        position = RankPosition("environment", rank, size, meeting=Meeting(hosts, ports, job))
         try:
-            with meeting.opened_store(place, 0, timeout_s) as (store, _):
+            with meeting.opened_store(position, 0, timeout_s) as (store, _):
                 facts = [f"fact {rank}", meeting.find_route(store)]
-                node = meeting.introduce_ranks(store, place, size, facts, timeout_s)
+                node = meeting.introduce_ranks(store, position, size, facts, timeout_s)
                 assert [fact for fact, _ in node.facts] == [f"fact {rank}" for rank in range(size)]
                 assert (node.number, node.count, node.ranks, node.reached_at) == (0, 1, list(range(size)), "")
                 return store
@@ -167,10 +167,10 @@ def test_a_rank_that_does_not_know_the_key_is_refused(keys, monkeypatch):
         answer = meeting._ask_port("localhost", ports[0], "job, 2 ranks, meeting 0")
     assert answer.is_others and meeting.JOB_KEY in answer.reason
     store = td.HashStore()
-    place = Place("environment", 1, 2)
+    position = RankPosition("environment", 1, 2)
     store.set("met", "")
     store.set(f"node {socket.gethostname()}", "[0, 1, [0, 1], [[], []]]")
-    meeting.introduce_ranks(store, place, 2, [("", "")], 1)
+    meeting.introduce_ranks(store, position, 2, [("", "")], 1)
     knows.key = keys[0]
     with pytest.raises(LaunchError, match="does not know this rank's"):
         meeting._describe_nodes(store)

@@ -43,7 +43,7 @@ def test_plain_operations_give_what_those_of_the_device_give(dtype):
 
 
 def test_a_step_needs_no_value_of_the_device():
-    layer = SharedBatchNorm(nn.BatchNorm2d(3), Dist(alone().place, torch.device("meta"))).to("meta")
+    layer = SharedBatchNorm(nn.BatchNorm2d(3), Dist(alone().position, torch.device("meta"))).to("meta")
     x = torch.empty(2, 3, 4, 5, device="meta", requires_grad=True)
     layer(x).sum().backward()
     assert x.grad.is_meta and layer.weight.grad.is_meta

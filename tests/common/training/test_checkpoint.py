@@ -11,7 +11,7 @@ import torch
 
 from common.export import main as export
 from common.ranks.dist import Dist
-from common.ranks.launch import Place
+from common.ranks.launch import RankPosition
 from common.training import checkpoint, weights
 from common.training.checkpoint import CheckpointConfig, CheckpointError, Checkpoints, Position
 
@@ -20,7 +20,7 @@ STATE = {"model": {"layer.weight": torch.arange(6.0).reshape(2, 3)}, "config": {
 
 @pytest.fixture
 def dist():
-    return Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
+    return Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ class Message(Dist):
 
     def __init__(self, rank, sent):
         self.sent = sent
-        super().__init__(Place("single", rank, 2, rank, 2, 0, 1), torch.device("cpu"))
+        super().__init__(RankPosition("single", rank, 2, rank, 2, 0, 1), torch.device("cpu"))
 
     def broadcast(self, tensor, src=0):
         if self.is_main:

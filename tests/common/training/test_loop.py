@@ -14,7 +14,7 @@ from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import open_log
 from common.precision import Precision, PrecisionConfig
 from common.ranks.dist import Dist
-from common.ranks.launch import Place
+from common.ranks.launch import RankPosition
 from common.reference import Target
 from common.settings.run import TrainConfig
 from common.training import checkpoint, loop
@@ -25,7 +25,7 @@ from common.training.optim import OptimConfig, build
 from common.training.profile import ProfileConfig, Profiler
 from common.training.progress import Progress
 
-DIST = Dist(Place("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
+DIST = Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
 X = torch.linspace(-1, 1, 50)[:, None]
 Y = 3 * X
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.ranks.launch import LaunchError, find_place
+from common.ranks.launch import LaunchError, find_rank_position
 from submission.system.__main__ import main
 from submission.system.describe import collect_notes, merge_fields
 from submission.system.nodes import Answer, collect_answers, count_parts, meeting_folder, open_call
@@ -142,7 +142,7 @@ def test_given_fields_do_not_differ(tmp_path):
 
 def test_what_a_killed_launch_left_is_not_merged(tmp_path):
     path = tmp_path / "system.json"
-    folder = meeting_folder(path, find_place(srun(0)), srun(0))
+    folder = meeting_folder(path, find_rank_position(srun(0)), srun(0))
     stale = folder / "call_stale"
     stale.mkdir(parents=True)
     (folder / "call").write_text("call_stale")
@@ -188,7 +188,7 @@ def pals(rank, job):
 @pytest.mark.parametrize("launch", [lambda rank, job: srun(rank, job=job), pals], ids=["srun", "pals"])
 def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
     ranks = [launch(rank, job) for job in "12" for rank in range(2)]
-    paths = [meeting_folder(tmp_path / "s.json", find_place(rank), rank) for rank in ranks]
+    paths = [meeting_folder(tmp_path / "s.json", find_rank_position(rank), rank) for rank in ranks]
     assert paths[0] == paths[1] != paths[2] == paths[3] and paths[0].parent == tmp_path
 
 
@@ -208,7 +208,7 @@ def test_several_launches_beside_each_other_do_not_meet(tmp_path, launch):
     ],
 )
 def test_bad_answers_are_refused(tmp_path, text):
-    place = find_place(srun(0))
+    place = find_rank_position(srun(0))
     with (
         open_call(tmp_path / "folder") as answers,
         pytest.raises(LaunchError, match=r"rank_1\.json .*nothing is written"),
@@ -221,7 +221,7 @@ def test_bad_answers_are_refused(tmp_path, text):
 def test_a_launcher_must_say_how_many_ranks_there_are():
     for variables in ({"PMIX_RANK": "0", "PMIX_NAMESPACE": "a"}, {"PALS_RANKID": "0", "PALS_APID": "a"}):
         with pytest.raises(LaunchError, match="does not say how many ranks there are"):
-            count_parts(find_place(variables))
+            count_parts(find_rank_position(variables))
 
 
 def test_most_nodes_decide_and_unknown_values_never():

@@ -33,6 +33,7 @@ from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
 from common.staging import stage
 from common.staging.stage import Staged
+from common.training.finite import sum_flaws
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
 
@@ -326,7 +327,7 @@ class SampleProblem(ABC, Generic[B]):
         """Adds the score of a batch to the scores."""
 
         def add_score(batch: B) -> None:
-            self._scores.add_(self.score(batch))
+            self._scores.add_(self.score(batch)).add_(sum_flaws(batch))
 
         return Replay(add_score, self.recorder, self.dist)
 

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
 from common.training.evaluators import Evaluator
+from common.training.finite import check_samples
 from common.training.profile import Profiler
 from common.training.progress import Progress
 from common.training.step import Step
@@ -116,7 +117,8 @@ class Fit:
 def fit(run: Fit) -> Ending:
     """Train until the target is met, a signal asks to stop, or all epochs are done; return how the run ended.
 
-    Raises FloatingPointError when the loss is not a finite number, LeaseLostError when another training took the folder
+    Raises DataFaultError for samples with numbers that are not finite, FloatingPointError when loss or quality is not
+    finite although the samples are, LeaseLostError when another training took the folder
     over.
     """
     with (
@@ -210,6 +212,8 @@ def _take_quality(run: Fit, wait: bool) -> None:
         return
     run._evaluating = False
     latest = run.history[-1]
+    if not math.isfinite(quality):
+        _refuse_quality(run, quality, latest.epoch)
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
     run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
@@ -284,14 +288,42 @@ def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
         _report_steps(run, answers)
     for answer in answers:
         if not math.isfinite(answer.loss):
-            last = answer.steps[-1].position
-            raise FloatingPointError(
-                f"the loss is {answer.loss} at epoch {last.epoch + 1}, step {last.step}: lower schedule.base_lr or "
-                f"lengthen the warm-up; the checkpoints in {run.checkpoints.folder} were written before that"
-            )
+            _refuse_loss(run, answer)
         run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
         stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
     return stopped_by, loss
+
+
+def _refuse_loss(run: Fit, answer: Answer) -> NoReturn:
+    """Raise DataFaultError for a batch with numbers that are not finite, otherwise FloatingPointError."""
+    number, loss = next((i, loss) for i, loss in enumerate(answer.sums) if not math.isfinite(loss))
+    position, ranks = answer.steps[number].position, run.problem.dist
+    order = run.problem.order(position.epoch)
+    batch = next(run.problem.batching.batches(order, ranks.data_rank, ranks.data_size, position.step - 1))
+    check_samples(run.problem, "train", batch.parts)
+    advice = (
+        f"lower schedule.base_lr or lengthen the warm-up; the checkpoints in {run.checkpoints.folder} were written "
+        "before that"
+    )
+    if run.steps_before(position.epoch) + position.step == 1:
+        advice = (
+            "no weight had changed, so that it is not the learning rate: see the initial weights, and precision.dtype, "
+            "since fp16 ends at 65504"
+        )
+    raise FloatingPointError(
+        f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples are finite: "
+        f"{advice}"
+    )
+
+
+def _refuse_quality(run: Fit, quality: float, epoch: int) -> NoReturn:
+    """Raise DataFaultError for a validation sample with numbers that are not finite, otherwise FloatingPointError."""
+    problem = run.problem
+    check_samples(problem, "validation", problem.eval_parts(problem.eval_share()))
+    raise FloatingPointError(
+        f"{run.target.key} is {quality} after epoch {epoch}, although the samples are finite: the predictions are not; "
+        "lower schedule.base_lr or lengthen the warm-up"
+    )
 
 
 def _report_steps(run: Fit, answers: list[Answer]) -> None:

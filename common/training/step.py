@@ -14,6 +14,7 @@ from common.precision import Precision
 from common.ranks.dist import Dist
 from common.spatial.shards import gradient_norm, shard_of, share_weights
 from common.training.benchmark import Problem
+from common.training.finite import sum_flaws
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
 
@@ -161,6 +162,7 @@ class Step:
             penalty = self.problem.penalty() if last else None
             self.precision.backward(loss if penalty is None else loss + penalty)
         self.summed += summed.detach()
+        self.summed += sum_flaws(batch)
         if last and self._in_recording:
             assert self._gradients is not None
             self._gradients.average()

@@ -69,6 +69,10 @@ class Dataset:
         used = bisect_right(self._ends, len(self) - 1) + 1
         yield from ((file, None) for file in self._shards[:used])
 
+    def paths(self, index: int) -> tuple[Path, ...]:
+        """Return the path of the file with a frame."""
+        return (self._locate(self._shards[bisect_right(self._ends, index)]),)
+
     def moved(self, locate: Callable[[str], Path]) -> Self:
         """Return the same frames, each file read from where `locate` finds its name."""
         moved = copy(self)

@@ -1,0 +1,82 @@
+"""Numbers that are not finite: each batch is proved to have none, at no wait, and one is traced to its file.
+
+The sum of a batch's numbers, times 0, is 0, and NaN if one of them is NaN or infinite. The device adds it to what the
+host reads anyhow: the sum of the losses, or of the qualities. Where that is not finite the batch is looked at again,
+sample by sample: a fault of the data has a file and is no result; only where there is none has the training diverged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common.training.graph import tensors
+
+if TYPE_CHECKING:  # whose file imports this one
+    from common.training.benchmark import Problem
+
+WORDS: Final = {"x": "input", "y": "truth"}
+"""For the fields of a `TensorBatch`."""
+
+
+class DataFaultError(ValueError):
+    """A sample has a number that is not finite; the message names its file, the sample, the place and the number."""
+
+
+def sum_flaws(batch: Any) -> Tensor | float:
+    """Return 0 for a batch of finite numbers, otherwise NaN; float64, so that no sum of float32 numbers overflows."""
+    return 0.0 * sum(part.sum(dtype=torch.float64) for part in tensors(batch) if part.is_floating_point())
+
+
+def check_samples(problem: Problem, split: str, parts: Iterable[np.ndarray]) -> None:
+    """Raise DataFaultError on all ranks if a sample of one of them has a number that is not finite. A collective call.
+
+    parts: the numbers of this rank's samples.
+    """
+    fault = problem.dist.find_first(next(_find_faults(problem, split, parts), None))
+    if fault is not None:
+        raise DataFaultError(fault)
+
+
+def _find_faults(problem: Problem, split: str, parts: Iterable[np.ndarray]) -> Iterator[str]:
+    samples = problem.sets[split]
+    for index in (int(index) for part in parts for index in part):
+        with contextlib.closing(problem.read(samples, iter([np.array([index])]))) as batches:
+            batch = next(batches)
+        fault = _describe_flaw(batch, "")
+        if not fault:
+            fault = _describe_flaw(problem.prepared(batch), " after `prepared`")
+        if fault:
+            files = " and ".join(map(str, samples.paths(index)))
+            (name,) = problem.sample_names(split, batch)
+            yield (
+                f"{files}: {fault} in sample {name} of {split}, where all numbers must be finite: fetch or make the "
+                "file again, or leave the sample out"
+            )
+
+
+def _describe_flaw(batch: Any, when: str) -> str:
+    """Return the first number that is not finite in a batch of one sample, and its place; "" if all are."""
+    for name, tensor in _name_tensors(batch):
+        if tensor.is_floating_point() and (places := (~tensor.isfinite()).nonzero()).numel():
+            place = places[0].tolist()
+            more = f" ({len(places):,} such numbers)" if len(places) > 1 else ""
+            return f"{name}{place} is {tensor[tuple(place)].item()}{when}{more}"
+    return ""
+
+
+def _name_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield WORDS.get(name, name), value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _name_tensors(getattr(value, field.name), field.name)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _name_tensors(part, name)

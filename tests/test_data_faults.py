@@ -1,0 +1,92 @@
+"""Numbers in the data that are not finite: the run fails with file, sample, place and number, and has no result."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from common.data.split import Sample
+from common.ending import read_ending
+from cosmoflow.data import tfrecord
+from deepcam.data.snapshot import DATA
+from oc20.data import records
+from tests.test_train import case, config, data, one_thread  # noqa: F401  # fixtures
+
+
+def change_universe(folder, x_or_y, value):
+    """Change a number of the last sample, in a record whose checksums are right."""
+    path = max(folder.glob("*.tfrecord"))
+    x, y = np.empty((16, 16, 16, 4), np.int16), np.empty(4, np.float32)
+    tfrecord.read_sample(path, Sample(x, y))
+    {"x": x, "y": y}[x_or_y].flat[2] = value
+    tfrecord.write_sample(path, x, y)
+    return path
+
+
+def change_snapshot(folder, value):
+    path = max(folder.glob("data-*.h5"))
+    with h5py.File(path, "r+") as file:
+        file[DATA][5, 7, 2] = value
+    return path
+
+
+def change_frame(folder, name, value, monkeypatch):
+    """Change a number of the last frame, whatever the writer says of it."""
+    path = max(folder.glob("data.*.lmdb"))
+    shard = records.LmdbShard(path)
+    *frames, last = [shard.read_frame(number) for number in range(len(shard))]
+    numbers = getattr(last, name).copy()
+    numbers[~last.fixed, 1] = value
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "check", lambda _: None)
+        path.unlink()
+        records.write_frames(path, [*frames, replace(last, **{name: numbers})])
+    return path
+
+
+FAULTS = {
+    "cosmoflow": [
+        (lambda folder, _: change_universe(folder, "y", np.nan), r"truth\[0, 2\] is nan"),
+        (lambda folder, _: change_universe(folder, "x", -5), r"input\[.*\] is nan"),
+    ],
+    "deepcam": [
+        (lambda folder, _: change_snapshot(folder, np.nan), r"input\[.*\] is nan"),
+        (lambda folder, _: change_snapshot(folder, -np.inf), r"input\[.*\] is -inf"),
+    ],
+    "oc20": [
+        (lambda folder, patch: change_frame(folder, "force", np.nan, patch), "key [67]: force has values that are NaN"),
+        (lambda folder, patch: change_frame(folder, "pos", np.inf, patch), "key [67]: pos has values that are NaN"),
+    ],
+}
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("fault", [0, 1])
+def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
+    case,  # noqa: F811  # fixtures
+    data,  # noqa: F811
+    config,  # noqa: F811
+    split,
+    fault,
+    monkeypatch,
+    capsys,
+):
+    shutil.copytree(data, "data")
+    Path(config).write_text(case.config.replace("DATA", "data"))
+    change, text = FAULTS[case.name][fault]
+    path = change(Path("data", split), monkeypatch)
+    for number, words in enumerate([(), ("train.accumulation=5",)] if case.name != "deepcam" else [()]):
+        folder = Path(f"run{number}")
+        assert case.train.main([config, f"output_dir={folder}", "train.epochs=3", *words]) == 1
+        message = capsys.readouterr().err
+        assert message.startswith("error: ") and "base_lr" not in message
+        assert str(path) in message and split in message and re.search(text, message), message
+        ending = read_ending(folder)
+        assert (ending.how, ending.epochs) == ("failed", 0), ending
+        *_, stop = map(json.loads, (line.removeprefix(":::MLLOG ") for line in (folder / "result_0.txt").open()))
+        assert stop["metadata"]["ended"] == "failed" and path.name in stop["metadata"]["cause"]

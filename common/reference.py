@@ -254,6 +254,7 @@ class Reference:
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
     variant: "full", or the name of the mini problem that the facts are of.
     baseline: of a mini problem, the quality of the best method without a deep network (docs/performance/mini.md).
+    constant: the quality of what predicts the same for each sample; None if it is not known.
     """
 
     name: str
@@ -271,6 +272,7 @@ class Reference:
     staging: tuple[str, ...] = ()
     variant: str = FULL
     baseline: float | None = None
+    constant: float | None = None
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
         """Return the settings for which a log of this round and division is checked.

@@ -138,6 +138,26 @@ def map_tensors(value: T, function: Callable[[Tensor], Any]) -> T:
     return changed  # type: ignore[no-any-return]  # of the same type
 
 
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested dataclasses and tuples, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensors(part)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors(getattr(value, field.name))
+
+
+def sum_flaws(batch: Any) -> Tensor | float:
+    """Return 0 for a batch of finite numbers, otherwise NaN; float64, so that no sum of float32 numbers overflows.
+
+    The device adds it to what the host reads anyhow, such as the sum of the losses.
+    """
+    return 0.0 * sum(part.sum(dtype=torch.float64) for part in tensors(batch) if part.is_floating_point())
+
+
 def reading_threads(workers: int | None, device: torch.device) -> int:
     """Return the number of threads that read: `workers`, or where it is None a number for this device and its cores.
 

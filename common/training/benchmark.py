@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from common.data.bagging import drawn_samples
-from common.data.prefetch import TensorBatch
+from common.data.prefetch import TensorBatch, sum_flaws
 from common.data.sampling import Batching, permutation, share
 from common.precision import DTYPES, resolved
 from common.ranks.dist import Dist
@@ -33,7 +33,6 @@ from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
 from common.staging import stage
 from common.staging.stage import Staged
-from common.training.finite import sum_flaws
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
 

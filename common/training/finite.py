@@ -1,8 +1,7 @@
-"""Numbers that are not finite: each batch is proved to have none, at no wait, and one is traced to its file.
+"""Trace a number that is not finite to its file.
 
-The sum of a batch's numbers, times 0, is 0, and NaN if one of them is NaN or infinite. The device adds it to what the
-host reads anyhow: the sum of the losses, or of the qualities. Where that is not finite the batch is looked at again,
-sample by sample: a fault of the data has a file and is no result; only where there is none has the training diverged.
+Each batch is proved to have none (`prefetch.sum_flaws`). Where a loss or a quality is not finite the samples are looked
+at again, one by one: a fault of the data has a file and is no result; without one the training has diverged.
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from common.training.graph import tensors
-
-if TYPE_CHECKING:  # whose file imports this one
-    from common.training.benchmark import Problem
+from common.training.benchmark import Problem
 
 WORDS: Final = {"x": "input", "y": "truth"}
 """For the fields of a `TensorBatch`."""
@@ -27,11 +22,6 @@ WORDS: Final = {"x": "input", "y": "truth"}
 
 class DataFaultError(ValueError):
     """A sample has a number that is not finite; the message names its file, the sample, the place and the number."""
-
-
-def sum_flaws(batch: Any) -> Tensor | float:
-    """Return 0 for a batch of finite numbers, otherwise NaN; float64, so that no sum of float32 numbers overflows."""
-    return 0.0 * sum(part.sum(dtype=torch.float64) for part in tensors(batch) if part.is_floating_point())
 
 
 def check_samples(problem: Problem, split: str, parts: Iterable[np.ndarray]) -> None:

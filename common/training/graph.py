@@ -16,14 +16,14 @@ on a CPU, operation by operation.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
-from common.data.prefetch import map_tensors
+from common.data.prefetch import map_tensors, tensors
 from common.ranks.dist import Dist
 
 Mode = Literal["auto", "off"]
@@ -192,18 +192,6 @@ class Replay:
 
 def _refuse_work(*_: Any) -> None:
     raise RuntimeError("work on a batch after the end of its run")
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in nested dataclasses and tuples, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from tensors(part)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from tensors(getattr(value, field.name))
 
 
 def shapes(value: Any) -> Hashable:

@@ -30,6 +30,7 @@ from common.training.evaluators import Evaluator
 from common.training.finite import check_samples
 from common.training.profile import Profiler
 from common.training.progress import Progress
+from common.training.sanity import Sanity
 from common.training.step import Step
 
 POLL_STEPS: Final = 10
@@ -58,6 +59,7 @@ class Fit:
     evaluator: Evaluator
     profiler: Profiler
     constants: Mapping[str, Any]
+    sanity: Sanity
     callbacks: Callbacks = field(default_factory=Callbacks)
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
@@ -220,6 +222,7 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.progress.show_epoch(run.history[-1])
     epoch = run.history[-1]
     run.callbacks.notify(lambda callback: callback.epoch(epoch))
+    run.sanity.look_at_qualities([epoch.quality for epoch in run.history])
     _keep_best(run)
 
 
@@ -289,6 +292,8 @@ def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
     for answer in answers:
         if not math.isfinite(answer.loss):
             _refuse_loss(run, answer)
+        if run.step.norms:
+            run.sanity.look_at_norms(answer.norms)
         run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
         stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
     return stopped_by, loss

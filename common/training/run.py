@@ -48,6 +48,7 @@ from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
 from common.training.resolve import check_length, check_samples, keys_of
+from common.training.sanity import Sanity
 from common.training.tracking.trackers import make_callbacks
 from common.training.warm_up import warm_up, warms_up
 from common.training.weights import Weights, check_fit
@@ -316,6 +317,11 @@ class Training:
         after_the_run.callback(problem.close)
         check_samples(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
+        if (size := self.config.train.global_batch_size) > problem.train_samples:
+            self._say(
+                f"warning: train.global_batch_size is {size:,}, but there are {problem.train_samples:,} training "
+                "samples: a step has no more, while log, figure of merit and scaling of the rate have the former"
+            )
         if self.shared is None:
             self._say(problem.describe())
         run = self._build_fit(log, problem, seed)
@@ -431,6 +437,7 @@ class Training:
             log=log,
             checkpoints=self.checkpoints,
             progress=progress,
+            sanity=Sanity(replace(problem.reference, target=target), progress.print_line),
             callbacks=Callbacks(callbacks, config.track.every_steps),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
             constants=constants,

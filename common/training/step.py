@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from common.data.prefetch import sum_flaws
 from common.precision import Precision
 from common.ranks.dist import Dist
 from common.spatial.shards import gradient_norm, shard_of, share_weights
 from common.training.benchmark import Problem
-from common.training.finite import sum_flaws
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
 

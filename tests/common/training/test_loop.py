@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -24,6 +24,8 @@ from common.training.loop import Fit, Polls, fit
 from common.training.optim import OptimConfig, build
 from common.training.profile import ProfileConfig, Profiler
 from common.training.progress import Progress
+from common.training.sanity import Sanity
+from cosmoflow.reference import REFERENCE
 
 DIST = Dist(RankPosition("single", 0, 1, 0, 1, 0, 1), torch.device("cpu"))
 X = torch.linspace(-1, 1, 50)[:, None]
@@ -114,6 +116,7 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
         log=open_log(folder / f"log-{len(list(folder.iterdir()))}.txt", True),
         checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(**(kept or {})), DIST),
         progress=Progress(goal, config.epochs, quiet=False),
+        sanity=Sanity(replace(REFERENCE, target=goal, constant=None), print),
         profiler=Profiler(ProfileConfig(**(profile or {})), folder / "profile", DIST, print),
         evaluator=Evaluator(task, precision),
         constants={"seed": 1, "config": {}},

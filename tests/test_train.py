@@ -460,3 +460,18 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
         ("SET11", "data.train_samples"),
         ("SET11", "data.eval_samples"),
     }
+
+
+@pytest.mark.one_benchmark
+def test_one_batch_is_learned_by_heart_or_not(run, capsys):
+    for words, status, text in (
+        (("60",), 0, "network, loss, gradients and optimizer work together"),
+        (("3", "schedule.base_lr=1e-9"), 4, "expected at most 10%"),
+        (("9", "--resume"), 2, "makes no run"),
+    ):
+        try:
+            assert run("--overfit-one-batch", *words) == status
+        except SystemExit as ended:  # of argparse
+            assert ended.code == status
+        out, err = capsys.readouterr()
+        assert text in out + err and not Path("run").exists()

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from common.command import CommandParser, UsageError, run_command
+from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_yaml
 from common.console import CONSOLE
 from common.named_configs import described_configs
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from common.training.benchmark import Benchmark
 
 RESUME: Final = "--resume"
+OVERFIT_STEPS: Final = 300
 OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
@@ -52,6 +53,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
     from common.training.callbacks import load_callback
     from common.training.job import configure_training, train
+    from common.training.overfit import overfit_one_batch
     from common.training.run import TRAINING_ERRORS, Start
     from common.training.sweep import Sweep, parse_axes
 
@@ -70,6 +72,9 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
             return sweep.run(Start(auto_resume=True, wait=arguments.wait, callbacks=callbacks))
         if arguments.list_configs or arguments.print_config:
             return _print_answer(benchmark.config, arguments)
+        if arguments.overfit_one_batch:
+            config = configure_training(benchmark, arguments.config, arguments.override)
+            return overfit_one_batch(benchmark, config, arguments.overfit_one_batch)
         start = Start(arguments.resume, arguments.auto_resume, arguments.wait, callbacks, tuple(arguments.override))
         return train(benchmark, configure_training(benchmark, arguments.config, arguments.override), start)
 
@@ -155,6 +160,15 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
         help="train with each of these values, one after another, each in its own folder in output_dir; given again, "
         "with each combination. Values are YAML: quote a list, --sweep 'optim.betas=[0.9, 0.99],[0.9, 0.999]'",
     )
+    parser.add_argument(
+        "--overfit-one-batch",
+        nargs="?",
+        type=positive,
+        const=OVERFIT_STEPS,
+        metavar="STEPS",
+        help="a self-test: train on the first batch again and again, %(const)s times by default, and say whether the "
+        "loss falls to a tenth, as it does if network, loss, gradients and optimizer work together; no run is made",
+    )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
     arguments = parser.parse_intermixed_args(_keep_overrides(sys.argv[1:] if argv is None else argv))
     if arguments.config is None and not arguments.list_configs:
@@ -163,6 +177,8 @@ failed, else 4 if one missed the target; so it is for a sweep, which goes on aft
         parser.error("--all is given without --print-config")
     if arguments.auto_resume and arguments.resume is not None:
         parser.error("--resume and --auto-resume are given; expected one of them")
+    if arguments.overfit_one_batch and (arguments.sweep or arguments.auto_resume or arguments.resume is not None):
+        parser.error("--overfit-one-batch makes no run: give it without --resume, --auto-resume and --sweep")
     if arguments.sweep and arguments.resume is not None:
         parser.error("--resume and --sweep are given; a sweep is continued by the same command, without --resume")
     return arguments

@@ -31,8 +31,9 @@ FOLDERS: Final = re.compile(r"(?<![\w.-])/(?:[^\s/:'\"]+/)+")
 class Ending:
     """How a run ended.
 
-    how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number: what the training did,
-    not the machine, so it counts as a run that missed its target; `stopped`, to be continued; `failed`, by an error.
+    how: `target_met`; `target_not_met`, after all epochs; `diverged`, the loss is not a number although the samples
+    are finite: what the training did, so it counts as a run that missed its target; `stopped`, to be continued;
+    `failed`, by an error, of the data too.
     cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances. unsigned: another
     rank gave the cause, and nothing proves that it was a rank.
     """

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from common.ending import read_ending
 from cosmoflow.data import tfrecord
 from deepcam.data.snapshot import DATA
 from oc20.data import records
-from tests.test_train import case, config, data, one_thread  # noqa: F401  # fixtures
+from tests.test_train import case, config, data, one_thread, start  # noqa: F401  # fixtures
 
 
 def change_universe(folder, x_or_y, value):
@@ -49,6 +50,7 @@ def change_frame(folder, name, value, monkeypatch):
     return path
 
 
+EXHAUSTIVE = pytest.mark.exhaustive
 FAULTS = {
     "cosmoflow": [
         (lambda folder, _: change_universe(folder, "y", np.nan), r"truth\[0, 2\] is nan"),
@@ -90,3 +92,18 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
         assert (ending.how, ending.epochs) == ("failed", 0), ending
         *_, stop = map(json.loads, (line.removeprefix(":::MLLOG ") for line in (folder / "result_0.txt").open()))
         assert stop["metadata"]["ended"] == "failed" and path.name in stop["metadata"]["cause"]
+
+
+@pytest.mark.one_benchmark
+@pytest.mark.parametrize("words", [("train",), pytest.param(("validation", "train.eval_ranks=1"), marks=EXHAUSTIVE)])
+def test_of_two_ranks_says_it_once(case, data, config, start, words, monkeypatch):  # noqa: F811  # fixtures
+    shutil.copytree(data, "data")
+    Path(config).write_text(case.config.replace("DATA", "data"))
+    split, *overrides = words
+    change, text = FAULTS[case.name][0]
+    path = change(Path("data", split), monkeypatch)
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    process = start("output_dir=run", "train.epochs=2", *overrides, launcher=launcher)
+    message = process.communicate(timeout=300)[1]
+    assert process.returncode == 1 and len(re.findall(text, message)) == 1 and str(path) in message, message
+    assert read_ending(Path("run")).how == "failed"

@@ -151,11 +151,12 @@ def tensors(value: Any) -> Iterator[Tensor]:
 
 
 def sum_flaws(batch: Any) -> Tensor | float:
-    """Return 0 for a batch of finite numbers, otherwise NaN; float64, so that no sum of float32 numbers overflows.
+    """Return 0 for a batch of finite numbers, otherwise NaN, also if the sum of a tensor is beyond float32.
 
     The device adds it to what the host reads anyhow, such as the sum of the losses.
     """
-    return 0.0 * sum(part.sum(dtype=torch.float64) for part in tensors(batch) if part.is_floating_point())
+    parts = (part for part in tensors(batch) if part.is_floating_point())
+    return 0.0 * sum(part.sum(dtype=torch.promote_types(part.dtype, torch.float32)) for part in parts)
 
 
 def reading_threads(workers: int | None, device: torch.device) -> int:

@@ -285,13 +285,14 @@ class Reference:
         return tuple({setting.key: setting for setting in active}.values())
 
 
-def variant_of(references: Sequence[Reference], variant: str) -> Reference:
+def variant_of(references: Sequence[Reference], variant: str, own_target: float | None = None) -> Reference:
     """Return the facts of a benchmark's variant; ValueError if it has no such variant.
 
-    references: of the full problem, whose metric is that of OWN data, too, and of the mini problems.
+    references: of the full problem, whose metric is that of OWN data, too, and of the mini problems. own_target: of
+    OWN data, for which a configuration must have one.
     """
-    if variant == OWN:
-        return replace(references[0], variant=OWN)
+    if variant == OWN and own_target is not None:
+        return replace(references[0], variant=OWN, target=replace(references[0].target, value=own_target))
     for reference in references:
         if reference.variant == variant:
             return reference

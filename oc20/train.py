@@ -52,7 +52,7 @@ class Oc20(SampleProblem[GraphBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples, dist)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
         self.weights_of = lru_cache(maxsize=1)(self._step_weights)
         if config.data.balance == "triplets":

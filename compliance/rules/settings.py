@@ -278,8 +278,8 @@ class NoMini(LogRule, strict_only=True):
     id = "SET07"
     cite = MINI_ROUND
     differs = UNKNOWN
-    why = "The mini problems are for laptops and tests; their results are not MLPerf results. Own data have no rules."
-    fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
+    why = "The mini problems are for laptops and tests; nothing is known of own data. Neither gives MLPerf results."
+    fix = "Pass --allow-mini to check mini runs by the rules of the mini round, as a note; submit no run on own data."
     bad = (
         lambda log: log(division="open", variant=MINI),
         lambda log: log(division="open", variant=MINI_2),
@@ -304,9 +304,7 @@ class KnownVariant(LogRule, strict_only=True):
     cite = MINI_ROUND
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
-    fix = (
-        "Log the name of the mini problem as dataset_variant, or own; for the full problem log full, or nothing."
-    )
+    fix = "Log the name of the mini problem as dataset_variant, or own; for the full problem log full, or nothing."
     good = (lambda log: log(division="open", variant=MINI),)
     bad = (
         lambda log: log().add(KEY, "tiny"),

@@ -123,7 +123,7 @@ def few(case, monkeypatch):
 OTHERS = {
     "nested": (
         ["cosmoUniverse/train/a.tfrecord", "cosmoUniverse/validation/"],
-        "which data.data_dir=.*cosmoUniverse wo",
+        r"is of other data \(data.data_dir=.*cosmoUniverse would read them\)",
     ),
     "notes": (["notes.txt"], "notes.txt is of other data; nothing was changed"),
     "an archive": (["s2ef_train_200K.tar"], "s2ef_train_200K.tar is of other data"),

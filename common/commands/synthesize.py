@@ -131,10 +131,10 @@ class Synthesis(ABC):
             raise DatasetError(f"{folder} is not a folder: data.data_dir must be one; {noun} is generated in a new one")
         args = self.build_parser().parse_args([str(folder), *options.split()])
         recipe = self._build_recipe(args)
-        plan = self.plan_dataset(recipe, args)
-        if data is not None:
-            self._check_fits(plan, data, folder, noun)
         try:
+            plan = self.plan_dataset(recipe, args)
+            if data is not None:
+                self._check_fits(plan, data, folder, noun)
             self._refuse_other_data(plan, folder)
             started = (folder / MANIFEST).exists() or (folder / PARTS).exists()
             state = f"{folder} is not complete; completing" if started else f"no data in {folder}; generating"
@@ -155,7 +155,7 @@ class Synthesis(ABC):
             for path in map(parent.joinpath, list_data(folder / parent) if (folder / parent).is_dir() else ()):
                 if str(path) not in expected:
                     other = folder / path
-                    hint = f", which data.data_dir={other} would name" if (other / "train").is_dir() else ""
+                    hint = f" (data.data_dir={other} would read them)" if (other / "train").is_dir() else ""
                     raise ManifestError(f"{other} is of other data{hint}; nothing was changed: {OTHER_FOLDER}")
 
     def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, noun: str) -> None:

@@ -43,14 +43,19 @@ def simulate(relaxing=True, seed=0, frames=3, size=(2, 2, 3)):
 
 WITHOUT_HOME = """
 import sys
-from pathlib import Path
-from oc20 import baselines, measure, prepare, synthesize, train
 sys.modules["lmdb"] = None
+from pathlib import Path
+from common.data.split import DatasetError
+from oc20 import baselines, measure, prepare, synthesize, train
 data, new = sys.argv[1:]
 train.BENCHMARK.make_mini(Path(data), "mini", None)
 synthesize.SYNTHESIS.provide_few(Path(data), "full")
 assert prepare.main(["verify", data]) == prepare.main(["metadata", data, "--workers", "1"]) == 0
 assert synthesize.main([new]) == synthesize.main(["--plot", new]) == 1
+try:
+    train.BENCHMARK.make_mini(Path(new), "mini", None)
+except DatasetError as error:
+    print("error:", error, file=sys.stderr)
 """
 
 
@@ -62,8 +67,8 @@ def test_ase_is_imported_only_where_data_are_made(tmp_path):
     path = os.pathsep.join([str(tmp_path), os.getcwd(), os.environ.get("PYTHONPATH", "")])
     words = [sys.executable, "-c", WITHOUT_HOME, str(tmp_path / "data"), str(tmp_path / "new")]
     done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
-    message = "error: ase cannot be imported: Could not determine home directory. Set HOME to any folder"
-    assert done.returncode == 0 and done.stderr.count(message) == 2, done.stderr
+    message = "ase cannot be imported: Could not determine home directory. Set HOME to any folder"
+    assert done.returncode == 0 and done.stderr.count(message) == done.stderr.count("error: ") == 3, done.stderr
     assert not (tmp_path / "new").exists()
 
 

@@ -28,8 +28,23 @@ UNFINISHED: Final = "*.tmp"
 """Files that are being written; those of a killed process stay until their folder has another owner."""
 TOKEN_BYTES: Final = 8
 """Of the random part of their names."""
+FOREIGN: Final = frozenset({"__macosx", "thumbs.db", "desktop.ini", "lost+found", "$recycle.bin"})
+"""Names, in small letters, that operating systems leave in folders."""
 NO_INODES: Final = "the file system has no free inodes, so that no more files fit: remove some, or use another disk"
 """What a full disk with free bytes means, and what to do."""
+
+
+def is_foreign(name: str) -> bool:
+    """Tell whether a name in a folder of data is none of the data: hidden, unfinished, or of an operating system.
+
+    Such as `._a.h5`, `.DS_Store` and `__MACOSX` of macOS, `Thumbs.db` of Windows, `.nfs0012` of NFS, and `a.h5.part`.
+    """
+    return name.startswith(".") or name.endswith((".part", UNFINISHED[1:])) or name.lower() in FOREIGN
+
+
+def list_data(folder: Path) -> list[str]:
+    """Return the sorted names in a folder of data, without those that are none of the data; OSError as os.listdir."""
+    return sorted(name for name in os.listdir(folder) if not is_foreign(name))
 
 
 def instance_folder(job: Path, number: int) -> Path:

@@ -18,7 +18,9 @@ FULL: Final = "full"
 MINI: Final = "mini"
 MINI_2: Final = "mini2"
 VARIANTS: Final = (FULL, MINI, MINI_2)
-"""The values of `dataset_variant` in a log; a log without it is about the full problem."""
+"""The problems of the suite: values of `dataset_variant` in a log; a log without it is about the full problem."""
+OWN: Final = "own"
+"""A user's own data: without published sizes, target and reference runs, and never an MLPerf result."""
 
 
 def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:
@@ -252,7 +254,7 @@ class Reference:
     trained_by: the module whose Config has the keys of the trainer's configuration; "": there is no trainer.
     parameters: number of trainable parameters of the network, by round.
     staging: overrides with which the full dataset reaches the nodes of a cluster; none: it is read where it is.
-    variant: "full", or the name of the mini problem that the facts are of.
+    variant: "full", the name of the mini problem that the facts are of, or "own".
     baseline: of a mini problem, the quality of the best method without a deep network (docs/performance/mini.md).
     constant: the quality of what predicts the same for each sample; None if it is not known.
     """
@@ -285,8 +287,14 @@ class Reference:
         return tuple({setting.key: setting for setting in active}.values())
 
 
-def variant_of(references: Sequence[Reference], variant: str) -> Reference:
-    """Return the facts of a benchmark's variant; ValueError if it has no such variant."""
+def variant_of(references: Sequence[Reference], variant: str, own_target: float | None = None) -> Reference:
+    """Return the facts of a benchmark's variant; ValueError if it has no such variant.
+
+    references: of the full problem, whose metric is that of OWN data, too, and of the mini problems. own_target: of
+    OWN data, for which a configuration must have one.
+    """
+    if variant == OWN and own_target is not None:
+        return replace(references[0], variant=OWN, target=replace(references[0].target, value=own_target))
     for reference in references:
         if reference.variant == variant:
             return reference

@@ -18,6 +18,7 @@ from common.config import load
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.errors import UsageError
+from common.files import is_foreign
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
@@ -137,6 +138,8 @@ def find_universes(folder: Path) -> dict[str, Path]:
     """Return the raw universes below a folder by name, `<folder>_<universe>`; BuildError if there are none."""
     universes: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.hdf5")):
+        if any(map(is_foreign, path.relative_to(folder).parts)):
+            continue
         name = f"{path.resolve().parent.name}_{path.stem}"
         if name in universes:
             raise BuildError(f"{universes[name]} and {path} would both become {name}_000; rename one of the folders")
@@ -233,6 +236,7 @@ def plan_repacking(args: argparse.Namespace) -> DatasetPlan:
         f"{split}/{path.name.removesuffix(ending)}": path
         for split in SPLITS
         for path in sorted((args.input_dir / split).glob(f"*{ending}"))
+        if not is_foreign(path.name)
     }
     if not sources:
         raise BuildError(f"no *{ending} in {args.input_dir}/{SPLITS[0]} or {SPLITS[1]}: expected samples to repack")

@@ -51,7 +51,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples, read, dist)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, self.block, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from common.command import CommandParser, folder_place, run_command
 from common.datasets.build import BuildError
+from common.files import list_data
 
 SPLITS: Final = ("train", "validation", "test")
 SEED: Final = 12345
@@ -53,7 +54,7 @@ def link_splits(source: Path, output: Path) -> dict[str, list[str]]:
     """
     if not source.is_dir():
         raise BuildError(f"{source} is not a folder: expected the folder with all data-*.h5")
-    names = [name for name in os.listdir(source) if name.startswith("data") and name.endswith(".h5")]
+    names = [name for name in list_data(source) if name.startswith("data") and name.endswith(".h5")]
     if not names:
         raise BuildError(f"no data*.h5 in {source}: expected snapshots like data-1996-06-14-03-2.h5")
     parts = split_names(names)
@@ -71,7 +72,7 @@ def link_splits(source: Path, output: Path) -> dict[str, list[str]]:
 
 def _find_links(source: Path, folder: Path, names: Sequence[str]) -> set[str]:
     """Return the names in the folder; BuildError unless all are links that belong there."""
-    existing = set(os.listdir(folder)) if folder.is_dir() else set()
+    existing = set(list_data(folder)) if folder.is_dir() else set()
     expected = set(names)
     for name in sorted(existing):
         path = folder / name

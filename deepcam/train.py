@@ -54,7 +54,7 @@ class DeepCam(SampleProblem[TensorBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples, dist)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         check_shares(config, self.train_samples, dist)
         self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
         if dist.is_main:

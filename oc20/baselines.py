@@ -27,7 +27,7 @@ from oc20.data.dataset import Dataset
 from oc20.graphs import Graph, build_graph
 from oc20.reference import MINIS
 from oc20.settings import CUTOFF_ANGSTROM, DataConfig
-from oc20.train import make_mini
+from oc20.synthesize import SYNTHESIS
 
 FRAMES: Final = 100
 """In a portion, which is held in memory as a table of rows and coefficients."""
@@ -219,7 +219,7 @@ def _read_portions(frames: Dataset, chosen: np.ndarray | None = None) -> Iterato
         yield build_graph([frames.read(number) for number in numbers[start : start + FRAMES]])
 
 
-BASELINES = Baselines("oc20", MINIS, fit_baselines, make_mini)
+BASELINES: Final = Baselines("oc20", MINIS, fit_baselines, SYNTHESIS.provide_data)
 main = partial(baselines.main, BASELINES)
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -19,17 +18,11 @@ from common.training.flops import StepFlops, table3_forward
 from oc20.graphs import Graph, build_graph
 from oc20.model import DimeNet, build_model
 from oc20.settings import ModelConfig
+from oc20.synthesize import SYNTHESIS
 from oc20.train import BENCHMARK, Oc20
 
 COUNTED = 32
 """The most frames whose operations are counted; of more, evenly chosen ones."""
-
-
-def make_frames(folder: Path, variant: str) -> None:
-    """Generate a few frames in a folder."""
-    from oc20 import synthesize  # needs ase, which measuring on given data does not
-
-    synthesize.SYNTHESIS.provide_few(folder, variant)
 
 
 def count_flops(problem: Oc20) -> StepFlops:
@@ -43,7 +36,7 @@ def count_flops(problem: Oc20) -> StepFlops:
     )
 
 
-main = partial(measure.main, Measurable(BENCHMARK, make_frames, count_flops))
+main = partial(measure.main, Measurable(BENCHMARK, SYNTHESIS.provide_few, count_flops))
 
 
 # -- operations of a step --------------------------------------------------------------------------------------

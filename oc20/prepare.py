@@ -20,6 +20,7 @@ from oc20.data.conversion import (
     EDGES,
     FORMATS,
     GRAPH,
+    SHARD,
     SPLITS,
     Converted,
     FrameSource,
@@ -48,7 +49,7 @@ Each subcommand has its own help, as in: python -m oc20.prepare convert --help
 """
 CONVERT_HELP: Final = f"""\
 Convert the frames in INPUT_DIR/train and INPUT_DIR/validation: the published N.extxyz.xz with N.txt.xz (also
-unpacked), or data.N.lmdb or data.N.bin as this command makes them. To arrange a download in this layout:
+unpacked), *.lmdb by any name, or data.N.bin as this command makes them. To arrange a download in this layout:
 mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2ef/validation
 
   lmdb       OUTPUT_DIR/train/data.N.lmdb, pickled graphs as the reference makes them; read without torch-geometric
@@ -91,6 +92,9 @@ def plan_conversion(source: Path, format: str, edges: str = "nearest") -> Datase
         for split, sources in splits.items()
         for entry in sources
     ]
+    if any(isinstance(item.source, Converted) and not SHARD.fullmatch(item.source.path.stem) for item in items):
+        # Their numbers are those of their order, in which more files would change them.
+        facts["sources"] = [item.name for item in items]
     size = max(item.source.lmdb_bytes for item in items) * FORMATS[format].share
     make = partial(convert_item, format)
     return add_metadata_items(DatasetPlan("oc20", variant, facts, tuple(items), make, size, "files"))

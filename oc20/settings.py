@@ -31,7 +31,7 @@ class DataConfig(SamplesConfig):
 
     data_dir: Path = key(
         REQUIRED,
-        "folder with train and validation, each with data.*.lmdb or data.*.bin, and metadata.npz",
+        "folder with train and validation, each with *.lmdb or data.*.bin, and metadata.npz",
         PLACE,
         cite=DATA_STATE,
     )

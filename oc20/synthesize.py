@@ -18,8 +18,6 @@ from common.datasets.build import DatasetPlan, Item
 from common.reference import FULL, MINI
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, add_metadata_items, make_shard, names_of
-from oc20.simulation import surface
-from oc20.simulation.plot import draw_samples
 from oc20.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
@@ -61,8 +59,19 @@ def generate_pair(recipe: Recipe, seed: int, format: str, item: Item, folder: Pa
         make_shard(Published(pair).read_frames(), FORMATS[format], folder, item.files)
 
 
+def draw_samples(recipe: Recipe, seed: int, figure: Any) -> None:
+    """Draw the first systems in a figure of matplotlib; BuildError if ase cannot be imported."""
+    with extxyz.importing_ase():
+        from oc20.simulation import plot
+
+    plot.draw_samples(recipe, seed, figure)
+
+
 def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
-    """Return the plan of a synthetic dataset, one item per pair of files."""
+    """Return the plan of a synthetic dataset, one item per pair of files; BuildError if ase cannot be imported."""
+    with extxyz.importing_ase():
+        from oc20.simulation import surface
+
     items = []
     for code, (split, trajectories) in enumerate(recipe.trajectories.items()):
         for number in range(-(-trajectories // PER_PAIR)):

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -31,7 +30,7 @@ from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.trainer import Trainer
-from oc20 import model
+from oc20 import model, synthesize
 from oc20.data import dataset
 from oc20.data.buckets import Bucket, choose_buckets, pad_frames
 from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
@@ -39,7 +38,7 @@ from oc20.graphs import MOST_NEIGHBOURS, link_frames
 from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
 from oc20.report import Report, absolute_errors, force_errors
-from oc20.settings import Config, DataConfig
+from oc20.settings import Config
 
 FORCE_COEFFICIENT: Final = 50.0
 """Factor of the forces in the reference's loss; that of the energy is 0."""
@@ -53,7 +52,7 @@ class Oc20(SampleProblem[GraphBatch]):
         train_set = Dataset(folder / "train", config.data, config.data.train_samples, dist)
         eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
-        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
         self.weights_of = lru_cache(maxsize=1)(self._step_weights)
         if config.data.balance == "triplets":
@@ -197,18 +196,11 @@ class Oc20(SampleProblem[GraphBatch]):
         return (forces_A3 - graph.forces / self.config.data.energy_std) * graph.free[:, None]
 
 
-def make_mini(folder: Path, variant: str, data: DataConfig | None = None) -> None:
-    """Generate the data of a mini problem in a folder, unless they exist. data: the configuration that reads them."""
-    from oc20 import synthesize  # needs ase, which training does not
-
-    synthesize.SYNTHESIS.provide_data(folder, variant, data)
-
-
 BENCHMARK = Benchmark(
     config=Config,
     problem=Oc20,
     predictor=Predictor,
-    make_mini=make_mini,
+    make_mini=synthesize.SYNTHESIS.provide_data,
     report=Report,
 )
 main = partial(train.main, BENCHMARK)

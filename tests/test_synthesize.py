@@ -13,6 +13,8 @@ pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
 from common.data.split import DatasetError
+from common.datasets.journal import Heading, Journal
+from common.datasets.manifest import NAME, Manifest, read_manifest, write_manifest
 from compliance.benchmarks import PACKAGES
 from cosmoflow.simulation.recipe import PRESETS
 
@@ -107,6 +109,74 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match=r"file is not a folder: data.data_dir must be one"):
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "file", "mini2")
+
+
+@pytest.fixture
+def few(case, monkeypatch):
+    """Let the recipe of the current mini problem make a few small samples."""
+    parser = case.synthesize.SYNTHESIS.build_parser()
+    recipe = case.synthesize.SYNTHESIS._build_recipe(parser.parse_args(case.small.split()))
+    monkeypatch.setattr(case.synthesize.Synthesize, "presets", {case.synthesize.SYNTHESIS.mini: recipe})
+    return case.synthesize.SYNTHESIS
+
+
+OTHERS = {
+    "nested": (
+        ["cosmoUniverse/train/a.tfrecord", "cosmoUniverse/validation/"],
+        r"is of other data \(data.data_dir=.*cosmoUniverse would read them\)",
+    ),
+    "notes": (["notes.txt"], "notes.txt is of other data; nothing was changed"),
+    "an archive": (["s2ef_train_200K.tar"], "s2ef_train_200K.tar is of other data"),
+    "another split": (["train/", "val/"], "val is of other data"),
+    "other samples": (["train/univ_1.tfrecord", "validation/"], "train/univ_1.tfrecord is of other data"),
+    "beside an interrupted build": (["manifest.parts/task-0-of-1.jsonl", "train/mine.h5"], "train/mine.h5 is of other"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_mini_problem_is_not_generated_beside_other_data(case, few, tmp_path, capsys, other):
+    files, says = OTHERS[other]
+    for name in files:
+        path = tmp_path / "data" / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.touch()
+    before = sorted((tmp_path / "data").rglob("*"))
+    with pytest.raises(DatasetError, match=rf"{says}.*choose another folder.*variant=own"):
+        few.provide_data(tmp_path / "data", few.mini)
+    assert case.synthesize.main([str(tmp_path / "data"), "--workers", "1"]) == 1
+    assert re.search(says, capsys.readouterr().err)
+    assert sorted((tmp_path / "data").rglob("*")) == before
+
+
+def test_an_interrupted_mini_problem_goes_on_also_beside_files_of_other_systems(case, few, tmp_path, capsys):
+    folder = tmp_path / "data"
+    for path in (folder / ".DS_Store", folder / "lost+found/x", folder / "train/._a", folder / "train/a.h5.77.tmp"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    few.provide_data(folder, few.mini)
+    assert f"no data in {folder}; generating" in capsys.readouterr().out
+    whole = read_manifest(folder / NAME)
+    (folder / NAME).unlink()
+    journal = Journal(folder)
+    heading = Heading(whole.benchmark, whole.variant, whole.facts, len(whole.files))
+    half = dict(list(whole.files.items())[: len(whole.files) // 2])
+    with journal.open_part(heading, 0, 1) as part:  # as it is after a kill
+        part.add_files(half)
+    for name in set(whole.files) - set(half):
+        (folder / name).unlink()
+    few.provide_data(folder, few.mini)
+    assert f"{folder} is not complete; completing" in capsys.readouterr().out
+    assert read_manifest(folder / NAME) == whole
+
+
+@pytest.mark.parametrize("variant", ["full", "own", "subset-small"])
+def test_a_mini_problem_is_not_trained_on_data_of_another_variant(case, few, tmp_path, variant):
+    write_manifest(tmp_path / NAME, Manifest(benchmark=case.name, variant=variant, files={}))
+    for name in few.needed:
+        (tmp_path / name).touch()
+    with pytest.raises(DatasetError, match=f"has the {variant} dataset; expected {few.mini}: choose another folder"):
+        few.provide_data(tmp_path, few.mini)
 
 
 @pytest.mark.parametrize(

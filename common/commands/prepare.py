@@ -26,6 +26,7 @@ from common.datasets.build import (
 )
 from common.datasets.journal import PARTS, Journal
 from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
+from common.files import list_data
 from common.processes import in_processes, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
@@ -175,11 +176,11 @@ class PrepareCommand:
 
     def _describe_files(self, folder: Path, workers: int, variant: str) -> Manifest:
         names = [
-            f"{part}/{entry.name}"
+            f"{part}/{name}"
             for part in self.folders
             if (folder / part).is_dir()
-            for entry in os.scandir(folder / part)
-            if entry.is_file()
+            for name in list_data(folder / part)
+            if (folder / part / name).is_file()
         ]
         if not names:
             raise BuildError(

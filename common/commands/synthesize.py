@@ -7,9 +7,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from common.command import (
     CommandParser,
@@ -25,11 +25,20 @@ from common.command import (
 )
 from common.data.split import DatasetError
 from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_dataset, report_build
+from common.datasets.journal import PARTS
 from common.datasets.manifest import NAME as MANIFEST
-from common.datasets.manifest import read_manifest
+from common.datasets.manifest import ManifestError, read_manifest
+from common.files import list_data
 from common.picture import new_figure, save_figure
 from common.processes import usable_cores
-from common.reference import FULL, MINI, VARIANTS
+from common.reference import FULL, MINI, OWN, VARIANTS
+
+SYNTHETIC: Final = "synthetic"
+"""The variant of generated data that no preset has."""
+OTHER_FOLDER: Final = (
+    "choose another folder, in which data can be generated, or train the configuration that these data are for; for "
+    f"data of your own that is variant={OWN} with your train.target (docs/guide/data.md)"
+)
 
 
 class Synthesis(ABC):
@@ -90,27 +99,28 @@ class Synthesis(ABC):
         return next(iter(self.presets))
 
     def variant_of(self, recipe: Any) -> str:
-        """Return the name of the mini problem that a recipe makes, else "synthetic"."""
-        return next((name for name, value in self.presets.items() if name in VARIANTS and value == recipe), "synthetic")
+        """Return the name of the mini problem that a recipe makes, else SYNTHETIC."""
+        return next((name for name, value in self.presets.items() if name in VARIANTS and value == recipe), SYNTHETIC)
 
     def provide_data(self, folder: Path, variant: str, data: Any = None) -> None:
         """Generate a mini dataset in a folder unless all needed files exist; DatasetError if that fails.
 
-        Data of another variant are a DatasetError, too. data: the section of the configuration that will read them; one
-        that cannot is a DatasetError before anything is generated.
+        Other data are a DatasetError, too; data of the user's own are taken as they are. data: the section of the
+        configuration that will read them; one that cannot is a DatasetError before anything is generated.
         """
+        if variant == OWN:
+            return
         if variant not in self.presets:
             raise DatasetError(f"`python -m {self.module}` no longer generates the {variant} dataset: use {self.mini}")
         self._generate_missing(folder, f"the {variant} dataset", f"--preset {variant}", data)
-        actual = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else variant
-        if actual in VARIANTS and actual != variant:
-            raise DatasetError(
-                f"{folder} has the {actual} dataset; expected {variant}: set data.data_dir to another folder, where it "
-                "will be generated, or train the configuration that these data are for"
-            )
+        actual = read_manifest(folder / MANIFEST).variant if (folder / MANIFEST).exists() else None
+        if actual not in (variant, SYNTHETIC, None):
+            raise DatasetError(f"{folder} has the {actual} dataset; expected {variant}: {OTHER_FOLDER}")
 
     def provide_few(self, folder: Path, variant: str) -> None:
         """Generate a few samples of a variant, as `provide_data` does; to measure, not to train."""
+        if variant == OWN:
+            raise DatasetError(f"variant is {OWN}: there is no recipe for such data; measure with --data DIR")
         options = self.few[FULL] if variant == FULL else f"--preset {variant} {self.few[MINI]}"
         self._generate_missing(folder, f"a few samples of the {variant} size", options)
 
@@ -121,18 +131,32 @@ class Synthesis(ABC):
             raise DatasetError(f"{folder} is not a folder: data.data_dir must be one; {noun} is generated in a new one")
         args = self.build_parser().parse_args([str(folder), *options.split()])
         recipe = self._build_recipe(args)
-        plan = self.plan_dataset(recipe, args)
-        if data is not None:
-            self._check_fits(plan, data, folder, noun)
-        started = folder.is_dir() and any(folder.iterdir())
-        state = f"{folder} is not complete; completing" if started else f"no data in {folder}; generating"
-        print(f"{state} {noun}", flush=True)
         try:
+            plan = self.plan_dataset(recipe, args)
+            if data is not None:
+                self._check_fits(plan, data, folder, noun)
+            self._refuse_other_data(plan, folder)
+            started = (folder / MANIFEST).exists() or (folder / PARTS).exists()
+            state = f"{folder} is not complete; completing" if started else f"no data in {folder}; generating"
+            print(f"{state} {noun}", flush=True)
             failed = self._generate_data(plan, recipe, args)
         except DATASET_ERRORS as error:
             raise DatasetError(f"{noun} cannot be generated in {folder}: {describe_error(error)}") from error
         if failed:
             raise DatasetError(f"{folder}: {noun} could not be generated; the errors are above")
+
+    def _refuse_other_data(self, plan: DatasetPlan, folder: Path) -> None:
+        """Raise ManifestError for what is neither of a plan nor described by a manifest, which is compared later."""
+        if (folder / MANIFEST).exists():
+            return
+        parents = {parent for file in plan.files for parent in PurePosixPath(file).parents}
+        expected = {PARTS, *self.needed, *plan.files, *map(str, parents)}
+        for parent in sorted(parents):
+            for path in map(parent.joinpath, list_data(folder / parent) if (folder / parent).is_dir() else ()):
+                if str(path) not in expected:
+                    other = folder / path
+                    hint = f" (data.data_dir={other} would read them)" if (other / "train").is_dir() else ""
+                    raise ManifestError(f"{other} is of other data{hint}; nothing was changed: {OTHER_FOLDER}")
 
     def _check_fits(self, plan: DatasetPlan, data: Any, folder: Path, noun: str) -> None:
         """Raise DatasetError for a configuration that asks for other samples than a plan has, or for more."""
@@ -163,6 +187,8 @@ class Synthesis(ABC):
         if args.output_dir is None and args.plot is None:
             raise UsageError("nothing to do: give OUTPUT_DIR, --plot, or both")
         plan = self.plan_dataset(recipe, args) if args.output_dir else None
+        if plan is not None:
+            self._refuse_other_data(plan, args.output_dir)
         if args.plot is not None:
             picture = args.plot if args.plot.suffix else args.plot.with_suffix(".png")  # as the library does
             check_new("--plot", picture)

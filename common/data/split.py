@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from common.datasets.manifest import NAME, read_manifest
+from common.files import is_foreign, list_data
 from common.settings.run import SamplesConfig
 
 if TYPE_CHECKING:  # torch takes a second to import, and the commands that make data do without
@@ -151,13 +151,13 @@ def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
 
 
 def list_folder(folder: Path, benchmark: str, between: str = "") -> Listing:
-    """Return what is in the folder of a split. between: what to do between fetching and training.
+    """Return the data in the folder of a split. between: what to do between fetching and training.
 
     DatasetError if it is not a folder, or if it lacks a file that the manifest lists, whether or not a run reads it:
     with other files, the first N samples would be others. ManifestError for an unusable manifest.
     """
     try:
-        names = frozenset(os.listdir(folder))
+        names = frozenset(list_data(folder))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetError(
             f"{folder} is not a folder: data.data_dir must contain train/ and validation/; "
@@ -169,7 +169,8 @@ def list_folder(folder: Path, benchmark: str, between: str = "") -> Listing:
         return Listing(folder, names)
     manifest = read_manifest(path)
     start = f"{folder.name}/"
-    expected = {name.removeprefix(start) for name in manifest.files if name.startswith(start)}
+    listed = (name.removeprefix(start) for name in manifest.files if name.startswith(start))
+    expected = {name for name in listed if not is_foreign(name)}
     if missing := expected - names:
         raise DatasetError(
             f"{folder / min(missing)} is missing: {path} lists it ({len(missing):,} of the {len(expected):,} files in "

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from common.datasets.manifest import NAME, Manifest, ManifestEntry, ManifestError, read_manifest, write_manifest
-from common.files import follow_no_link
+from common.files import follow_no_link, list_data
 from common.lock import try_lock
 
 PARTS: Final = "manifest.parts"
@@ -68,7 +68,7 @@ class Journal:
                 )
         if not self._all_headings() and not (self.folder / PARTS).exists():
             for name in sorted(folders):
-                if (self.folder / name).is_dir() and any((self.folder / name).iterdir()):
+                if (self.folder / name).is_dir() and list_data(self.folder / name):
                     raise ManifestError(
                         f"{self.folder / name} has files, but no {NAME} describes them; "
                         f"nothing was changed. Choose another folder"

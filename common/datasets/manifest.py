@@ -9,7 +9,6 @@ It is `manifest.json` beside the folders of the dataset. `facts` say how the dat
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from tqdm import tqdm
 
-from common.files import write_whole_file
+from common.files import list_data, write_whole_file
 from common.processes import in_threads
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
@@ -148,7 +147,7 @@ def _find_extra_files(root: Path, manifest: Manifest) -> Iterator[str]:
     folders = {PurePosixPath(name).parent for name in manifest.files} - {PurePosixPath()}
     for folder in sorted(folders):
         path = root / folder
-        for name in sorted(os.listdir(path)) if path.is_dir() else ():
+        for name in list_data(path) if path.is_dir() else ():
             relative = str(folder / name)
             if relative not in manifest.files and (path / name).is_file():
                 yield relative

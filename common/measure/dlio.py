@@ -7,7 +7,6 @@ versions and MLPerf Storage say record_length_bytes, and each ignores the other'
 from __future__ import annotations
 
 import argparse
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from common.command import UsageError, check_new, place, positive
-from common.files import write_whole_file
+from common.files import list_data, write_whole_file
 from common.measure.fom import Measurement, read_measurement
 
 SUMMARY: Final = "write a DLIO workload from a measurement"
@@ -91,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 def scan_files(folder: Path) -> Files:
     """Return what is in the folder of training files; UsageError for what DLIO cannot emulate."""
     try:
-        entries = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(folder) if entry.is_file())
+        files = (folder / name for name in list_data(folder))
+        entries = [(path.name, path.stat().st_size) for path in files if path.is_file()]
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}; expected a folder of training files") from error
     entries_of = {kind: [entry for entry in entries if entry[0].endswith(kind.ending)] for kind in FORMATS}

@@ -17,6 +17,7 @@ from common.reference import (
     FULL,
     HYPERPARAMETERS,
     ORDER,
+    OWN,
     RANDOM,
     RESULTS,
     ROUNDS,
@@ -314,9 +315,10 @@ class RunConfig:
     output_dir: Path = key(REQUIRED, "folder of the run: log, history, checkpoints", PLACE, cite=RESULTS)
     data: Any
     schedule: Schedule
-    variant: Literal["full", "mini", "mini2"] = key(
+    variant: Literal["full", "mini", "mini2", "own"] = key(
         FULL,
-        "full, or the name of one of the benchmark's mini problems, whose data are generated if they are missing",
+        "full; the name of one of the benchmark's mini problems, whose data are generated if they are missing; or own, "
+        "for data of your own, which needs train.target and is never an MLPerf result",
         PROBLEM,
         closed=equals(FULL),
         cite=DIVISIONS,
@@ -364,6 +366,11 @@ class RunConfig:
     """What a log states beside hyperparameters: the trainer by what it does, which is what the configuration says."""
 
     def __post_init__(self) -> None:
+        if self.variant == OWN and self.train.target is None:
+            raise ValueError(
+                f"variant is {OWN}, for data of your own, which have no target: set train.target to the "
+                f"{self.reference.target.key} that ends the run"
+            )
         if self.dist.sharing == 1:
             return
         given = f"dist.spatial is {self.dist.spatial_text}"

@@ -30,7 +30,7 @@ from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
-from common.reference import FULL
+from common.reference import FULL, OWN
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
@@ -450,19 +450,23 @@ class Training:
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
-        for line in self._next_steps(reference.variant != FULL) if self.shared is None else ():
+        for line in self._next_steps(reference.variant) if self.shared is None else ():
             self._say(as_called(line))
 
-    def _next_steps(self, mini: bool) -> Iterator[str]:
-        """Yield the commands for the next steps with the run."""
+    def _next_steps(self, variant: str) -> Iterator[str]:
+        """Yield the commands for the next steps with the run; one on OWN data is no result to check and pack."""
         name, run = self.benchmark.name, shlex.quote(str(self.folder))
-        yield f"check it:    python -m compliance.check{' --allow-mini' if mini else ''} {run}/{LOG_NAME}"
+        if variant != OWN:
+            option = "" if variant == FULL else " --allow-mini"
+            yield f"check it:    python -m compliance.check{option} {run}/{LOG_NAME}"
         if self.checkpoints.files():
             yield f"evaluate it: {evaluate_command(name, self.config, [self.folder])}"
             if self.benchmark.report:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"
                 yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
+        if variant == OWN:
+            return
         stated = self.config.submission
         system = shlex.quote(f"{'_'.join(stated.platform.split())}.json")
         fields = {  # of the system description that the log states

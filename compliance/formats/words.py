@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from common.command import clean, counted
+from common.reference import OWN
 from common.values import is_number
 from compliance.benchmarks import REFERENCES
 from compliance.formats.style import Style
@@ -171,7 +172,7 @@ def run_text(run: JudgedRun) -> str:
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
     parts = [names or "unknown benchmark", f"round {run.round}"]
     if run.mini:
-        parts.append("mini problem")
+        parts.append("own data" if run.variant == OWN else "mini problem")
     if run.minutes is not None:
         parts.append(f"{minutes(run.minutes)} min")
     if is_number(run.convergence):

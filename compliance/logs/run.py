@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from common.ending import Ending, stated_ending
-from common.reference import FULL, VARIANTS, Reference, Setting, Target
+from common.reference import FULL, OWN, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import as_count, is_number
 from common.version import DISTRIBUTION
@@ -285,9 +285,9 @@ def benchmark_of(log: Log) -> str | None:
 
 
 def variant_of(log: Log) -> str:
-    """Return which problem the log is about: a mini one if any of its records says so."""
+    """Return which problem the log is about: a mini one, or OWN data, if any of its records says so."""
     values = [record.value for record in log["dataset_variant"]]
-    return next((variant for variant in VARIANTS if variant != FULL and variant in values), FULL)
+    return next((variant for variant in (*VARIANTS, OWN) if variant != FULL and variant in values), FULL)
 
 
 def names_suite(provenance: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common.reference import ANY, FULL, MINI, MINI_2, NOT_EMPTY, VARIANTS, Check, Setting, one_of
+from common.reference import ANY, FULL, MINI, MINI_2, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
 from common.values import is_integer
 from compliance.benchmarks import MINIS, benchmarks_of, names_in_words
 from compliance.logs.log import Log
@@ -273,21 +273,27 @@ class SeedLogged(LogRule, strict_only=True):
 
 
 class NoMini(LogRule, strict_only=True):
-    """The run is on the full problem, not on the mini one."""
+    """The run is on the full problem, not on a mini one or on the user's own data."""
 
     id = "SET07"
     cite = MINI_ROUND
     differs = UNKNOWN
-    why = "The mini problems are for laptops and tests; their results are not MLPerf results."
-    fix = "Pass --allow-mini to check mini runs by the rules of the mini round; this is then a note."
-    bad = (lambda log: log(division="open", variant=MINI), lambda log: log(division="open", variant=MINI_2))
+    why = "The mini problems are for laptops and tests; nothing is known of own data. Neither gives MLPerf results."
+    fix = "Pass --allow-mini to check mini runs by the rules of the mini round, as a note; submit no run on own data."
+    bad = (
+        lambda log: log(division="open", variant=MINI),
+        lambda log: log(division="open", variant=MINI_2),
+        lambda log: log(division="open").add(KEY, OWN),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         variant = variant_of(log)
         first = next((record for record in log[KEY] if record.value == variant), None)
         if variant != FULL and first is not None:
-            message = f"the log is a mini run (dataset_variant {variant}), not an MLPerf result"
-            severity = NOTE if case.allow_mini else ERROR
+            mini = variant in VARIANTS
+            noun = "is a mini run" if mini else "is about the user's own data, without target and sizes to check"
+            message = f"the log {noun} ({KEY} {variant}), not an MLPerf result"
+            severity = NOTE if mini and case.allow_mini else ERROR
             yield self.finding(log.path, first.line, message, "a run on the full dataset", KEY, severity)
 
 
@@ -298,7 +304,7 @@ class KnownVariant(LogRule, strict_only=True):
     cite = MINI_ROUND
     differs = UNKNOWN
     why = "Target, dataset sizes and reference runs depend on it."
-    fix = "Log the name of the mini problem as dataset_variant; for the full one log full, or nothing."
+    fix = "Log the name of the mini problem as dataset_variant, or own; for the full problem log full, or nothing."
     good = (lambda log: log(division="open", variant=MINI),)
     bad = (
         lambda log: log().add(KEY, "tiny"),
@@ -313,11 +319,11 @@ class KnownVariant(LogRule, strict_only=True):
             return
         yield from self.exactly_once(log, KEY)
         for record in log[KEY]:
-            if record.value not in VARIANTS:
+            if record.value not in (*VARIANTS, OWN):
                 expected = " or ".join(map(show, VARIANTS))
                 yield self.finding(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
-        if case.benchmark and case.reference is None:
-            variant = variant_of(log)
+        variant = variant_of(log)
+        if case.benchmark and case.reference is None and variant != OWN:
             variants = [mini.variant for mini in MINIS.get(case.benchmark, ())] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
             expected = f"of {case.benchmark}: {' or '.join(variants)}"
@@ -340,7 +346,8 @@ class MiniIsOpen(LogRule, strict_only=True):
             return
         for record in log["submission_division"]:
             if record.value != "open":
-                message = f"a mini run whose submission_division is {show(record.value)}"
+                kind = "mini run" if variant_of(log) in VARIANTS else "run on own data"
+                message = f"a {kind} whose submission_division is {show(record.value)}"
                 yield self.finding(log.path, record.line, message, '"open"', "submission_division")
 
 

@@ -29,6 +29,7 @@ from oc20.data.records import FrameError, check
 from oc20.graphs import Frame
 
 ENDING: Final = ".bin"
+PATTERN: Final = "data.*.bin"
 MAGIC: Final = b"OC20BIN\0"
 VERSION: Final = 1
 HEAD: Final = struct.Struct("<8sIIQQ")

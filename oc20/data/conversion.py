@@ -11,6 +11,7 @@ The frames of a split are in the order of their files' names.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +21,10 @@ from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import lmdb
 import numpy as np
 
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
-from common.files import write_whole_file
+from common.files import list_data, write_whole_file
 from oc20.data import compact, extxyz, metadata, records, reference_edges
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
@@ -40,6 +40,7 @@ EDGES: Final = ("nearest", "reference")
 """How edges are counted: by oc20/graphs.py, or rounding included as by the reference's code (reference_edges.py)."""
 BYTES_PER_ATOM, BYTES_PER_EDGE = 60, 40  # in LMDB
 SHARD: Final = re.compile(r"data\.(\d+)")
+"""The name of a file that this suite or the reference made; its number stays that of what is made from it."""
 
 
 @dataclass(frozen=True)
@@ -84,21 +85,27 @@ class Published:
         return self.path.stat().st_size * (80.0 if self.path.suffix == ".xz" else 15.0)  # measured
 
     def read_frames(self) -> Iterator[Frame]:
-        """Yield the frames with edges; BadItemError for a damaged one."""
-        for count, (frame, pos, cell) in enumerate(extxyz.read_exact(self.pair), 1):
+        """Yield the frames with edges; BadItemError for a damaged one, and for edges where it is not periodic."""
+        for count, (frame, atoms) in enumerate(extxyz.read_exact(self.pair), 1):
             try:
                 if self.edges == "reference":
-                    edges, offsets = reference_edges.find_neighbours(pos, cell)
+                    edges, offsets = reference_edges.find_neighbours(atoms.positions, atoms.cell.array)
                 else:
                     edges, offsets = find_neighbours(frame.pos, frame.cell)
-            except ValueError as error:
+                if crossing := np.count_nonzero(offsets[:, ~atoms.pbc].any(1)):
+                    raise ValueError(
+                        f"pbc is {' '.join('FT'[int(axis)] for axis in atoms.pbc)}, but graphs are periodic, and "
+                        f"{crossing:,} edges cross a border that is not; give it a cell with {CUTOFF_ANGSTROM:g} "
+                        "angstrom of vacuum"
+                    )
+            except (ValueError, ArithmeticError, MemoryError) as error:  # of impossible cells
                 raise BadItemError(f"{self.path}, frame {count}: {error}") from error
             yield replace(frame, edges=edges, offsets=offsets)
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A file whose frames have edges. format: of the file."""
+    """A file whose frames have edges. number: see `find_sources`. format: of the file."""
 
     path: Path
     number: int
@@ -121,13 +128,17 @@ FrameSource = Published | Converted
 
 
 def find_sources(folder: Path, edges: str = "nearest") -> list[FrameSource]:
-    """Return the sources in a folder, sorted by number; BuildError if there are several kinds. edges: of EDGES."""
+    """Return the sources in a folder, sorted by number; BuildError if there are several kinds. edges: of EDGES.
+
+    Where an LMDB file has another name than data.N.lmdb, the files are numbered by the order of their names.
+    """
     by_kind: dict[str, list[FrameSource]] = {"N.extxyz": [Published(pair, edges) for pair in extxyz.find_pairs(folder)]}
-    for name in ("lmdb", "compact"):
-        ending = FORMATS[name].ending
-        matches = [(path, SHARD.fullmatch(path.stem)) for path in sorted(folder.glob(f"data.*{ending}"))]
-        shards = [Converted(path, int(match[1]), name) for path, match in matches if match]
-        by_kind[f"data.N{ending}"] = sorted(shards, key=lambda shard: shard.number)
+    for name, pattern in (("lmdb", records.PATTERN), ("compact", compact.PATTERN)):
+        paths = [folder / file for file in fnmatch.filter(list_data(folder) if folder.is_dir() else (), pattern)]
+        matches = [SHARD.fullmatch(path.stem) for path in paths]
+        numbers = [int(match[1]) if match and all(matches) else order for order, match in enumerate(matches)]
+        shards = [Converted(path, number, name) for path, number in zip(paths, numbers, strict=True)]
+        by_kind[pattern] = sorted(shards, key=lambda shard: shard.number)
     kinds = {kind: sources for kind, sources in by_kind.items() if sources}
     if edges != "nearest" and kinds and "N.extxyz" not in kinds:
         raise BuildError(f"the frames in {folder} have edges already: leave out --edges, or convert published files")
@@ -142,7 +153,7 @@ def find_splits(folder: Path, edges: str = "nearest") -> dict[str, list[FrameSou
     for split, sources in splits.items():
         if not sources:
             raise BuildError(
-                f"no frames in {folder / split}: expected N.extxyz.xz with N.txt.xz as published, or data.N.lmdb"
+                f"no frames in {folder / split}: expected N.extxyz.xz with N.txt.xz as published, *.lmdb, or data.N.bin"
             )
     return splits
 
@@ -158,6 +169,8 @@ def names_of(split: str, number: int, format: FrameFormat) -> tuple[str, str, st
 
 def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names: Sequence[str]) -> None:
     """Write the files of one source, `names` as in `names_of`; BadItemError for a damaged frame, or OSError."""
+    import lmdb  # needed only to make data
+
     who: list[str] = []
     sizes: list[tuple[int, ...]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import heapq
 import threading
 from bisect import bisect_right
@@ -31,7 +32,7 @@ from oc20.settings import DataConfig
 Shard = records.LmdbShard | compact.CompactShard
 """The frames of a file, for several threads."""
 SHARDS: Final[Mapping[str, type[Shard]]] = {"lmdb": records.LmdbShard, "compact": compact.CompactShard}
-ENDINGS: Final = {"lmdb": records.ENDING, "compact": compact.ENDING}
+PATTERNS: Final = {"lmdb": records.PATTERN, "compact": compact.PATTERN}
 
 
 class Dataset:
@@ -113,9 +114,8 @@ class Dataset:
 def _find_files(folder: Path, format: str) -> list[str]:
     """Return the sorted names of the files with frames in a folder."""
     listing = list_folder(folder, "oc20")
-    files = [file for file in listing.names if file.startswith("data.")]
-    names = {kind: [file for file in files if file.endswith(ending)] for kind, ending in ENDINGS.items()}
-    return listing.select_samples(format, names, f"data.*{ENDINGS[format]}", lambda file: (file,))
+    names = {kind: fnmatch.filter(listing.names, pattern) for kind, pattern in PATTERNS.items()}
+    return listing.select_samples(format, names, PATTERNS[format], lambda file: (file,))
 
 
 # -- batches -------------------------------------------------------------------------------------------------

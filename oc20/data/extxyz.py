@@ -10,22 +10,23 @@ import io
 import lzma
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from ase.io.extxyz import read_extxyz, write_extxyz
 
 from common.datasets.build import BadItemError, BuildError
-from common.files import whole_file
+from common.files import list_data, whole_file
+from oc20.data.records import ELEMENTS
 from oc20.graphs import Frame
 
 NAME: Final = re.compile(r"(\d+)\.extxyz(\.xz)?")
 LINE: Final = re.compile(r"random(\d+),frame(\d+),(\S+)")
+COUNT: Final = re.compile(r"0*[1-9]\d{0,8}")
 EXPECTED: Final = "random<number>,frame<number>,<energy>"
 BROKEN: Final = (lzma.LZMAError, EOFError, UnicodeDecodeError)
-UNREADABLE: Final = (KeyError, ValueError, IndexError, TypeError, StopIteration, OSError)  # raised by ase
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,21 @@ class ExtxyzFrame:
     reference: float
 
 
+@contextmanager
+def importing_ase() -> Iterator[None]:
+    """Import ase, which only commands that make data need; BuildError if it finds no home folder for its settings."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise BuildError(f"ase cannot be imported: {error} Set HOME to any folder, such as HOME=/tmp") from error
+
+
 def find_pairs(folder: Path) -> list[Pair]:
     """Return the pairs of a folder, sorted by number; BuildError if a text is missing or a number is repeated."""
     pairs: dict[int, Pair] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if match := NAME.fullmatch(path.name):
-            number = int(match[1])
+    for name in list_data(folder) if folder.is_dir() else ():
+        if match := NAME.fullmatch(name):
+            path, number = folder / name, int(match[1])
             if number in pairs:
                 raise BuildError(f"{path} and {pairs[number].xyz.name} have the same number: remove one of them")
             texts = [folder / f"{match[1]}.txt{ending}" for ending in (".xz", "")]
@@ -70,6 +80,9 @@ def names_of(number: int) -> tuple[str, str]:
 
 def write_pair(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pair:
     """Write a pair of files with these frames."""
+    with importing_ase():
+        from ase.io.extxyz import write_extxyz
+
     xyz, txt = (folder / name for name in names_of(number))
     with (
         whole_file(xyz) as frames_part,
@@ -83,11 +96,11 @@ def write_pair(folder: Path, number: int, records: Iterable[ExtxyzFrame]) -> Pai
     return Pair(number, xyz, txt)
 
 
-def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
+def read_exact(pair: Pair) -> Iterator[tuple[Frame, Any]]:
     """Yield the frames of a pair, with energies relative to the reference, and without edges.
 
-    Beside each its positions and its cell in float64, as in the file. BadItemError for a damaged file, an invalid or
-    non-finite frame, and files of unequal length.
+    Beside each its Atoms, with positions and cell in float64, as in the file. BadItemError for a damaged file, an
+    invalid or non-finite frame, and files of unequal length.
     """
     entries = _read_entries(pair.txt)
     number = 0
@@ -97,8 +110,8 @@ def read_exact(pair: Pair) -> Iterator[tuple[Frame, np.ndarray, np.ndarray]]:
         if entry is None:
             raise BadItemError(f"{pair.txt} ends after {number - 1:,} lines; expected one for each frame of {pair.xyz}")
         sid, fid, reference = entry
-        atoms = _parse_block(block, where)
-        yield _build_frame(atoms, reference, (sid, fid), where), atoms.positions, atoms.cell.array
+        atoms, energy, forces = _parse_block(block, where)
+        yield _build_frame(atoms, energy - reference, forces, (sid, fid), where), atoms
     more = sum(1 for _ in entries)
     if more or not number:
         raise BadItemError(f"{pair.xyz} ends after {number:,} frames; {pair.txt} has {number + more:,} lines")
@@ -134,7 +147,7 @@ def _read_blocks(path: Path) -> Iterator[tuple[int, str]]:
         number += 1
         if not line.strip():
             continue  # some files end so
-        if not line.strip().isdecimal() or not int(line):
+        if not COUNT.fullmatch(line.strip()):
             raise BadItemError(f"{path}, line {number}: expected the number of atoms, found {line.strip()[:60]!r}")
         block = [line, *(text for _, text in zip(range(int(line) + 1), lines, strict=False))]
         if len(block) < int(line) + 2:
@@ -145,42 +158,52 @@ def _read_blocks(path: Path) -> Iterator[tuple[int, str]]:
         number += len(block) - 1
 
 
-def _parse_block(block: str, where: str) -> Any:
-    """Return the frame as ase's Atoms, with energy and forces."""
+def _parse_block(block: str, where: str) -> tuple[Any, float, np.ndarray]:
+    """Return the frame as ase's Atoms, its energy, and the forces float64 (N, 3)."""
+    with importing_ase():
+        from ase.io.extxyz import read_extxyz
+
     try:
         (atoms,) = read_extxyz(io.StringIO(block), slice(None))
-    except UNREADABLE as error:
-        reason = f"unknown element {error}" if isinstance(error, KeyError) else error
+        results = atoms.calc.results if atoms.calc else {}
+        missing = [name for name in ("energy", "forces") if name not in results]
+        missing += [] if "tags" in atoms.arrays else ["tags"]
+        if missing:
+            raise ValueError(f"{' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
+        energy, forces, tags = float(results["energy"]), np.asarray(results["forces"], float), atoms.get_tags()
+        if forces.shape != atoms.positions.shape:
+            raise ValueError(f"forces have the shape {forces.shape}; expected {atoms.positions.shape}")
+        if not np.array_equal(tags.astype(np.int8), tags):
+            raise ValueError("tags are not 0, 1 or 2 of each atom")
+    except Exception as error:  # ase has no kind of its own: what text it cannot read shows in many
+        reason = f"unknown element {error}" if isinstance(error, KeyError) else error or type(error).__name__
         raise BadItemError(f"{where}: cannot be parsed: {reason}") from error
-    results = atoms.calc.results if atoms.calc else {}
-    missing = [name for name in ("energy", "forces") if name not in results]
-    missing += [] if "tags" in atoms.arrays else ["tags"]
-    if missing:
-        raise BadItemError(f"{where}: {' and '.join(missing)} missing; expected a frame as Open Catalyst publishes it")
-    return atoms
+    return atoms, energy, forces
 
 
-def _build_frame(atoms: Any, reference: float, name: tuple[int, int], where: str) -> Frame:
-    arrays = {"positions": atoms.positions, "forces": atoms.get_forces(apply_constraint=False)}
+def _build_frame(atoms: Any, energy: float, forces: np.ndarray, name: tuple[int, int], where: str) -> Frame:
+    with np.errstate(over="ignore"):  # such numbers are infinite in float32
+        arrays = {"positions": atoms.positions.astype(np.float32), "forces": forces.astype(np.float32)}
+        cell = atoms.cell.array.astype(np.float32)
     for kind, values in arrays.items():
         wrong = np.flatnonzero(~np.isfinite(values).all(1))
         if len(wrong):
             raise BadItemError(f"{where}: {kind} of atom {wrong[0]} are not finite: {values[wrong[0]].tolist()}")
-    energy = float(atoms.get_potential_energy()) - reference
-    if not (np.isfinite(energy) and np.isfinite(atoms.cell.array).all()):
-        raise BadItemError(f"{where}: the energy or the cell is not finite")
-    if not atoms.numbers.all():
-        raise BadItemError(f"{where}: atom {int(np.argmin(atoms.numbers))} is X; expected an element")
+    if not (np.isfinite(energy) and np.isfinite(cell).all()):
+        raise BadItemError(f"{where}: the energy or the cell is not finite: {energy}, {cell.tolist()}")
+    wrong = np.flatnonzero((atoms.numbers < 1) | (atoms.numbers > ELEMENTS))
+    if len(wrong):
+        raise BadItemError(f"{where}: element {atoms.numbers[wrong[0]]} of atom {wrong[0]}; expected 1 to {ELEMENTS}")
     fixed: np.ndarray = np.zeros(len(atoms), bool)
     for constraint in atoms.constraints:
         fixed[constraint.index] = True
     return Frame(
         numbers=atoms.numbers.astype(np.uint8),
-        pos=arrays["positions"].astype(np.float32),
-        cell=atoms.cell.array.astype(np.float32),
+        pos=arrays["positions"],
+        cell=cell,
         tags=atoms.get_tags().astype(np.int8),
         fixed=fixed,
-        force=arrays["forces"].astype(np.float32),
+        force=arrays["forces"],
         energy=energy,
         edges=np.empty((0, 2), np.int32),
         offsets=np.empty((0, 3), np.int8),

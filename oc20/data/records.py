@@ -1,6 +1,6 @@
 """Published frames: LMDB files whose values are pickled graphs of torch-geometric, of old and new versions.
 
-    data.0000.lmdb, ...   keys "0", "1", ... in decimal, from 0 in each file, and "length", a pickled int
+    *.lmdb                keys "0", "1", ... in decimal, from 0 in each file, and "length", a pickled int
     value                 a pickle of torch_geometric.data.data.Data: before version 2 with its fields as `__dict__`
                           ("pyg1", as published), since then as `_store._mapping` ("pyg2")
 
@@ -30,6 +30,8 @@ from oc20.data.tensors import NAMES, array_of, encode_name, encode_plain, encode
 from oc20.graphs import Frame
 
 ENDING: Final = ".lmdb"
+PATTERN: Final = "*.lmdb"
+"""Of the names of such files, as the reference reads them, in their order; here they are data.0000.lmdb and so on."""
 Layout = Literal["pyg1", "pyg2"]
 DATA: Final = "torch_geometric.data.data.Data"
 STORE: Final = "torch_geometric.data.storage.GlobalStorage"

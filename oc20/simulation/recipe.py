@@ -10,8 +10,7 @@ import numpy as np
 
 from common.errors import UsageError
 from oc20.data.conversion import SPLITS
-from oc20.data.extxyz import ExtxyzFrame
-from oc20.simulation import surface
+from oc20.data.extxyz import ExtxyzFrame, importing_ase
 
 FIRST_SYSTEM: Final = 1_000_000
 """Systems are numbered from this times the index of their split, so that numbers are unique."""
@@ -37,6 +36,9 @@ class Recipe:
 
     def simulate_trajectory(self, seed: int, split: int, trajectory: int) -> Iterator[ExtxyzFrame]:
         """Yield the frames of a trajectory; those with an even number relax."""
+        with importing_ase():
+            from oc20.simulation import surface
+
         rng = np.random.default_rng([seed, split, trajectory])
         run = surface.simulate(self.size, self.frames, trajectory % 2 == 0, rng)
         for atoms, step in zip(run.frames, run.steps, strict=True):

@@ -13,6 +13,7 @@ from typing import Final
 from tqdm import tqdm
 
 from common.errors import UsageError
+from common.reference import OWN
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.inflate import GZIP
@@ -92,7 +93,7 @@ def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
 
 
 def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:
-    """Raise AssemblyError if there are no runs, and for duplicate logs, unknown benchmarks and unfinished runs.
+    """Raise AssemblyError if there are no runs, for duplicate logs, unknown benchmarks, own data, and unfinished runs.
 
     unfinished: accept runs without run_stop, as failed ones. Pruned instances may always lack it.
     """
@@ -108,6 +109,8 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
         if not log.run.benchmark:
             expected = f"expected one of {', '.join(REFERENCES)}"
             raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
+        if log.run.variant == OWN:
+            raise AssemblyError(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")
     open_ended = [log.path for log in runs if not log.run.finished]
     if open_ended and not unfinished:
         raise AssemblyError(

@@ -13,6 +13,7 @@ from common.config import ConfigError, load, section_of, shown, to_yaml
 from common.errors import UsageError
 from common.extras import missing_extra
 from common.named_configs import CLOSED, find_config, is_name, named_configs
+from common.reference import OWN
 from common.training.resolve import resolve_config
 from compliance.benchmarks import MINIS, REFERENCES
 
@@ -128,6 +129,8 @@ def resolve(series: Series) -> Setup:
         config = resolve_config(find_config_class(REFERENCES[series.benchmark]), series.config, series.overrides)
     except ConfigError as error:
         raise UsageError(f"{series.benchmark}: {error}") from error
+    if config.variant == OWN:
+        raise UsageError(f"{series.benchmark}: variant is {OWN}; a round is of the full or a mini problem")
     submission = {name: getattr(config.submission, name) for name in ("org", "division", "status", "platform")}
     return Setup(series, to_yaml(config), config.variant, config.data.data_dir, config.submission.round, submission)
 

@@ -44,7 +44,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
             "validation": Dataset(data.data_dir / "validation", data, data.eval_samples),
         }
         super().__init__(config, dist, seed, sets)
-        self.reference = variant_of((REFERENCE, *MINIS), config.variant)
+        self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         self.model = model.build_model(config.model, seed).to(dist.device)
 
     def describe(self) -> str:

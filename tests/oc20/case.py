@@ -30,7 +30,7 @@ submission: {org: Example University, platform: test_n1}
     other_network="model.hidden=24",
     judged=judged,
     met="2",
-    files="data.*.lmdb",
+    files="*.lmdb",
     wrong=(
         ("data.format=compact", "set data.format"),
         ("model.kernels=triton", "model.kernels is triton, which needs"),

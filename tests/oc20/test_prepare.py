@@ -26,6 +26,12 @@ from oc20.graphs import Frame  # noqa: E402
 PAIRS = {"train": (0, 3, 11), "validation": (2,)}
 FRAMES = 3
 SHARD = {"lmdb": records.LmdbShard, "lmdb-new": records.LmdbShard, "compact": compact.CompactShard}
+VACUUM = """\
+2
+Lattice="20 0 0 0 20 0 0 0 20" Properties=species:S:1:pos:R:3:move_mask:L:1:tags:I:1:forces:R:3 energy=1.5 pbc="T T T"
+C 9 10 10 F 2 0 0 1
+O 10.2 10 10 F 2 0 0 -1
+"""
 every = pytest.mark.parametrize("form", SHARD)
 
 
@@ -175,6 +181,29 @@ def flat_cell(text):
     return re.sub('Lattice="[^"]*"', 'Lattice="5 0 0 5 0 0 0 0 9"', text)
 
 
+def put_second(values):
+    """Return a change that puts these values in place of the coordinates of the first atom of the second frame."""
+
+    def put(text):
+        lines = text.splitlines(keepends=True)
+        name, _, _, _, rest = lines[12].split(None, 4)
+        lines[12] = f"{name} {values} {rest}"
+        return "".join(lines)
+
+    return put
+
+
+def put_head(pattern, new):
+    """Return a change of the second frame's line of keys."""
+
+    def put(text):
+        lines = text.splitlines(keepends=True)
+        lines[11] = re.sub(pattern, new, lines[11])
+        return "".join(lines)
+
+    return put
+
+
 def of_frames(change):
     return lambda pair: edit(pair.xyz, change)
 
@@ -201,11 +230,27 @@ def of_text(change):
         ),
         (
             of_frames(lambda text: text.replace("\nO ", "\nX ", 1)),
-            "frame 1 from line 1: atom 7 is X; expected an element",
+            "frame 1 from line 1: element 0 of atom 7; expected 1 to 94",
         ),
-        (of_frames(lambda text: text.replace("energy=", "e=")), "frame 1 from line 1: energy missing"),
-        (of_frames(lambda text: text.replace("tags:", "t:")), "frame 1 from line 1: tags missing"),
+        (of_frames(lambda text: text.replace("energy=", "e=")), "frame 1 from line 1: .*energy missing"),
+        (of_frames(lambda text: text.replace("tags:", "t:")), "frame 1 from line 1: .*tags missing"),
         (of_frames(flat_cell), "3.extxyz.xz, frame 1: the cell"),
+        (of_frames(put_second("1 nan 2")), "frame 2 from line 11: positions of atom 0 are not finite: .1.0, nan"),
+        (of_frames(put_second("1 -inf 2")), "frame 2 from line 11: positions of atom 0 are not finite"),
+        (of_frames(put_second("1 1e60 2")), "frame 2 from line 11: positions of atom 0 are not finite"),
+        (of_frames(put_second("1 2,5 2")), "frame 2 from line 11: cannot be parsed"),
+        (of_frames(put_second("1 9e9 2")), "3.extxyz.xz, frame 2: .*cells away"),
+        (of_frames(put_head("energy=[^ ]*", "energy=nan")), "frame 2 from line 11: the energy or the cell is not"),
+        (of_frames(put_head("energy=[^ ]*", "energy=low")), "frame 2 from line 11: cannot be parsed: .*low"),
+        (of_frames(put_head('Lattice="[^ ]*', 'Lattice="nan')), "frame 2 from line 11: the energy or the cell is"),
+        (of_frames(put_head('Lattice="[^"]*"', 'Lattice="5 0 0"')), "frame 2 from line 11: cannot be parsed"),
+        (of_frames(put_head('Lattice="[^"]*"', "")), "3.extxyz.xz, frame 2: the cell has rows .*span a volume"),
+        (of_frames(put_head('Lattice="[^"]*"', 'Lattice=".1 0 0 0 .1 0 0 0 .1"')), "frame 2: "),
+        (of_frames(put_head("forces:R:3", "forces:R:1:more:R:2")), r"frame 2 from line 11: .*forces have the shape"),
+        (of_frames(put_head("tags:I:1", "tags:S:1")), "frame 2 from line 11: .*tags are not"),
+        (of_frames(put_head("Properties=", "Properties=:")), "frame 2 from line 11: cannot be parsed"),
+        (of_frames(put_head('pbc="T T T"', 'pbc="F F F"')), "frame 2: pbc is F F F, but .* edges cross a border"),
+        (of_frames(lambda text: "9" * 5000 + text), "3.extxyz.xz, line 1: expected the number of atoms"),
         (of_text(lambda text: text + "random5,frame5,1.5\n"), "3.extxyz.xz ends after 3 frames; .* has 4 lines"),
         (of_text(lambda text: "\n".join(text.splitlines()[:2])), "3.txt.xz ends after 2 lines; expected one for each"),
         (
@@ -230,6 +275,36 @@ def test_a_damaged_pair_is_named_and_the_others_are_made(source, tmp_path, capsy
     assert "generated 1 files" in capsys.readouterr().out
     assert convert(source, tmp_path / "whole", "lmdb") == 0
     assert contents(out) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("edges", conversion.EDGES)
+def test_a_frame_without_periodicity_is_converted_where_no_edge_would_cross_a_border(source, tmp_path, edges):
+    expected = {}
+    for pbc in ("T T T", "F F F"):
+        for path in source.rglob("*.extxyz.xz"):
+            path.write_bytes(lzma.compress(VACUUM.replace("T T T", pbc).encode() * FRAMES))
+        assert convert(source, tmp_path / pbc[0], "lmdb", "--edges", edges) == 0
+        expected[pbc] = contents(tmp_path / pbc[0] / "train")
+    assert expected["T T T"] == expected["F F F"]
+
+
+def test_lmdb_files_of_any_name_are_converted_in_the_order_of_their_names(source, tmp_path, capsys):
+    lmdb_folder, out = tmp_path / "lmdb", tmp_path / "out"
+    assert convert(source, lmdb_folder, "lmdb") == 0
+    assert prepare.main(["metadata", str(lmdb_folder)]) == 0
+    (lmdb_folder / "manifest.json").unlink()
+    for number, name in ((0, "c"), (3, "a"), (11, "b")):
+        (lmdb_folder / f"train/data.{number:04d}.lmdb").rename(lmdb_folder / f"train/{name}.lmdb")
+    (lmdb_folder / "train/._a.lmdb").write_bytes(b"of a Mac")
+    assert convert(lmdb_folder, out, "compact", "--verify") == 0
+    samples = Dataset(out / "train", DataConfig(out, format="compact"))
+    assert [samples.read(index).sid for index in range(0, 9, 3)] == [1003, 1011, 1000]
+    assert prepare.main(["metadata", str(lmdb_folder)]) == 0
+    before = Dataset(lmdb_folder / "train", DataConfig(lmdb_folder))
+    assert [before.read(index).sid for index in range(9)] == [samples.read(index).sid for index in range(9)]
+    capsys.readouterr()
+    shutil.copy(lmdb_folder / "train/a.lmdb", lmdb_folder / "train/0.lmdb")  # all numbers would be others
+    assert convert(lmdb_folder, out, "compact") == 1 and "another dataset" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_told_and_loses_nothing(source, tmp_path, capsys, monkeypatch):
@@ -298,7 +373,7 @@ def test_what_is_no_input_is_told(source, tmp_path, capsys):
     (source / "train" / "3.extxyz").unlink()
     (source / "train" / "data.0000.lmdb").touch()
     assert convert(source, out, "lmdb") == 1
-    assert "N.extxyz and data.N.lmdb: keep one kind" in capsys.readouterr().err and not out.exists()
+    assert "N.extxyz and *.lmdb: keep one kind" in capsys.readouterr().err and not out.exists()
 
 
 def test_nothing_is_mixed_or_overwritten_and_more_pairs_may_come(source, tmp_path, capsys):
@@ -341,7 +416,7 @@ def test_edges_may_be_counted_as_the_reference_counts_them(source, tmp_path, cap
 
 
 def test_frames_read_have_the_types_that_the_rest_expects(source):
-    for frame, _, _ in extxyz.read_exact(extxyz.find_pairs(source / "train")[0]):
+    for frame, _ in extxyz.read_exact(extxyz.find_pairs(source / "train")[0]):
         assert isinstance(frame, Frame) and all(getattr(frame, field.name) is not None for field in fields(Frame))
         assert frame.pos.dtype == frame.force.dtype == frame.cell.dtype == np.float32
         records.check(frame)

@@ -41,6 +41,37 @@ def simulate(relaxing=True, seed=0, frames=3, size=(2, 2, 3)):
     return surface.simulate(size, frames, relaxing, np.random.default_rng(seed))
 
 
+WITHOUT_HOME = """
+import sys
+sys.modules["lmdb"] = None
+from pathlib import Path
+from common.data.split import DatasetError
+from oc20 import baselines, measure, prepare, synthesize, train
+data, new = sys.argv[1:]
+train.BENCHMARK.make_mini(Path(data), "mini", None)
+synthesize.SYNTHESIS.provide_few(Path(data), "full")
+assert prepare.main(["verify", data]) == prepare.main(["metadata", data, "--workers", "1"]) == 0
+assert synthesize.main([new]) == synthesize.main(["--plot", new]) == 1
+try:
+    train.BENCHMARK.make_mini(Path(new), "mini", None)
+except DatasetError as error:
+    print("error:", error, file=sys.stderr)
+"""
+
+
+def test_ase_is_imported_only_where_data_are_made(tmp_path):
+    """It ends in a RuntimeError where a user has no home folder, as in containers."""
+    assert synthesize_to(tmp_path / "data") == 0
+    (tmp_path / "ase").mkdir()
+    (tmp_path / "ase/__init__.py").write_text("raise RuntimeError('Could not determine home directory.')")
+    path = os.pathsep.join([str(tmp_path), os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    words = [sys.executable, "-c", WITHOUT_HOME, str(tmp_path / "data"), str(tmp_path / "new")]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    message = "ase cannot be imported: Could not determine home directory. Set HOME to any folder"
+    assert done.returncode == 0 and done.stderr.count(message) == done.stderr.count("error: ") == 3, done.stderr
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
     out = tmp_path_factory.mktemp("raw") / "out"

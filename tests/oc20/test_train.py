@@ -15,7 +15,8 @@ from oc20.data.dataset import GraphBatch
 from oc20.data.metadata import Metadata
 from oc20.graphs import build_graph, join_frames, link_frames
 from oc20.model import ModelConfig
-from oc20.train import Config, DataConfig, Oc20
+from oc20.settings import Config, DataConfig
+from oc20.train import Oc20
 from tests.tape import NeverWaits, leave_out_autocast
 
 SMALL = {"hidden": 8, "blocks": 1, "radial": 3, "spherical": 3, "cutoff": 4.0, "interaction": 6, "basis": 4, "out": 8}

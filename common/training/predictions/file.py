@@ -17,7 +17,7 @@ import numpy as np
 
 from common.command import UsageError, check_new
 from common.files import check_regular, open_regular, whole_file
-from common.reference import FULL, VARIANTS
+from common.reference import FULL, OWN, VARIANTS
 from common.tree import RefusedFileError
 
 Rows = Mapping[str, np.ndarray]
@@ -264,7 +264,7 @@ def read_predictions(path: Path, benchmark: str, columns: Sequence[Column]) -> I
                     f"{path}: `{missing[0]}` is missing; expected a file that `python -m {benchmark}.predict` wrote"
                 )
             about = About(**facts)
-            if about.benchmark != benchmark or about.split not in SPLITS or about.variant not in VARIANTS:
+            if about.benchmark != benchmark or about.split not in SPLITS or about.variant not in (*VARIANTS, OWN):
                 raise PredictionsError(
                     f"{path}: these are predictions of {about.benchmark} ({about.split}, {about.variant}); expected "
                     f"{benchmark}"

@@ -2,15 +2,35 @@
 
 import os
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from common.data.split import DatasetError
-from common.datasets.manifest import NAME
+from common.datasets.manifest import NAME, ManifestEntry, read_manifest, write_manifest
+from common.files import is_foreign
+from common.measure.dlio import scan_files
 from common.tree import RefusedFileError
 from compliance.benchmarks import PACKAGES
+from cosmoflow.prepare import find_universes
 
+FOREIGN = [
+    "._SAMPLE",
+    ".DS_Store",
+    "._.DS_Store",
+    ".nfs000000000012ab34",
+    ".SAMPLE.xYz123",
+    "SAMPLE.part",
+    "SAMPLE.0123456789abcdef.tmp",
+    "Thumbs.db",
+    "thumbs.db",
+    "desktop.ini",
+    "Desktop.ini",
+    ".directory",
+]
+"""Of macOS, NFS, rsync, interrupted downloads, killed processes, Windows and KDE."""
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
 
 
@@ -61,6 +81,59 @@ def test_a_sample_that_the_manifest_lacks_is_refused(case, data, opened):
     other.write_bytes(first.read_bytes())
     with pytest.raises(DatasetError, match=rf"{other} is not in {data}/{NAME} \(1 of the samples .*several datasets"):
         opened()
+
+
+CONVERT = {
+    "cosmoflow": "repack --format npy --sample-size 8",
+    "deepcam": "convert --format npy",
+    "oc20": "convert --format compact",
+}
+
+
+def test_files_of_other_systems_are_passed_over_whether_or_not_a_manifest_lists_them(case, data, opened, tmp_path):
+    """By the loader and by all commands of `prepare`, which also find an output folder with such files empty."""
+    names = list(opened().files())
+    last = max((data / "train").glob(case.files))
+    for name in FOREIGN:
+        (data / "train" / name.replace("SAMPLE", last.name)).write_bytes(b"\0\5\26\7")
+    (data / "train/__MACOSX").mkdir()
+    (data / "train/__MACOSX" / last.name).write_bytes(b"")
+    prepare = import_module(f"{case.name}.prepare")
+    assert list(opened().files()) == names
+    assert prepare.main(["verify", str(data)]) == 0
+    (tmp_path / "out/train").mkdir(parents=True)
+    (tmp_path / "out/train/.DS_Store").touch()
+    command, *options = CONVERT[case.name].split()
+    assert prepare.main([command, str(data), str(tmp_path / "out"), *options, "--workers", "1"]) == 0
+    assert not [name for name in read_manifest(tmp_path / "out" / NAME).files if is_foreign(Path(name).name)]
+    before = read_manifest(data / NAME)
+    (data / NAME).unlink()
+    assert list(opened().files()) == names
+    assert prepare.main(["manifest", str(data)]) == 0
+    files = read_manifest(data / NAME).files
+    assert files.items() <= before.files.items() | {"stats.h5": files.get("stats.h5")}.items()
+    assert {name for name in files if name.startswith("train/")} == {
+        *(path for path in before.files if "train/" in path)
+    }
+    # One of an earlier version, which took them for data.
+    entries = {f"train/{name}": ManifestEntry(4, "0" * 64) for name in (".DS_Store", f"._{last.name}", "gone.part")}
+    write_manifest(data / NAME, msgspec.structs.replace(before, files=before.files | entries))
+    assert list(opened().files()) == names
+
+
+def test_universes_and_workloads_are_made_without_files_of_other_systems(tmp_path):
+    for name in ("a/u.hdf5", "a/._u.hdf5", "__MACOSX/a/u.hdf5", ".Trash-1000/files/u.hdf5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n")
+    assert find_universes(tmp_path) == {"a_u": tmp_path / "a/u.hdf5"}
+    assert scan_files(tmp_path / "a").count == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["a.tfrecord", "data-1.h5", "data.0000.lmdb", "data_log.0.txt", "README", "part", "tmp"]
+)
+def test_other_names_are_data(name):
+    assert not is_foreign(name)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])

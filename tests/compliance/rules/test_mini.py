@@ -53,6 +53,17 @@ def test_a_valid_mini_log_passes_where_it_is_allowed(benchmark: str, round_: str
     assert run.mini and run.converged and run.verdict == "PASS"
 
 
+@pytest.mark.parametrize("division", ["open", "closed"])
+@pytest.mark.parametrize("allow_mini", [False, True])
+@of_each_mini
+def test_a_run_on_own_data_is_never_a_result(benchmark: str, division: str, allow_mini: bool) -> None:
+    run = examined(SampleLog(benchmark, division=division).add("dataset_variant", "own"), allow_mini=allow_mini)
+    closed = [("SET10", "submission_division")] if division == "closed" else []
+    assert errors(run) == [("SET07", "dataset_variant"), *closed]
+    assert run.verdict == "FAIL" and not run.converged and run.variant == "own"
+    assert not any("mini run" in found.message for found in run.findings)
+
+
 def test_a_later_mini_problem_has_its_own_name_and_facts() -> None:
     (valid, first) = (mini("cosmoflow", variant=variant) for variant in ("mini2", "mini"))
     assert examined(valid).verdict == "PASS" and examined(valid).variant == "mini2"

@@ -74,6 +74,18 @@ def test_the_first_frames_are_taken_and_files_are_read_where_staging_put_them(fo
     assert len(moved) == 4 and all(same(moved.read(index), slabs[index]) for index in range(4))
 
 
+def test_lmdb_files_have_any_name_and_are_read_in_the_order_of_their_names(slabs, tmp_path):
+    folder = write(tmp_path, slabs)
+    for number, name in enumerate(("a.lmdb", "s2ef train.lmdb", "s2ef_train_200K.lmdb")):
+        (folder / f"data.{number:04}.lmdb").rename(folder / name)
+        (folder / f"{name}-lock").touch()
+    for name in ("x.aselmdb", "._a.lmdb", "b.lmdb.part"):
+        (folder / name).write_bytes(b"no frames")
+    samples = dataset(folder)
+    assert list(dict(samples.files())) == [f"train/{name}.lmdb" for name in ("a", "s2ef train", "s2ef_train_200K")]
+    assert all(same(samples.read(index), frame) for index, frame in enumerate(slabs))
+
+
 def test_files_with_many_samples_cannot_be_dealt_to_nodes(tmp_path):
     with pytest.raises(ValueError, match=r"staging.mode is shard.*replicate, memory or none"):
         Config(output_dir=tmp_path, data=DataConfig(tmp_path), staging=StagingConfig("shard", tmp_path))
@@ -84,7 +96,7 @@ def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):
     with pytest.raises(DatasetError, match=r"train is not a folder.*oc20.synthesize"):
         dataset(folder)
     folder.mkdir()
-    with pytest.raises(DatasetError, match=r"train: expected samples as lmdb \(data.\*.lmdb\), found none"):
+    with pytest.raises(DatasetError, match=r"train: expected samples as lmdb \(\*.lmdb\), found none"):
         dataset(folder)
     write(tmp_path, slabs)
     with pytest.raises(DatasetError, match=r"\(data.\*.bin\), found 3 samples as lmdb: set data.format"):

@@ -159,6 +159,7 @@ REFUSED = {
         damaged(lambda log: log.set("submission_benchmark", "resnet")),
         "is not a known benchmark",
     ),
+    "own data": (damaged(lambda log: log.add("dataset_variant", "own")), "dataset_variant is own"),
     "a benchmark of no type": (
         damaged(lambda log: log.set("submission_benchmark", ["oc20"])),
         "is not a known benchmark",

@@ -134,6 +134,9 @@ def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "cosmoflow: submission.division is closed" in error
     assert "model.conv_size is 4 (override 'model.conv_size=4'); closed: 32" in error
+    own = ["--set", "variant=own", "--set", "train.target=1"]
+    assert main(["--config", "mini", "--benchmarks", "cosmoflow", *own, "-o", out]) == 2
+    assert "cosmoflow: variant is own; a round is of the full or a mini problem" in capsys.readouterr().err
     assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
     assert "no such file" in capsys.readouterr().err
     assert not Path(out).exists()

@@ -1,0 +1,37 @@
+"""A user's own data are a variant of their own: trained until the user's target, and never a result."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+from compliance.check import main as check
+from tests.test_train import case, config, data, one_thread, run  # noqa: F401  # fixtures
+
+TARGET = "train.target=0.001"
+
+
+def test_own_data_are_trained_until_the_target_that_the_user_sets(case, data, config, run, capsys):  # noqa: F811
+    assert run("variant=own") == 2
+    key = case.train.BENCHMARK.reference.target.key
+    message = f"variant is own, for data of your own, which have no target: set train.target to the {key}"
+    assert message in capsys.readouterr().err
+    assert run("variant=own", TARGET, "submission.division=closed") == 2
+    assert 'variant is "own"' in capsys.readouterr().err
+    measure = import_module(f"{case.name}.measure")
+    assert measure.main([config, "variant=own", TARGET]) == 1
+    assert "there is no recipe for such data; measure with --data DIR" in capsys.readouterr().err
+    assert not Path("run").exists() and not Path("data").exists()
+
+    status = run("variant=own", TARGET, "train.epochs=1")
+    shown = capsys.readouterr().out
+    assert status in (0, 4) and "0.001" in shown and "evaluate it:" in shown
+    assert "compliance.check" not in shown and "submission" not in shown
+    lines = (line.removeprefix(":::MLLOG ") for line in Path("run/result_0.txt").read_text().splitlines())
+    values = {record["key"]: record["value"] for record in map(json.loads, lines)}
+    assert values["dataset_variant"] == "own"
+    for options in ([], ["--allow-mini"]):
+        assert check([*options, "run/result_0.txt"]) == 1
+        checked = capsys.readouterr().out
+        assert "own data" in checked and "not an MLPerf result" in checked and "mini problem," not in checked
+    assert case.evaluate.main(["run", f"data.data_dir={data}"]) == (1 if status else 0)
+    assert "0.001" in capsys.readouterr().out

@@ -152,8 +152,8 @@ def _describe_outside(values: Values, limits: Limits) -> str:
     count = int(np.count_nonzero(outside))
     more = f" ({count:,} such numbers)" if count > 1 else ""
     component = f" ({bounds.components[place[-1]]})" if bounds.components else ""
-    expected = f"expected {least[place[-1]]:g} to {most[place[-1]]:g}"
-    return f"{name}{place}{component} is {array[tuple(place)]:g}{more}; {expected}: {bounds.advice}"
+    number, expected = array[tuple(place)], f"{least[place[-1]]:g} to {most[place[-1]]:g}"
+    return f"{name}{place}{component} is {number:g}{more}; expected {expected}: {bounds.advice}"
 
 
 def _describe_component(values: Values, low: np.ndarray, high: np.ndarray, chosen: np.ndarray) -> str:

@@ -22,11 +22,8 @@ CELL: Final = Bounds(valid=(-FAR, FAR), likely=(-1e4, 1e4), advice=f"lattice vec
 FORCES: Final = Bounds(
     valid=(-FAR, FAR), likely=(-200, 200), advice=f"forces are in eV/angstrom, published ones below 50: {AGAIN}"
 )
-DISTANCES: Final = Bounds(
-    valid=(0, np.inf),
-    likely=(0.5, np.inf),
-    advice=f"angstrom between neighbours, of which hydrogen atoms have 0.74: {AGAIN}",
-)
+NEAREST_ANGSTROM: Final = 0.5
+"""Below any distance between atoms: those of hydrogen have 0.74."""
 
 
 def list_contents(frame: Frame) -> Iterator[Content]:
@@ -40,7 +37,14 @@ def list_contents(frame: Frame) -> Iterator[Content]:
         yield Flaw(f"force is {numbers} on all atoms; expected forces that differ: {AGAIN}", is_error=False)
     sources_E, centres_E = frame.edges.T
     across_E3 = frame.pos[sources_E] + frame.offsets.astype(np.float32) @ frame.cell - frame.pos[centres_E]
-    yield Values("length of edge", np.linalg.norm(across_E3, axis=1)[:, None], DISTANCES)
+    lengths_E = np.linalg.norm(across_E3, axis=1)
+    if lengths_E.min(initial=np.inf) < NEAREST_ANGSTROM:
+        edge = int(lengths_E.argmin())
+        yield Flaw(
+            f"atoms {sources_E[edge]} and {centres_E[edge]} are {lengths_E[edge]:g} angstrom apart; expected "
+            f"{NEAREST_ANGSTROM:g} or more: {AGAIN}",
+            is_error=False,
+        )
 
 
 def name_frame(frame: Frame) -> str:

@@ -78,7 +78,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
             return dali.load_batches(samples, indices, self.dist.device)
         return read_batches(samples, indices, self.dist.device)
 
-    def look_at(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
         """Return the contents of a sample, or of this rank's part."""
         return "", values.list_contents(*self.sets[split].read(index))
 

@@ -124,7 +124,7 @@ class DeepCam(SampleProblem[TensorBatch]):
             return dali.load_batches(samples, indices, self.dist.device)
         return read_batches(samples, indices, self.dist.device)
 
-    def look_at(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
         """Return the name and the contents of a snapshot."""
         samples = self.sets[split]
         data_HWC, labels_HW = samples.read(index)

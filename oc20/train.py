@@ -95,7 +95,7 @@ class Oc20(SampleProblem[GraphBatch]):
         """Yield batches of frames."""
         return dataset.load_batches(samples, indices, self.dist.device, self.choose_buckets(samples))
 
-    def look_at(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
         """Return the name and the contents of a frame."""
         frame = self.sets[split].read(index)
         return values.name_frame(frame), values.list_contents(frame)

@@ -27,7 +27,15 @@ from common.datasets.build import (
     report_build,
 )
 from common.datasets.journal import PARTS, Journal
-from common.datasets.manifest import NAME, LookAt, Manifest, describe_file, read_manifest, verify_files, write_manifest
+from common.datasets.manifest import (
+    NAME,
+    Manifest,
+    SurveyFile,
+    describe_file,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
 from common.processes import in_processes, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
@@ -211,8 +219,10 @@ class PrepareCommand:
         manifest = read_manifest(folder / NAME)
         workers = args.workers or usable_cores()
         survey = Survey() if args.values else None
-        look_at = self._look_at(folder, survey) if survey else None
-        problems = verify_files(folder, manifest, checksum=not args.sizes_only, workers=workers, look_at=look_at)
+        survey_file = self._survey_into(folder, survey) if survey else None
+        problems = verify_files(
+            folder, manifest, checksum=not args.sizes_only, workers=workers, survey_file=survey_file
+        )
         if not args.sizes_only:
             problems += self.inside(folder, manifest, workers, survey)
         result = ""
@@ -229,10 +239,10 @@ class PrepareCommand:
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         return 1 if problems else 0
 
-    def _look_at(self, folder: Path, survey: Survey) -> LookAt:
+    def _survey_into(self, folder: Path, survey: Survey) -> SurveyFile:
         read_contents = self.read_contents(folder)
 
-        def look_at(name: str, path: Path, checksum: str) -> None:
+        def survey_file(name: str, path: Path, checksum: str) -> None:
             shown = str(folder / name)
             try:
                 for sample, contents in read_contents(name, path, checksum):
@@ -240,7 +250,7 @@ class PrepareCommand:
             except (ValueError, OSError) as error:
                 survey.errors.append(str(error).replace(str(path), shown))
 
-        return look_at
+        return survey_file
 
     def _find_other_generator(self, folder: Path, manifest: Manifest) -> list[str]:
         if GENERATOR not in manifest.facts:

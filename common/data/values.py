@@ -95,13 +95,13 @@ class Survey:
             samples = f"{second} has the content of {first}"
             if names[0]:
                 samples = f"{second}: {len(names):,} samples are in {first}, too, such as {names[0]}"
-            where = "another split, whose quality then is no test" if is_error else "the same split"
-            self._report(f"{samples}, of {where}: remove one of the two", is_error)
+            owner = "another split, whose quality then is no test" if is_error else "the same split"
+            self._report(f"{samples}, of {owner}: remove one of the two", is_error)
         for (split, name), (low, high, count) in self._truths.items():
             if count >= fewest and (low == high).any():
-                number = low[np.argmax(low == high)]
-                component = f" [{np.argmax(low == high)}]" if low.size > 1 else ""
-                text = f"{split}: {name}{component} is {number:g} in all {int(count):,} samples looked at"
+                index = int(np.argmax(low == high))
+                component = f"[{index}]" if low.size > 1 else ""
+                text = f"{split}: {name}{component} is {low[index]:g} in all {int(count):,} samples looked at"
                 self._report(f"{text}: nothing can be learned from that; were labels lost?", False)
 
     def _report(self, line: str, is_error: bool) -> None:
@@ -148,12 +148,12 @@ def _describe_outside(values: Values, limits: Limits) -> str:
     name, array, bounds = values
     least, most = (np.broadcast_to(limit, array.shape[-1:]) for limit in limits)
     outside = ~((array >= least) & (array <= most))
-    place = [int(index) for index in np.unravel_index(int(np.argmax(outside)), array.shape)]
+    index = [int(number) for number in np.unravel_index(int(np.argmax(outside)), array.shape)]
     count = int(np.count_nonzero(outside))
     more = f" ({count:,} such numbers)" if count > 1 else ""
-    component = f" ({bounds.components[place[-1]]})" if bounds.components else ""
-    number, expected = array[tuple(place)], f"{least[place[-1]]:g} to {most[place[-1]]:g}"
-    return f"{name}{place}{component} is {number:g}{more}; expected {expected}: {bounds.advice}"
+    component = f" ({bounds.components[index[-1]]})" if bounds.components else ""
+    number, expected = array[tuple(index)], f"{least[index[-1]]:g} to {most[index[-1]]:g}"
+    return f"{name}{index}{component} is {number:g}{more}; expected {expected}: {bounds.advice}"
 
 
 def _describe_component(values: Values, low: np.ndarray, high: np.ndarray, chosen: np.ndarray) -> str:

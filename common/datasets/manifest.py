@@ -32,8 +32,8 @@ PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""
 KEPT_BYTES: Final = 256 * 2**20
 """The largest file that a thread keeps in memory to read it again."""
-LookAt = Callable[[str, Path, str], None]
-"""Looks at a file with the content that the manifest says, given its name, where to read it, and its SHA-256."""
+SurveyFile = Callable[[str, Path, str], None]
+"""Surveys a file with the content that the manifest says, given its name, where to read it, and its SHA-256."""
 
 
 class ManifestError(ValueError):
@@ -112,12 +112,12 @@ def read_variant_and_digest(folder: Path) -> tuple[str, str | None]:
 
 
 def verify_files(
-    root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4, look_at: LookAt | None = None
+    root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4, survey_file: SurveyFile | None = None
 ) -> list[str]:
     """Return the differences between the manifest and the files below `root`: a line per file, sorted by name.
 
     Reports missing files, wrong sizes, wrong checksums (without `checksum` nothing is read), and extra files in the
-    folders of the dataset, where a loader would find them. look_at: called for each file that has its checksum.
+    folders of the dataset, where a loader would find them. survey_file: called for each file that has its checksum.
     """
     names = sorted(manifest.files)
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
@@ -128,7 +128,7 @@ def verify_files(
         def compare_portion(portion: list[str]) -> list[str]:
             differences: list[str] = []
             for name in portion:
-                differences += _compare_file(root, name, manifest.files[name], checksum, look_at)
+                differences += _compare_file(root, name, manifest.files[name], checksum, survey_file)
                 bar.update(manifest.files[name].bytes if checksum else 1)
             return differences
 
@@ -136,18 +136,20 @@ def verify_files(
     return problems + [f"{name}: not in the manifest" for name in _find_extra_files(root, manifest)]
 
 
-def _compare_file(root: Path, name: str, entry: ManifestEntry, checksum: bool, look_at: LookAt | None) -> Iterator[str]:
+def _compare_file(
+    root: Path, name: str, entry: ManifestEntry, checksum: bool, survey_file: SurveyFile | None
+) -> Iterator[str]:
     path = root / name
     try:
         size = path.stat().st_size
         if size != entry.bytes:
             yield f"{name}: {size} bytes, expected {entry.bytes}"
         elif checksum:
-            with _read_once(path) if look_at else nullcontext((path, describe_file(path).sha256)) as (copy, digest):
+            with _read_once(path) if survey_file else nullcontext((path, describe_file(path).sha256)) as (copy, digest):
                 if digest != entry.sha256:
                     yield f"{name}: SHA-256 {digest}, expected {entry.sha256}"
-                elif look_at:
-                    look_at(name, copy, digest)
+                elif survey_file:
+                    survey_file(name, copy, digest)
     except FileNotFoundError:
         yield f"{name}: missing"
     except OSError as error:

@@ -144,7 +144,7 @@ class SampleProblem(ABC, Generic[B]):
         names = self.sets[split].names
         return [names[index] for index in batch.indices.tolist()]
 
-    def look_at(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
         """Return the name of a sample, "" where it is alone in its file, and its contents, to be compared with bounds.
 
         Called for a few samples before the first step. By default nothing is looked at.

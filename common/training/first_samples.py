@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import Final
 
@@ -11,11 +10,12 @@ import numpy as np
 
 from common.data.values import Identity, Survey
 from common.datasets.manifest import NAME, read_manifest
+from common.processes import in_threads
 from common.training.benchmark import Problem
 from common.training.finite import DataFaultError
 
 LOOKED_AT: Final = 4
-"""Samples of each split on each rank: its first ones."""
+"""Samples of each split on each rank: the first ones of training, and some of validation."""
 
 
 def check_first_samples(problem: Problem) -> None:
@@ -23,25 +23,30 @@ def check_first_samples(problem: Problem) -> None:
 
     DataFaultError on all ranks if a sample breaks the benchmark's contract. A collective call.
     """
-    survey = Survey()
-    dist = problem.dist
-    shares = {"train": np.array([], int), "validation": problem.eval_share()}
+    survey, dist = Survey(), problem.dist
+    share = problem.eval_share()
+    spread = share[:: max(1, len(share) // LOOKED_AT)]  # samples side by side may be of the same universe
+    jobs = [("validation", index) for index in spread[:LOOKED_AT].tolist()]
     for batch in islice(problem.batching.batches(problem.order(0), dist.data_rank, dist.data_size), 1):
-        shares["train"] = np.concatenate(batch.parts)
-    for split, share in shares.items():
-        for index in dict.fromkeys(share[:LOOKED_AT].tolist()):
-            name, contents = problem.look_at(split, index)
-            survey.add_sample(" and ".join(map(str, problem.sets[split].paths(index))), split, name, contents)
+        jobs += [("train", index) for index in dict.fromkeys(np.concatenate(batch.parts)[:LOOKED_AT].tolist())]
+
+    def survey_sample(job: tuple[str, int]) -> None:
+        name, contents = problem.list_contents(*job)
+        split, index = job
+        survey.add_sample(" and ".join(map(str, problem.sets[split].paths(index))), split, name, contents)
+
+    for _ in in_threads(survey_sample, jobs, LOOKED_AT):
+        pass
     survey.add_summary(fewest=LOOKED_AT)
-    if error := dist.find_first(next(iter(survey.errors), None)):
+    if error := dist.find_first(min(survey.errors, default=None)):
         raise DataFaultError(error)
-    warning = dist.find_first(next(iter(survey.warnings), None))
+    warning = dist.find_first(min(survey.warnings, default=None))
     if warning and dist.is_main:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def find_repeated_files(problem: Problem) -> Iterator[str]:
-    """Yield a line if the manifest, where there is one, has samples with the same content, in two splits or in one.
+def warn_of_repeated_files(problem: Problem) -> None:
+    """Warn if the manifest, where there is one, has samples with the same content, in two splits or in one.
 
     Of each sample the first file is compared, its input.
     """
@@ -57,4 +62,4 @@ def find_repeated_files(problem: Problem) -> Iterator[str]:
     survey.add_summary()
     if lines := survey.errors + survey.warnings:
         more = f" ({len(lines):,} such files; `prepare verify --values` lists them)" if len(lines) > 1 else ""
-        yield lines[0] + more
+        print(f"warning: {lines[0]}{more}", file=sys.stderr, flush=True)

@@ -40,7 +40,7 @@ from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
-from common.training.first_samples import check_first_samples, find_repeated_files
+from common.training.first_samples import check_first_samples, warn_of_repeated_files
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
 from common.training.memory import explain_out_of_memory
@@ -320,8 +320,8 @@ class Training:
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
         if self.shared is None:
             self._say(problem.describe())
-        for line in find_repeated_files(problem) if self.dist.is_main else ():
-            print(f"warning: {self.label}{line}", file=sys.stderr, flush=True)
+        if self.dist.is_main and not (self.instance and self.instance.number):
+            warn_of_repeated_files(problem)
         run = self._build_fit(log, problem, seed)
         after_the_run.callback(run.step.close)
         if saved:

@@ -43,9 +43,9 @@ def list_counts(x: np.ndarray) -> Iterator[Content]:
     if not occupied:
         yield Flaw("all counts are 0; expected particles: fetch or convert the sample again, or leave it out")
     elif 2 * np.count_nonzero(x & 255) < occupied:
-        place = [int(index) for index in np.unravel_index(int(np.argmax(x != 0)), x.shape)]
+        index = [int(number) for number in np.unravel_index(int(np.argmax(x != 0)), x.shape)]
         yield Flaw(
-            f"counts{place} is {x[tuple(place)]}, and most are multiples of 256: the byte order is wrong; write them "
+            f"counts{index} is {x[tuple(index)]}, and most are multiples of 256: the byte order is wrong; write them "
             "again as little-endian int16"
         )
     else:

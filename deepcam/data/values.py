@@ -11,6 +11,7 @@ import numpy as np
 
 from common.data.arrays import npy_array
 from common.data.values import Bounds, Content, Identity, Values
+from common.files import open_regular
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range
@@ -62,7 +63,11 @@ def read_contents(folder: Path) -> Callable[[str, Path, str], Iterator[tuple[str
             return
         if file.suffix == ".h5":
             # HDF5 itself opens no file that has no name, as the copy in memory.
-            with snapshot.name_errors(str(path)), open(path, "rb") as opened, h5py.File(opened, "r") as snapshots:
+            with (
+                snapshot.name_errors(str(path)),
+                open(open_regular(path), "rb") as opened,
+                h5py.File(opened, "r") as snapshots,
+            ):
                 stored = [snapshot.hdf5_array(snapshots, key, path) for key in (snapshot.DATA, snapshot.LABELS)]
                 data, labels = np.empty(stored[0].shape, np.float32), np.empty(stored[1].shape, np.uint8)
                 buffer = SnapshotBuffer(data, labels)

@@ -247,8 +247,9 @@ class PrepareCommand:
             try:
                 for sample, contents in read_contents(name, path, checksum):
                     survey.add_sample(shown, name.partition("/")[0], sample, contents)
-            except (ValueError, OSError) as error:
-                survey.errors.append(str(error).replace(str(path), shown))
+            except (ValueError, OSError, MemoryError) as error:
+                text = str(error).replace(str(path), shown)
+                survey.errors.append(text if shown in text else f"{shown}: {text}")
 
         return survey_file
 

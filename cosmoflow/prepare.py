@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from common.command import count, positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_report, read_first
+from common.commands.synthesize import Synthesis
 from common.config import load
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
@@ -22,6 +23,7 @@ from common.files import is_foreign
 from cosmoflow.data.raw import UniverseError, open_universe
 from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
+from cosmoflow.data.values import read_contents
 
 DESCRIPTION: Final = """\
 Convert raw universes to CosmoFlow's samples, or samples to another format, and check existing data.
@@ -33,6 +35,7 @@ examples:
   python -m cosmoflow.prepare repack cosmoUniverse_2019_05_4parE_tf_v2 raw --compress none   read without inflating
   python -m cosmoflow.prepare manifest cosmoUniverse_2019_05_4parE_tf_v2   once, after a download
   python -m cosmoflow.prepare verify data                                  are all files present and unchanged?
+  python -m cosmoflow.prepare verify data --values   and their numbers plausible?
 
 Each subcommand has its own help, as in: python -m cosmoflow.prepare convert --help
 """
@@ -289,7 +292,16 @@ def _add_output(command: argparse.ArgumentParser) -> None:
     command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")
 
 
-COMMAND: Final = PrepareCommand("cosmoflow.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS)
+def find_synthesis() -> Synthesis:
+    """Return what generates such data."""
+    from cosmoflow.synthesize import SYNTHESIS  # needs more packages than checking does
+
+    return SYNTHESIS
+
+
+COMMAND: Final = PrepareCommand(
+    "cosmoflow.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS, read_contents, find_synthesis
+)
 main = COMMAND.main
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed
+from common.data.values import Content
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
@@ -32,7 +33,7 @@ from common.training.kernels import check_kernels
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from cosmoflow import model, spatial, synthesize
-from cosmoflow.data import dataset
+from cosmoflow.data import dataset, values
 from cosmoflow.data.augment import augment_batch, turn_labels
 from cosmoflow.data.dataset import Dataset
 from cosmoflow.predictor import Predictor
@@ -76,6 +77,10 @@ class CosmoFlow(SampleProblem[TensorBatch]):
 
             return dali.load_batches(samples, indices, self.dist.device)
         return read_batches(samples, indices, self.dist.device)
+
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+        """Return the contents of a sample, or of this rank's part."""
+        return "", values.list_contents(*self.sets[split].read(index))
 
     def prepared(self, batch: TensorBatch) -> TensorBatch:
         """Return the batch with the network's input instead of the counts, rounded once to the compute format."""

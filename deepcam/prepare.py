@@ -12,6 +12,7 @@ from shutil import copyfile
 from typing import Any, Final
 
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare, read_first
+from common.commands.synthesize import Synthesis
 from common.datasets.build import BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.files import whole_file
@@ -19,6 +20,7 @@ from deepcam.data import snapshot, stats
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
 from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import StatsError
+from deepcam.data.values import read_contents
 from deepcam.reference import CHANNELS
 from deepcam.split import SPLITS
 
@@ -32,6 +34,7 @@ examples:
   srun -N 8 --ntasks-per-node 4 python -m deepcam.prepare convert All-Hist single --format hdf5-single
   python -m deepcam.prepare manifest All-Hist      once, after a download
   python -m deepcam.prepare verify npy             are all files present and unchanged?
+  python -m deepcam.prepare verify npy --values   and their numbers plausible?
 
 Each subcommand has its own help, as in: python -m deepcam.prepare convert --help
 """
@@ -130,12 +133,21 @@ def _add_commands(commands: Any) -> None:
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
 
 
+def find_synthesis() -> Synthesis:
+    """Return what generates such data."""
+    from deepcam.synthesize import SYNTHESIS  # needs more packages than checking does
+
+    return SYNTHESIS
+
+
 COMMAND: Final = PrepareCommand(
     "deepcam.prepare",
     DESCRIPTION,
     EXAMPLES,
     _add_commands,
     SPLITS,
+    read_contents,
+    find_synthesis,
     files=(stats.NAME,),
     errors=(SnapshotError, StatsError),
     inside=verify_singles,

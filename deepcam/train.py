@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.data.sampling import sample_seed, shard_assignment, shard_order
+from common.data.values import Content
 from common.precision import Precision
 from common.ranks.dist import Dist
 from common.reference import variant_of
@@ -34,7 +35,7 @@ from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
 from deepcam import model, synthesize
-from deepcam.data import stats
+from deepcam.data import stats, values
 from deepcam.data.augment import augment_batch
 from deepcam.data.dataset import Dataset, Normalization
 from deepcam.metrics import cross_entropy, sum_scores
@@ -56,7 +57,8 @@ class DeepCam(SampleProblem[TensorBatch]):
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         check_shares(config, self.train_samples, dist)
-        self.normalize = Normalization(stats.read_range(folder / stats.NAME), config.data.channels, dist.device)
+        self.extremes = stats.read_range(folder / stats.NAME)
+        self.normalize = Normalization(self.extremes, config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         network = model.build_model(config.model, len(config.data.channels), seed).to(dist.device)
@@ -121,6 +123,13 @@ class DeepCam(SampleProblem[TensorBatch]):
 
             return dali.load_batches(samples, indices, self.dist.device)
         return read_batches(samples, indices, self.dist.device)
+
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+        """Return the name and the contents of a snapshot."""
+        samples = self.sets[split]
+        data_HWC, labels_HW = samples.read(index)
+        channels = values.bound_channels(self.extremes, self.config.data.channels)
+        return samples.names[index], values.list_contents(data_HWC, labels_HW, channels)
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the order of the training samples in an epoch, drawn from all of them or shard by shard."""

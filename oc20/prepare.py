@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from common.command import positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare
+from common.commands.synthesize import Synthesis
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
@@ -32,6 +33,7 @@ from oc20.data.conversion import (
     names_of,
 )
 from oc20.data.metadata import Metadata
+from oc20.data.values import read_contents
 
 DESCRIPTION: Final = """\
 Prepare the frames of Open Catalyst for training, convert them to formats that are read faster, and check existing data.
@@ -44,6 +46,7 @@ examples:
   python -m oc20.prepare metadata lmdb    once, if metadata.npz is missing or lacks triplets
   python -m oc20.prepare manifest lmdb    once, after a download
   python -m oc20.prepare verify compact   are all files present and unchanged?
+  python -m oc20.prepare verify compact --values   and their numbers plausible?
 
 Each subcommand has its own help, as in: python -m oc20.prepare convert --help
 """
@@ -151,7 +154,16 @@ def _add_commands(commands: Any) -> None:
     sized.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
 
 
-COMMAND: Final = PrepareCommand("oc20.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS)
+def find_synthesis() -> Synthesis:
+    """Return what generates such data."""
+    from oc20.synthesize import SYNTHESIS  # needs ase, which checking does not
+
+    return SYNTHESIS
+
+
+COMMAND: Final = PrepareCommand(
+    "oc20.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS, read_contents, find_synthesis
+)
 main = COMMAND.main
 
 if __name__ == "__main__":

@@ -25,13 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from common.commands import train
+from common.data.values import Content
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.trainer import Trainer
 from oc20 import model, synthesize
-from oc20.data import dataset
+from oc20.data import dataset, values
 from oc20.data.buckets import Bucket, choose_buckets, pad_frames
 from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
 from oc20.graphs import MOST_NEIGHBOURS, link_frames
@@ -92,6 +93,11 @@ class Oc20(SampleProblem[GraphBatch]):
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[GraphBatch]:
         """Yield batches of frames."""
         return dataset.load_batches(samples, indices, self.dist.device, self.choose_buckets(samples))
+
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+        """Return the name and the contents of a frame."""
+        frame = self.sets[split].read(index)
+        return values.name_frame(frame), values.list_contents(frame)
 
     def choose_buckets(self, samples: Dataset) -> tuple[Bucket, ...]:
         """Return the sizes to which batches of these samples are padded; none if they are not."""

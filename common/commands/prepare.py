@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 from tqdm import tqdm
 
 from common.command import CommandParser, UsageError, count, folder_place, positive, run_command
+from common.commands.synthesize import GENERATOR, Synthesis
+from common.data.values import Content, Survey
 from common.datasets.build import (
     DATASET_ERRORS,
     BadItemError,
@@ -25,7 +27,15 @@ from common.datasets.build import (
     report_build,
 )
 from common.datasets.journal import PARTS, Journal
-from common.datasets.manifest import NAME, Manifest, describe_file, read_manifest, verify_files, write_manifest
+from common.datasets.manifest import (
+    NAME,
+    Manifest,
+    SurveyFile,
+    describe_file,
+    read_manifest,
+    verify_files,
+    write_manifest,
+)
 from common.files import list_data
 from common.processes import in_processes, usable_cores
 from common.ranks.launch import find_rank_position
@@ -34,8 +44,13 @@ from common.reference import FULL
 T = TypeVar("T")
 Run = Callable[[argparse.Namespace], int]
 """Runs a subcommand; returns the exit code."""
+ReadContents = Callable[[str, Path, str], Iterable[tuple[str, Iterable[Content]]]]
+"""Yields the name of each sample in a file and its contents; of the file its name, where to read it, its SHA-256."""
 VERIFY_HELP: Final = """\
 Compare all files with DATA_DIR/manifest.json. Missing, changed and extra files are listed, and the exit code is then 1.
+With --values the samples, too, are compared with their contract: what breaks it is an error with file, sample, place
+and number, as are equal samples in two splits; what is only unlikely is a warning, which leaves the exit code as it is.
+Each file is read once for both (twice if it has more than 256 MiB).
 """
 
 
@@ -116,8 +131,10 @@ class PrepareCommand:
     """The command of a benchmark. Its dataset has all files in `folders`, and `files` if they exist.
 
     module: as in cosmoflow.prepare. description, examples: for --help. add_commands: adds the subcommands that make
-    data. errors: that these raise besides DATASET_ERRORS. inside: returns errors inside the files that the manifest
-    cannot show, a line each; its arguments are the folder, the manifest and a number of threads.
+    data. read_contents: returns a ReadContents for the dataset in a folder. find_synthesis: imports and returns what
+    generates such data. errors: that these raise besides DATASET_ERRORS. inside: returns errors inside the files that
+    the manifest cannot show, a line each; its arguments are the folder, the manifest, a number of threads, and a survey
+    or None.
     """
 
     module: str
@@ -125,9 +142,11 @@ class PrepareCommand:
     examples: str
     add_commands: Callable[[Any], None]
     folders: Sequence[str]
+    read_contents: Callable[[Path], ReadContents]
+    find_synthesis: Callable[[], Synthesis]
     files: Sequence[str] = ()
     errors: tuple[type[Exception], ...] = ()
-    inside: Callable[[Path, Manifest, int], list[str]] = lambda *_: []
+    inside: Callable[[Path, Manifest, int, Survey | None], list[str]] = lambda *_: []
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
@@ -156,7 +175,9 @@ class PrepareCommand:
         verifying = commands.add_parser("verify", help="compare data with the manifest")
         verifying.description = VERIFY_HELP
         verifying.set_defaults(run=self.run_verify)
-        verifying.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
+        extent = verifying.add_mutually_exclusive_group()
+        extent.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
+        extent.add_argument("--values", action="store_true", help="look at all numbers, too")
         for command in (describing, verifying):
             command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {folders}")
             command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")
@@ -198,14 +219,48 @@ class PrepareCommand:
         folder: Path = args.data_dir
         manifest = read_manifest(folder / NAME)
         workers = args.workers or usable_cores()
-        problems = verify_files(folder, manifest, checksum=not args.sizes_only, workers=workers)
+        survey = Survey() if args.values else None
+        survey_file = self._survey_into(folder, survey) if survey else None
+        problems = verify_files(
+            folder, manifest, checksum=not args.sizes_only, workers=workers, survey_file=survey_file
+        )
         if not args.sizes_only:
-            problems += self.inside(folder, manifest, workers)
+            problems += self.inside(folder, manifest, workers, survey)
+        result = ""
+        if survey:
+            survey.add_summary()
+            survey.warnings += self._find_other_generator(folder, manifest)
+            problems += sorted(survey.errors)
+            for warning in sorted(survey.warnings):
+                print(f"warning: {warning}", file=sys.stderr)
+            result = f", {survey.samples:,} samples looked at, {len(survey.warnings):,} warnings"
         for problem in problems:
             print(f"error: {problem}", file=sys.stderr)
-        result = f"{len(problems):,} problems" if problems else "all match"
+        result = (f"{len(problems):,} problems" if problems else "all match") + result
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         return 1 if problems else 0
+
+    def _survey_into(self, folder: Path, survey: Survey) -> SurveyFile:
+        read_contents = self.read_contents(folder)
+
+        def survey_file(name: str, path: Path, checksum: str) -> None:
+            shown = str(folder / name)
+            try:
+                for sample, contents in read_contents(name, path, checksum):
+                    survey.add_sample(shown, name.partition("/")[0], sample, contents)
+            except (ValueError, OSError, MemoryError) as error:
+                text = str(error).replace(str(path), shown)
+                survey.errors.append(text if shown in text else f"{shown}: {text}")
+
+        return survey_file
+
+    def _find_other_generator(self, folder: Path, manifest: Manifest) -> list[str]:
+        if GENERATOR not in manifest.facts:
+            return []
+        try:
+            return self.find_synthesis().find_other_generator(folder, manifest)
+        except ImportError as error:
+            return [f"{folder}: whether this version of the generator made it is not known ({error})"]
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -9,8 +9,10 @@ It is `manifest.json` beside the folders of the dataset. `facts` say how the dat
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -28,6 +30,10 @@ WRONG_PARTS: Final = frozenset({"", ".", ".."})
 CHECKSUM: Final = re.compile("[0-9a-f]{64}")
 PORTION: Final = 64
 """Files that a thread takes at once: a dataset may have half a million."""
+KEPT_BYTES: Final = 256 * 2**20
+"""The largest file that a thread keeps in memory to read it again."""
+SurveyFile = Callable[[str, Path, str], None]
+"""Surveys a file with the content that the manifest says, given its name, where to read it, and its SHA-256."""
 
 
 class ManifestError(ValueError):
@@ -105,11 +111,13 @@ def read_variant_and_digest(folder: Path) -> tuple[str, str | None]:
     return (manifest and manifest.variant) or FULL, manifest.compute_digest() if manifest else None
 
 
-def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4) -> list[str]:
+def verify_files(
+    root: Path, manifest: Manifest, checksum: bool = True, workers: int = 4, survey_file: SurveyFile | None = None
+) -> list[str]:
     """Return the differences between the manifest and the files below `root`: a line per file, sorted by name.
 
     Reports missing files, wrong sizes, wrong checksums (without `checksum` nothing is read), and extra files in the
-    folders of the dataset, where a loader would find them.
+    folders of the dataset, where a loader would find them. survey_file: called for each file that has its checksum.
     """
     names = sorted(manifest.files)
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
@@ -120,7 +128,7 @@ def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers:
         def compare_portion(portion: list[str]) -> list[str]:
             differences: list[str] = []
             for name in portion:
-                differences += _compare_file(root, name, manifest.files[name], checksum)
+                differences += _compare_file(root, name, manifest.files[name], checksum, survey_file)
                 bar.update(manifest.files[name].bytes if checksum else 1)
             return differences
 
@@ -128,18 +136,42 @@ def verify_files(root: Path, manifest: Manifest, checksum: bool = True, workers:
     return problems + [f"{name}: not in the manifest" for name in _find_extra_files(root, manifest)]
 
 
-def _compare_file(root: Path, name: str, entry: ManifestEntry, checksum: bool) -> Iterator[str]:
+def _compare_file(
+    root: Path, name: str, entry: ManifestEntry, checksum: bool, survey_file: SurveyFile | None
+) -> Iterator[str]:
     path = root / name
     try:
         size = path.stat().st_size
         if size != entry.bytes:
             yield f"{name}: {size} bytes, expected {entry.bytes}"
-        elif checksum and (digest := describe_file(path).sha256) != entry.sha256:
-            yield f"{name}: SHA-256 {digest}, expected {entry.sha256}"
+        elif checksum:
+            with _read_once(path) if survey_file else nullcontext((path, describe_file(path).sha256)) as (copy, digest):
+                if digest != entry.sha256:
+                    yield f"{name}: SHA-256 {digest}, expected {entry.sha256}"
+                elif survey_file:
+                    survey_file(name, copy, digest)
     except FileNotFoundError:
         yield f"{name}: missing"
     except OSError as error:
         yield f"{name}: cannot be read: {error.strerror}"
+
+
+@contextmanager
+def _read_once(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield where a file can be read again and its SHA-256: a copy in memory, so that the file is read only once.
+
+    A file above KEPT_BYTES, or on a system without files in memory, is itself read again.
+    """
+    if path.stat().st_size > KEPT_BYTES or not hasattr(os, "memfd_create"):
+        yield path, describe_file(path).sha256
+        return
+    digest = hashlib.sha256()
+    with ANYWHERE.open(path) as file, open(os.memfd_create("sample"), "wb") as copy:
+        while portion := file.read(2**20):
+            digest.update(portion)
+            copy.write(portion)
+        copy.flush()
+        yield Path(f"/proc/self/fd/{copy.fileno()}"), digest.hexdigest()
 
 
 def _find_extra_files(root: Path, manifest: Manifest) -> Iterator[str]:

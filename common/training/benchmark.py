@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from common.data.bagging import drawn_samples
 from common.data.prefetch import TensorBatch, sum_flaws
 from common.data.sampling import Batching, permutation, share
+from common.data.values import Content
 from common.precision import DTYPES, resolved
 from common.ranks.dist import Dist
 from common.reference import Reference
@@ -56,7 +57,7 @@ class SampleProblem(ABC, Generic[B]):
     Made once per run and rank, before the log's `init_stop`. The loop writes all events; a problem writes none.
     A subclass sets `model` and `reference`, and implements `describe`, `read`, `predictions`, `loss` and `judge`; it
     may override the rest. config: a RunConfig. sets: the samples of "train" and "validation":
-    a `common.data.split.Split` each, or what has its length, `names`, `files` and `moved`.
+    a `common.data.split.Split` each, or what has its length, `names`, `files`, `paths` and `moved`.
 
     model: the network, on this rank's device; the same object for the whole run.
     reference: the facts by which the run is judged, such as the target and whether it is the mini problem.
@@ -141,6 +142,13 @@ class SampleProblem(ABC, Generic[B]):
         """Return the names of the samples of a batch, for people."""
         names = self.sets[split].names
         return [names[index] for index in batch.indices.tolist()]
+
+    def list_contents(self, split: str, index: int) -> tuple[str, Iterable[Content]]:
+        """Return the name of a sample, "" where it is alone in its file, and its contents, to be compared with bounds.
+
+        Called for a few samples before the first step. By default nothing is looked at.
+        """
+        return "", ()
 
     def score(self, batch: B) -> Tensor:
         """Return the sum of the qualities of the network on a batch and their number."""

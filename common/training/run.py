@@ -40,6 +40,7 @@ from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
+from common.training.first_samples import check_first_samples, warn_of_repeated_files
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
 from common.training.memory import explain_out_of_memory
@@ -266,6 +267,7 @@ class Training:
                 begin = time.perf_counter()
                 if staging_timed and self.shared is None:
                     self._stage_data(log, problem, after_the_run)
+                check_first_samples(problem)
                 ending = fit(run)
                 record.end(ending)
             self.owned.result = ending if ending.final else None
@@ -324,6 +326,8 @@ class Training:
             )
         if self.shared is None:
             self._say(problem.describe())
+        if self.dist.is_main and not (self.instance and self.instance.number):
+            warn_of_repeated_files(problem)
         run = self._build_fit(log, problem, seed)
         after_the_run.callback(run.step.close)
         if saved:

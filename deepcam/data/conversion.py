@@ -6,7 +6,7 @@ Both keep the data unchanged, and labels as uint8.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,11 +16,12 @@ import numpy as np
 from tqdm import tqdm
 
 from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
+from common.data.values import Identity, Survey
 from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
 from common.files import write_whole_file
-from deepcam.data import single_file, snapshot
+from deepcam.data import single_file, snapshot, stats, values
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 
 BLOCK: Final = 16
@@ -132,9 +133,9 @@ def compare_item(format: Format, folder: Path, item: Item) -> list[str]:
     try:
         for stored in format.read_stored(item, folder):
             for array, expected in zip(stored[1:], read_arrays(stored.source, format.shape_HWC), strict=True):
-                values = np.empty_like(expected)
-                array.read_values(values)
-                if not np.array_equal(values.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
+                actual = np.empty_like(expected)
+                array.read_values(actual)
+                if not np.array_equal(actual.view(np.uint8), expected.view(np.uint8)):  # bytes: a NaN equals itself
                     problems.append(
                         f"{array.path}: differs from {stored.source}; {_how_to_fix(folder / item.files[0])}"
                     )
@@ -143,20 +144,29 @@ def compare_item(format: Format, folder: Path, item: Item) -> list[str]:
     return problems
 
 
-def verify_singles(folder: Path, manifest: Manifest, workers: int) -> list[str]:
+def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Survey | None = None) -> list[str]:
     """Return the differences between the single files of a folder and their recorded checksums: a line per sample.
 
-    Without records in the manifest there are none.
+    Without records in the manifest there are none. survey: to which samples with their checksums are added.
     """
+    channels = values.bound_channels(stats.read_range(folder / stats.NAME)) if survey else None
+
+    def add_sample(path: Path, name: str, checksum: str, arrays: Sequence[np.ndarray]) -> None:
+        if survey and channels:
+            contents = [Identity(checksum), *values.list_contents(arrays[0], arrays[1], channels)]
+            survey.add_sample(str(path), path.stem, name, contents)
+
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
     with ThreadPoolExecutor(workers) as pool:
-        results = pool.map(lambda name: _find_differences(folder, PurePosixPath(name)), records)
+        results = pool.map(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records)
         bar = tqdm(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
         problems = [line for lines in bar for line in lines]
     return list(dict.fromkeys(problems))  # report a missing file once
 
 
-def _find_differences(folder: Path, record: PurePosixPath) -> list[str]:
+def _find_differences(
+    folder: Path, record: PurePosixPath, add_sample: Callable[[Path, str, str, Sequence[np.ndarray]], None]
+) -> list[str]:
     split, _, first = record.stem.partition("-")
     path = folder / f"{split}.h5"
     problems = []
@@ -164,12 +174,14 @@ def _find_differences(folder: Path, record: PurePosixPath) -> list[str]:
         file = single_file.locate_arrays(path)
         for row, line in enumerate((folder / record).read_text().splitlines(), int(first)):
             expected, _, name = line.partition("  ")
-            digest = hashlib.sha256()
-            for array in (file.data_NHWC, file.labels_NHW):
-                for _, block in array.row_at(row).read_blocks():
-                    digest.update(block.data)
-            if digest.hexdigest() != expected or file.names[row : row + 1] != (name,):
+            stored = [array.row_at(row) for array in (file.data_NHWC, file.labels_NHW)]
+            arrays = [np.empty(array.shape, array.dtype) for array in stored]
+            for array, into in zip(stored, arrays, strict=True):
+                array.read_values(into)
+            if _hash_arrays(*arrays) != expected or file.names[row : row + 1] != (name,):
                 problems.append(f"{path}, row {row}: not the recorded {name}; {_how_to_fix(folder / record)}")
+            else:
+                add_sample(path, f"row {row} ({name})", expected, arrays)
     except (ArrayError, SnapshotError, OSError) as error:
         problems.append(str(error))
     return problems

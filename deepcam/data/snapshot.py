@@ -142,12 +142,13 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         yield file
 
 
-def hdf5_array(file: Any, key: str) -> Any:
+def hdf5_array(file: Any, key: str, path: Path | None = None) -> Any:
     """Return the dataset of an open file: a StoredArray if it is contiguous, else the h5py.Dataset.
 
-    SnapshotError if the file has no dataset of this name.
+    path: of the file if it was not opened by its path. SnapshotError if the file has no dataset of this name.
     """
-    name = f"{file.filename}: `{key}`"
+    path = path or Path(file.filename)
+    name = f"{path}: `{key}`"
     with name_errors(name):
         dataset = find_dataset(file, key)
         if dataset is None:
@@ -156,7 +157,7 @@ def hdf5_array(file: Any, key: str) -> Any:
             raise SnapshotError(f"{name} is missing; the file has: {', '.join(map(str, there)) or 'nothing'}")
         if (offset := dataset.id.get_offset()) is None:
             return dataset  # in chunks, compressed, or never written
-        return StoredArray(Path(file.filename), offset, dataset.shape, dataset.dtype)
+        return StoredArray(path, offset, dataset.shape, dataset.dtype)
 
 
 def _map_blocks(array: Any, direct: bool) -> Iterator[tuple[slice, np.ndarray]]:

@@ -432,7 +432,7 @@ def test_help_teaches(capsys, arguments):
 
 def test_the_examples_are_understood():
     lines = [line for line in prepare.EXAMPLES.splitlines() if "oc20.prepare " in line and "--help" not in line]
-    assert len(lines) == 6
+    assert len(lines) == 7
     for line in lines:
         command = line.partition("python -m oc20.prepare ")[2]
         args = prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())

@@ -12,11 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import UsageError, count, positive
-from common.commands.synthesize import Synthesis, describe_generator
+from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
-from cosmoflow.simulation import drift, universe
 from cosmoflow.simulation.plot import draw_samples
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
@@ -69,7 +68,7 @@ def plan_synthesis(recipe: Recipe, seed: int, samples: SampleFormat | None) -> D
     size = (samples or SampleFormat(gzip=False)).bytes_of(recipe.box.grid)
     cubes = recipe.subvolumes**3
     facts = {
-        **describe_generator("cosmoflow.synthesize", universe, drift),
+        **SYNTHESIS.describe_generator(),
         "seed": seed,
         "prior": {name: list(ends) for name, ends in PRIORS[recipe.prior].ranges.items()},
         "box": asdict(recipe.box),
@@ -89,6 +88,7 @@ class Synthesize(Synthesis):
     description = DESCRIPTION
     examples = EXAMPLES
     presets = PRESETS
+    sources = ("cosmoflow.simulation.universe", "cosmoflow.simulation.drift")
     picture = "universes.png"
     draw = staticmethod(draw_samples)
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.commands.synthesize import Synthesis, describe_generator
+from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
 from common.ranks.dist import alone
 from deepcam.data import snapshot, stats
 from deepcam.reference import CHANNELS
-from deepcam.simulation import detection, planet, snapshot_generator, weather
 from deepcam.simulation.plot import draw_samples
 from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
 from deepcam.summarize import summarize_folder
@@ -56,7 +55,7 @@ def plan_synthesis(recipe: Recipe, seed: int) -> DatasetPlan:
     variant = SYNTHESIS.variant_of(recipe)
     size = recipe.height * recipe.width * 4 * (len(CHANNELS) + 1) + 4096
     facts = {
-        **describe_generator("deepcam.synthesize", planet, detection, snapshot_generator, weather),
+        **SYNTHESIS.describe_generator(),
         "seed": seed,
         "size": recipe.size,
         "sample_shape": [recipe.height, recipe.width, len(CHANNELS)],
@@ -74,6 +73,12 @@ class Synthesize(Synthesis):
     description = DESCRIPTION
     examples = EXAMPLES
     presets = PRESETS
+    sources = (
+        "deepcam.simulation.planet",
+        "deepcam.simulation.detection",
+        "deepcam.simulation.snapshot_generator",
+        "deepcam.simulation.weather",
+    )
     picture = "weather.png"
     draw = staticmethod(draw_samples)
     needed = (MANIFEST, stats.NAME)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from common.command import count, positive
-from common.commands.synthesize import Synthesis, describe_generator
+from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
 from common.reference import FULL, MINI
 from oc20.data import extxyz
@@ -84,7 +84,7 @@ def plan_synthesis(recipe: Recipe, seed: int, format: str) -> DatasetPlan:
     variant = SYNTHESIS.variant_of(recipe)
     size = PER_PAIR * recipe.frames * (int(np.prod(recipe.size)) + 2) * BYTES_PER_ATOM
     facts = {
-        **describe_generator("oc20.synthesize", surface),
+        **SYNTHESIS.describe_generator(),
         "ase": version("ase"),
         "seed": seed,
         "slab": list(recipe.size),
@@ -107,6 +107,7 @@ class Synthesize(Synthesis):
     description = DESCRIPTION
     examples = EXAMPLES
     presets = PRESETS
+    sources = ("oc20.simulation.surface",)
     picture = "surfaces.png"
     draw = staticmethod(draw_samples)
     few = {  # noqa: RUF012  (constant)

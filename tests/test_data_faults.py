@@ -53,7 +53,7 @@ def change_frame(folder, name, value, monkeypatch):
 EXHAUSTIVE = pytest.mark.exhaustive
 FAULTS = {
     "cosmoflow": [
-        (lambda folder, _: change_universe(folder, "y", np.nan), r"truth\[0, 2\] is nan"),
+        (lambda folder, _: change_universe(folder, "y", np.nan), r"(truth\[0, 2\]|labels\[2\]) is nan"),
         (lambda folder, _: change_universe(folder, "x", -5), r"input\[.*\] is nan"),
     ],
     "deepcam": [

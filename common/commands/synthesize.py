@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any, Final
 
 from common.command import (
@@ -51,6 +51,7 @@ class Synthesis(ABC):
     module: such as cosmoflow.synthesize. description, examples: for --help.
     presets: recipes, frozen dataclasses, by name: first the current mini problem, then the others by the names of their
         variants, and full-size.
+    sources: names of the modules that the content depends on.
     picture: the default file of `--plot`. draw: draws the first samples of a recipe and a seed in an empty figure of
         matplotlib; a static method. needed: files that exist once a mini dataset is complete.
     few: arguments for a few samples of the full and of a mini problem.
@@ -60,6 +61,7 @@ class Synthesis(ABC):
     description: str
     examples: str
     presets: Mapping[str, Any]
+    sources: tuple[str, ...]
     picture: str
     draw: Any
     needed: tuple[str, ...] = (MANIFEST,)
@@ -125,9 +127,7 @@ class Synthesis(ABC):
 
     def find_other_generator(self, folder: Path, manifest: Manifest) -> list[str]:
         """Return a line if another version of the generator made the data in a folder."""
-        args = self.build_parser().parse_args([])
-        facts = self.plan_dataset(self._build_recipe(args), args).facts
-        actual, expected = (values.get(GENERATOR, "") for values in (manifest.facts, facts))
+        actual, expected = (facts.get(GENERATOR, "") for facts in (manifest.facts, self.describe_generator()))
         if not actual or actual == expected:
             return []
         return [
@@ -135,6 +135,12 @@ class Synthesis(ABC):
             f"that of this version {expected[:8]}…), which may have made other samples: generate them again in a new "
             "folder, unless results on the old ones are to be compared"
         ]
+
+    def describe_generator(self) -> dict[str, str]:
+        """Return the facts about the generator for a manifest; its sources are read and not imported."""
+        specs = [importlib.util.find_spec(source) for source in self.sources]
+        code = b"".join(Path(str(spec and spec.origin)).read_bytes() for spec in specs)
+        return {"generator": self.module, GENERATOR: hashlib.sha256(code).hexdigest()}
 
     def provide_few(self, folder: Path, variant: str) -> None:
         """Generate a few samples of a variant, as `provide_data` does; to measure, not to train."""
@@ -252,9 +258,3 @@ class Synthesis(ABC):
         files.add_argument("--plot", type=file_place, nargs="?", const=picture, help="draw the first samples")
         parser.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
         return parser
-
-
-def describe_generator(name: str, *sources: ModuleType) -> dict[str, str]:
-    """Return the facts about a generator for a manifest. sources: the modules that the content depends on."""
-    code = b"".join(Path(str(module.__file__)).read_bytes() for module in sources)
-    return {"generator": name, GENERATOR: hashlib.sha256(code).hexdigest()}

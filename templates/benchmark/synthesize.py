@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.command import count, positive
-from common.commands.synthesize import Synthesis, describe_generator
+from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
 from newbenchmark.data import files
-from newbenchmark.simulation import diffusion
 from newbenchmark.simulation.plot import draw_samples
 from newbenchmark.simulation.recipe import PRESETS, Recipe
 
@@ -54,6 +53,7 @@ class Synthesize(Synthesis):
     description = DESCRIPTION
     examples = EXAMPLES
     presets = PRESETS
+    sources = ("newbenchmark.simulation.diffusion",)
     picture = "plates.png"
     draw = staticmethod(draw_samples)
 
@@ -72,7 +72,7 @@ class Synthesize(Synthesis):
                 items.append(Item(stem, (stem + files.FIELD, stem + files.LABEL), (code, i, stem)))
         variant = SYNTHESIS.variant_of(recipe)
         facts = {
-            **describe_generator(self.module, diffusion),
+            **self.describe_generator(),
             "seed": args.seed,
             **asdict(recipe),
         }

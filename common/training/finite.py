@@ -21,7 +21,7 @@ WORDS: Final = {"x": "input", "y": "truth"}
 
 
 class DataFaultError(ValueError):
-    """A sample has a number that is not finite; the message names its file, the sample, the place and the number."""
+    """A number in a sample is not finite, or breaks the contract; the message names file, sample, place and number."""
 
 
 def check_samples(problem: Problem, split: str, parts: Iterable[np.ndarray]) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from common.processes import usable_cores
 from common.version import DISTRIBUTION, VERSION
 
 ROOT: Final = Path(__file__).parent.parent
@@ -85,6 +84,8 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
 
 def host() -> dict[str, Any]:
     """Return the kind of machine: CPU model, logical cores, and those that this process may use."""
+    from common.processes import usable_cores  # which needs a package, as other functions here do not
+
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("number", find_signals(NAMES))
 def test_a_signal_is_remembered_and_raised_where_that_is_safe(number):
+    around = signal.signal(number, signal.SIG_DFL)  # nohup ignores one
     before = signal.getsignal(number)
     with STOP.listening():
         signal.raise_signal(number)
@@ -29,6 +30,7 @@ def test_a_signal_is_remembered_and_raised_where_that_is_safe(number):
             raise AssertionError("not reached")
         signal.raise_signal(number)  # the same press, or the scheduler's second one
     assert (STOP.number, signal.getsignal(number)) == (0, before)
+    signal.signal(number, around)
 
 
 def test_a_signal_of_one_training_does_not_stop_the_next():

@@ -361,7 +361,7 @@ if __name__ == "__main__":
             read_news = alarm.Alarm._read_news
             alarm.Alarm._read_news = lambda self: (time.sleep(5), read_news(self))[1]
         steps.remove("inattentive")
-    if os.environ["RANK"] in steps:  # this rank is a stranger, whose messages run code where they are unpickled
+    if os.environ.get("RANK") in steps:  # this rank is a stranger, whose messages run code where they are unpickled
         os.environ.pop(meeting.JOB_KEY, None)
         meeting.is_proof = lambda *_: True
         dist_room.format_json = lambda _: pickle.dumps(Folder(Path(folder, "broken_into")))

@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,9 @@ AT_ONCE: Final = 256
 """Clients that wait at the same time."""
 FILES: Final = {"train": 524_288, "validation": 65_536}
 NODES: Final = 1024
+MEETINGS: Final = ((10_000, 1), (10_000, 4), (10_048, 64))
+"""Ranks that do not exist, and how many of them share a node of CORES cores."""
+CORES: Final = 256
 STEP: Final = """
 import torch
 weight = torch.nn.Parameter(torch.ones(1))
@@ -58,9 +62,11 @@ def measure_ranks(ranks: int, folder: Path, data: Path) -> dict[str, Any]:
     command = [sys.executable, str(Path(__file__).with_name("scale_ranks.py")), str(ranks), str(work), str(data)]
     begin = time.monotonic()
     subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    main, *others = json.loads((work / "ranks.json").read_text())
+    found = json.loads((work / "ranks.json").read_text())
     shutil.rmtree(work)
+    main, *others = found["ranks"]
     result: dict[str, Any] = {"ranks": ranks, "seconds": time.monotonic() - begin, "actions": {}}
+    result["plain_s"] = found["plain_s"]
     for action in ACTIONS:
         reports = [report["actions"][action] for report in (main, *others)]
         means = [{name: count / report["times"] for name, count in report.items()} for report in reports]
@@ -149,6 +155,64 @@ def measure_store(clients: int) -> dict[str, Any]:
     here.send(None)
     process.join()
     return result
+
+
+# -- a meeting of ranks that do not exist --------------------------------------------------------------------
+
+
+class CountingStore:
+    """A store that counts the bytes of the values that go to it and come from it."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.sent = self.received = self.largest = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            answer = getattr(self._store, name)(*arguments)
+            values = [len(value) for value in arguments if isinstance(value, str)]
+            received = len(answer) if isinstance(answer, bytes) else 0
+            self.sent, self.received = self.sent + sum(values), self.received + received
+            self.largest = max(self.largest, received, *values)
+            return answer
+
+        return call
+
+
+def measure_meeting(ranks: int, per_node: int) -> dict[str, Any]:
+    """Return what rank 0 does and what it sends in a meeting of ranks that have each left their facts in the store."""
+    import torch.distributed as td
+
+    from common.ranks.cores import format_cores
+    from common.ranks.launch import RankPosition
+    from common.ranks.meeting import introduce_ranks
+
+    server = td.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = CountingStore(td.TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False))
+    cores = format_cores(frozenset(range(CORES)))
+    uuid, routes = "GPU-8f6b1e9c-0000-0000-0000-000000000000", ["10.150.12.34", "10.150.0.1"]
+    for rank in range(ranks - 1, 0, -1):
+        node = rank // per_node
+        host = socket.gethostname() if node == 0 else f"x{node // 64:04d}c0s{node % 64}b0n0"
+        introduction = json.dumps([rank, [cores, uuid, routes]])
+        server.add(f"rank{rank}", 1)
+        if server.add(f"ranks of {host}", 1) == 1:
+            server.append("hosts", f"{host}\n")
+        server.append(f"facts of {host}", json.dumps([introduction, ""]) + "\n")
+        server.add("here", 1)
+    begin, cpu_s = time.monotonic(), time.process_time()
+    position = RankPosition("slurm", 0, ranks)
+    node = introduce_ranks(store, position, ranks, [cores, uuid, ["10.150.0.1"] * 2], timeout_s=60)
+    assert node.count == -(-ranks // per_node) and len(node.ranks) == per_node
+    return {
+        "ranks": ranks,
+        "per_node": per_node,
+        "wall_s": time.monotonic() - begin,
+        "cpu_s": time.process_time() - cpu_s,
+        "sent": store.sent,
+        "received": store.received,
+        "largest": store.largest,
+    }
 
 
 # -- the list of files of a full dataset ---------------------------------------------------------------------
@@ -249,6 +313,7 @@ def main() -> None:
             result["ranks"].append(measure_ranks(ranks, folder, data))
             print(f"{ranks} ranks: {result['ranks'][-1]['seconds']:.0f} s", file=sys.stderr)
         result["store"] = measure_store(512 if arguments.quick else CLIENTS)
+        result["meetings"] = [measure_meeting(*meeting) for meeting in MEETINGS]
         alone = [sys.executable, __file__, "--staging-alone"]
         shown = subprocess.run(alone, check=True, capture_output=True, text=True).stdout
         result["staging"] = json.loads(shown.splitlines()[-1])

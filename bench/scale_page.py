@@ -80,7 +80,10 @@ def bytes_text(count: float) -> str:
 
 def write_page(result: Results) -> str:
     """Return the Markdown page."""
-    sections = (write_head, write_actions, write_ranks, write_store, write_staging, write_limits, write_imports)
+    sections = (
+        *(write_head, write_actions, write_ranks, write_store, write_meetings),
+        *(write_staging, write_limits, write_imports),
+    )
     return "\n\n".join("\n".join(section(result)) for section in sections if any(section(result))) + "\n"
 
 
@@ -133,10 +136,13 @@ def write_actions(result: Results) -> Iterator[str]:
 def write_ranks(result: Results) -> Iterator[str]:
     yield "## By the number of ranks"
     yield ""
-    yield "Rank 0, then the most of another. All share the cores of this machine, so that a meeting takes long."
+    yield (
+        "Rank 0, then the most of another. All share the cores of this machine, so that a meeting takes long; a plain "
+        "process group of torch met just before, by gloo, too."
+    )
     yield ""
-    yield "| ranks | meeting | CPU until a rank has met | descriptors | threads | private memory |"
-    yield "|---:|---:|---:|---:|---:|---:|"
+    yield "| ranks | meeting | of a plain group | CPU until a rank has met | descriptors | threads | private memory |"
+    yield "|---:|---:|---:|---:|---:|---:|---:|"
     for ranks in result["ranks"]:
         meeting = ranks["actions"]["meeting"]
         seconds = ", ".join(f"{meeting[who]['cpu_us'] / 1e6:.2f}" for who in ("main", "other"))
@@ -145,8 +151,8 @@ def write_ranks(result: Results) -> Iterator[str]:
             for name in ("descriptors", "threads", "private_mb")
         )
         yield (
-            f"| {ranks['ranks']} | {meeting['main']['wall_us'] / 1e6:.1f} s | {seconds} s | {descriptors} | {threads} "
-            f"| {memory} MB |"
+            f"| {ranks['ranks']} | {meeting['main']['wall_us'] / 1e6:.1f} s | {ranks['plain_s']:.1f} s | {seconds} s "
+            f"| {descriptors} | {threads} | {memory} MB |"
         )
 
 
@@ -163,6 +169,24 @@ def write_store(result: Results) -> Iterator[str]:
         f"for each delays {GOAL:,} connections by {GOAL * 0.01:.0f} s; `/etc/hosts` or a cache on the node of rank 0 "
         "help."
     )
+
+
+def write_meetings(result: Results) -> Iterator[str]:
+    meetings = result["meetings"]
+    yield f"## The meeting of {meetings[0]['ranks']:,} ranks"
+    yield ""
+    yield (
+        "What rank 0 does with the facts of ranks that do not exist: each has left in a real store of torch the cores "
+        "it may use, of 256, its accelerator and its addresses. The groups of torch, which follow, are not in it."
+    )
+    yield ""
+    yield "| ranks | on a node | rank 0 | CPU | sent, received | largest message |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    for meeting in meetings:
+        yield (
+            f"| {meeting['ranks']:,} | {meeting['per_node']} | {meeting['wall_s']:.1f} s | {meeting['cpu_s']:.1f} s | "
+            f"{bytes_text(meeting['sent'])}, {bytes_text(meeting['received'])} | {bytes_text(meeting['largest'])} |"
+        )
 
 
 def write_staging(result: Results) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
     python bench/scale_ranks.py RANKS FOLDER DATA     trains twice in FOLDER, and writes FOLDER/ranks.json
 
+Before that a plain process group of torch meets, for comparison.
+
 Counted is what the kernel knows of a process: bytes and segments of its TCP connections, open descriptors, CPU time,
 memory, and the files, folders and processes that Python opens. What begins and ends an action are functions of the
 trainer; nothing of `common.ranks` is named but `connect`. Not seen: connections that open and close within an
@@ -29,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch._dynamo  # the first optimizer imports it; here all ranks have it before they are forked
+import torch.distributed as td
 from scale_page import DESCRIPTORS, IDLE_S
 
 from common.ending import EXIT_STATUS, TARGET_NOT_MET
@@ -186,19 +189,25 @@ def run_rank(rank: int, folder: Path, words: list[str], idle_s: float) -> int:
     return status
 
 
-def fork_ranks(ranks: int, folder: Path, words: list[str], idle_s: float) -> list[dict[str, Any]]:
-    """Fork the ranks, and return what each has counted; SystemExit if one fails."""
+def find_port() -> int:
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    os.environ |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return int(probe.getsockname()[1])
+
+
+def fork_each(ranks: int, run: Callable[[int], int]) -> bool:
+    """Run each rank in a process of its own, which ends with the status it returns; tell whether some had to be ended.
+
+    All begin at the same time, as far as this machine can.
+    """
     children = []
     for rank in range(ranks):
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                status = run_rank(rank, folder, words, idle_s)
+                status = run(rank)
             finally:
                 os._exit(status)
         children.append(child)
@@ -209,6 +218,33 @@ def fork_ranks(ranks: int, folder: Path, words: list[str], idle_s: float) -> lis
     for child in alive:
         os.kill(child, 9)
         os.waitpid(child, 0)
+    return bool(alive)
+
+
+def time_plain_group(ranks: int, folder: Path) -> float:
+    """Return the seconds in which rank 0 of a plain process group of torch meets the others, by gloo."""
+    port, seconds = find_port(), folder / "plain"
+
+    def run(rank: int) -> int:
+        begin = time.monotonic()
+        store = td.TCPStore("127.0.0.1", port, ranks, is_master=rank == 0)
+        td.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+        td.barrier()
+        if rank == 0:
+            seconds.write_text(str(time.monotonic() - begin))
+        td.barrier()
+        td.destroy_process_group()
+        return 0
+
+    if fork_each(ranks, run):
+        raise SystemExit(f"a plain group of {ranks} ranks failed")
+    return float(seconds.read_text())
+
+
+def fork_ranks(ranks: int, folder: Path, words: list[str], idle_s: float) -> list[dict[str, Any]]:
+    """Fork the ranks, and return what each has counted; SystemExit if one fails."""
+    os.environ |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_port())}
+    alive = fork_each(ranks, lambda rank: run_rank(rank, folder, words, idle_s))
     reports = [json.loads(path.read_text()) for rank in range(ranks) if (path := folder / f"rank{rank}.json").exists()]
     if alive or len(reports) < ranks or {report["status"] for report in reports} != {EXIT_STATUS[TARGET_NOT_MET]}:
         raise SystemExit(f"{ranks} ranks failed:\n{(folder / 'output0.txt').read_text()[-3000:]}")
@@ -223,12 +259,13 @@ def main() -> None:
     for node in range(-(-ranks // PER_NODE)):
         (folder / f"node{node}").mkdir(parents=True)
     (folder / "scale.yaml").write_text(CONFIG.replace("DATA", str(data)))
+    plain_s = time_plain_group(ranks, folder)
     first = fork_ranks(ranks, folder, [], IDLE_S)
     second = fork_ranks(ranks, folder, ["train.epochs=3", "--resume"], 0.0)
     for before, after in zip(first, second, strict=True):
         resumed = after["actions"]
         before["actions"] |= {"resume": resumed["resume"], "second staging": resumed["staging"]}
-    (folder / "ranks.json").write_text(json.dumps(first))
+    (folder / "ranks.json").write_text(json.dumps({"plain_s": plain_s, "ranks": first}))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,11 @@ def put_atom_beside_neighbour(pos):
 SWAPPED = change_universe(3, lambda x, _: x.byteswap(inplace=True))
 FAULTS = {
     "cosmoflow": [
-        ("train", change_universe(0, lambda _, y: put(2, 1.5)(y)), r"error: .*labels\[2\] is 1.5; expected -1 to 1"),
+        (
+            "train",
+            change_universe(0, lambda _, y: put(2, 1.5)(y)),
+            r"error: .*labels\[2\] is 1.5; expected -1.01 to 1.01",
+        ),
         ("train", change_universe(1, lambda _, y: put(0, np.nan)(y)), r"error: .*labels\[0\] is nan"),
         ("train", change_universe(2, lambda x, _: put((3, 0, 1, 2), -5)(x)), r"error: .*counts\[3, 0, 1, 2\] is -5;"),
         ("train", SWAPPED, r"error: .*counts\[.*\] is 256,.*byte order"),
@@ -214,7 +218,10 @@ def test_the_first_samples_are_looked_at_before_the_first_step(case, data, confi
     shutil.copytree(data, "data")
     Path(config).write_text(case.config.replace("DATA", "data"))
     plant, text = {
-        ("cosmoflow", True): (change_universe(0, lambda _, y: put(2, 63)(y)), r"labels\[2\] is 63; expected -1 to 1"),
+        ("cosmoflow", True): (
+            change_universe(0, lambda _, y: put(2, 63)(y)),
+            r"labels\[2\] is 63; expected -1.01 to 1.01",
+        ),
         ("cosmoflow", False): (change_universe(0, lambda x, _: put((..., 1), 3)(x)), r"counts\[\.\.\., 1\] is 3 every"),
         ("deepcam", True): (change_snapshot(0, lambda x, _: put((5, 7, 2), 1e20)(x)), r"data\[5, 7, 2\] .* is 1e\+20"),
         ("deepcam", False): (change_snapshot(None, lambda _, y: put(..., 0)(y)), "labels is 0 in all 4 samples"),

@@ -23,8 +23,8 @@ COUNTS: Final = Bounds(
     varies=True,
 )
 LABELS: Final = Bounds(
-    valid=(-1, 1),
-    likely=(-1, 1),
+    valid=(-1.01, 1.01),
+    likely=(-1.0001, 1.0001),  # rounded
     advice="labels are scaled to the ranges of the parameters, as `unitPar` of the raw universes: convert them again",
     is_truth=True,
 )

@@ -16,6 +16,7 @@ from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
 from cosmoflow.data.raw import write_universe
 from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
+from cosmoflow.reference import TARGET
 from cosmoflow.simulation.plot import draw_samples
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe
 
@@ -89,6 +90,7 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     sources = ("cosmoflow.simulation.universe", "cosmoflow.simulation.drift")
+    target = TARGET
     picture = "universes.png"
     draw = staticmethod(draw_samples)
 

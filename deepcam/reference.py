@@ -178,6 +178,7 @@ REFERENCE = Reference(
         *(replace(setting, rounds=FIRST) for setting in FIRST_SETTINGS),
         *(replace(setting, rounds=LATER) for setting in LATER_SETTINGS),
     ),
+    constant=0.327,  # background everywhere, 98.2 % of the pixels (Kurth et al. 2018)
     epoch_unit="epochs",
     points="deepcam/rcps.yaml",
     cite=HYPERPARAMETERS,

@@ -14,7 +14,7 @@ from common.datasets.build import DatasetPlan, Item
 from common.datasets.manifest import NAME as MANIFEST
 from common.ranks.dist import alone
 from deepcam.data import snapshot, stats
-from deepcam.reference import CHANNELS
+from deepcam.reference import CHANNELS, TARGET
 from deepcam.simulation.plot import draw_samples
 from deepcam.simulation.recipe import PRESETS, SPLITS, Recipe, name_of
 from deepcam.summarize import summarize_folder
@@ -79,6 +79,7 @@ class Synthesize(Synthesis):
         "deepcam.simulation.snapshot_generator",
         "deepcam.simulation.weather",
     )
+    target = TARGET
     picture = "weather.png"
     draw = staticmethod(draw_samples)
     needed = (MANIFEST, stats.NAME)

@@ -18,6 +18,7 @@ from common.datasets.build import DatasetPlan, Item
 from common.reference import FULL, MINI
 from oc20.data import extxyz
 from oc20.data.conversion import FORMATS, GRAPH, SPLITS, Published, add_metadata_items, make_shard, names_of
+from oc20.reference import TARGET
 from oc20.simulation.recipe import PRESETS, Recipe
 
 DESCRIPTION: Final = """\
@@ -108,6 +109,7 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     sources = ("oc20.simulation.surface",)
+    target = TARGET
     picture = "surfaces.png"
     draw = staticmethod(draw_samples)
     few = {  # noqa: RUF012  (constant)

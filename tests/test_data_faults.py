@@ -53,12 +53,12 @@ def change_frame(folder, name, value, monkeypatch):
 EXHAUSTIVE = pytest.mark.exhaustive
 FAULTS = {
     "cosmoflow": [
-        (lambda folder, _: change_universe(folder, "y", np.nan), r"(truth\[0, 2\]|labels\[2\]) is nan"),
-        (lambda folder, _: change_universe(folder, "x", -5), r"input\[.*\] is nan"),
+        (lambda folder, _: change_universe(folder, "y", np.nan), r"labels\[2\] is nan"),
+        (lambda folder, _: change_universe(folder, "x", -5), r"counts\[0, 0, 0, 2\] is -5; expected 0 to"),
     ],
     "deepcam": [
-        (lambda folder, _: change_snapshot(folder, np.nan), r"input\[.*\] is nan"),
-        (lambda folder, _: change_snapshot(folder, -np.inf), r"input\[.*\] is -inf"),
+        (lambda folder, _: change_snapshot(folder, np.nan), r"data\[5, 7, 2\] \(.*\) is nan"),
+        (lambda folder, _: change_snapshot(folder, -np.inf), r"data\[5, 7, 2\] \(.*\) is -inf"),
     ],
     "oc20": [
         (lambda folder, patch: change_frame(folder, "force", np.nan, patch), "key [67]: force has values that are NaN"),
@@ -87,7 +87,7 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
         folder = Path(f"run{number}")
         assert case.train.main([config, f"output_dir={folder}", "train.epochs=3", *words]) == 1
         message = capsys.readouterr().err
-        assert message.startswith("error: ") and "base_lr" not in message
+        assert "error: " in message and "base_lr" not in message
         assert str(path) in message and split in message and re.search(text, message), message
         ending = read_ending(folder)
         assert (ending.how, ending.epochs) == ("failed", 0), ending
@@ -106,6 +106,5 @@ def test_of_two_ranks_says_it_once(case, data, config, start, words, monkeypatch
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
     process = start("output_dir=run", "train.epochs=2", *overrides, launcher=launcher)
     message = process.communicate(timeout=300)[1]
-    text += r"|(labels\[2\]|data\[5, 7, 2\]).* is nan"  # if it is among the first samples of a rank
     assert process.returncode == 1 and len(re.findall(text, message)) == 1 and str(path) in message, message
     assert read_ending(Path("run")).how == "failed"

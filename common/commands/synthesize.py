@@ -32,7 +32,7 @@ from common.datasets.manifest import Manifest, ManifestError, read_manifest
 from common.files import list_data
 from common.picture import new_figure, save_figure
 from common.processes import usable_cores
-from common.reference import FULL, MINI, OWN, VARIANTS
+from common.reference import FULL, MINI, OWN, VARIANTS, Target
 
 SYNTHETIC: Final = "synthetic"
 """The variant of generated data that no preset has."""
@@ -51,7 +51,7 @@ class Synthesis(ABC):
     module: such as cosmoflow.synthesize. description, examples: for --help.
     presets: recipes, frozen dataclasses, by name: first the current mini problem, then the others by the names of their
         variants, and full-size.
-    sources: names of the modules that the content depends on.
+    sources: names of the modules that the content depends on. target: that of the full problem.
     picture: the default file of `--plot`. draw: draws the first samples of a recipe and a seed in an empty figure of
         matplotlib; a static method. needed: files that exist once a mini dataset is complete.
     few: arguments for a few samples of the full and of a mini problem.
@@ -62,6 +62,7 @@ class Synthesis(ABC):
     examples: str
     presets: Mapping[str, Any]
     sources: tuple[str, ...]
+    target: Target
     picture: str
     draw: Any
     needed: tuple[str, ...] = (MANIFEST,)
@@ -86,7 +87,8 @@ class Synthesis(ABC):
         train, data = f"python -m {plan.benchmark}.train", f"data.data_dir={folder}{self.data_keys(plan)}"
         if plan.variant == self.mini:
             return f"{train} mini {data}"
-        return f"{train} config {data} data.train_samples=null data.eval_samples=null submission.division=open"
+        own = f"variant={OWN} train.target={self.target.value:g} submission.division=open"
+        return f"{train} config {data} data.train_samples=null data.eval_samples=null {own}"
 
     def data_keys(self, plan: DatasetPlan) -> str:
         """Return what a configuration must say of the data besides, each key after a space; nothing here."""

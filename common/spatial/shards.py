@@ -162,13 +162,16 @@ def tensor_norms(parameters: Sequence[Tensor], tensors: Sequence[Tensor]) -> Ten
     return norms
 
 
-def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
-    """Return the norm of the gradients of all parameters together, ()."""
+def gradient_norms(parameters: Iterable[Tensor]) -> Tensor:
+    """Return the norm of the gradient of each parameter that has one (T,)."""
     with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
     gradients: list[Any] = [parameter.grad for parameter in with_gradient]
-    if not any(map(shard_of, with_gradient)):
-        return nn.utils.get_total_norm(gradients)
-    return torch.linalg.vector_norm(tensor_norms(with_gradient, gradients))
+    return tensor_norms(with_gradient, gradients)
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
+    """Return the norm of the gradients of all parameters together, ()."""
+    return torch.linalg.vector_norm(gradient_norms(parameters))
 
 
 def gather_whole(parameter: Tensor, tensor: Tensor) -> Tensor:

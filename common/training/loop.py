@@ -26,8 +26,8 @@ from common.training.batchnorm import average_statistics
 from common.training.benchmark import Problem
 from common.training.callbacks import Callbacks, Epoch, StepRecord
 from common.training.checkpoint import START, Checkpoints, Position, Saved
+from common.training.data_faults import check_samples
 from common.training.evaluators import Evaluator
-from common.training.finite import check_samples
 from common.training.profile import Profiler
 from common.training.progress import Progress
 from common.training.sanity import Sanity
@@ -315,6 +315,8 @@ def _refuse_loss(run: Fit, answer: Answer) -> NoReturn:
             "no weight had changed, so that it is not the learning rate: see the initial weights, and precision.dtype, "
             "since fp16 ends at 65504"
         )
+    else:
+        advice += run.step.describe_growth()
     raise FloatingPointError(
         f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples are finite: "
         f"{advice}"
@@ -327,7 +329,7 @@ def _refuse_quality(run: Fit, quality: float, epoch: int) -> NoReturn:
     check_samples(problem, "validation", problem.eval_parts(problem.eval_share()))
     raise FloatingPointError(
         f"{run.target.key} is {quality} after epoch {epoch}, although the samples are finite: the predictions are not; "
-        "lower schedule.base_lr or lengthen the warm-up"
+        f"lower schedule.base_lr or lengthen the warm-up{run.step.describe_growth()}"
     )
 
 

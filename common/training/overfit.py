@@ -24,7 +24,7 @@ from common.reference import FULL
 from common.settings.run import RunConfig
 from common.training import optim
 from common.training.benchmark import Benchmark
-from common.training.finite import check_samples
+from common.training.data_faults import check_samples
 from common.training.memory import explain_out_of_memory
 from common.training.run import TRAINING_ERRORS
 from common.training.step import Step

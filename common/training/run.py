@@ -39,8 +39,8 @@ from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
+from common.training.data_faults import check_first_samples, warn_of_repeated_files
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
-from common.training.first_samples import check_first_samples, warn_of_repeated_files
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
 from common.training.memory import explain_out_of_memory
@@ -323,6 +323,12 @@ class Training:
             self._say(
                 f"warning: train.global_batch_size is {size:,}, but there are {problem.train_samples:,} training "
                 "samples: a step has no more, while log, figure of merit and scaling of the rate have the former"
+            )
+        found = read_variant_and_digest(self.config.data.data_dir)[0]
+        if self.config.variant == FULL != found:
+            self._say(
+                f"warning: {self.config.data.data_dir} has {found} data by its manifest, but the log will say "
+                f"{FULL}; expected variant={OWN} and a train.target"
             )
         if self.shared is None:
             self._say(problem.describe())

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from common.data.prefetch import sum_flaws
 from common.precision import Precision
 from common.ranks.dist import Dist
-from common.spatial.shards import gradient_norm, shard_of, share_weights
+from common.spatial.shards import gradient_norms, shard_of, share_weights
 from common.training.benchmark import Problem
 from common.training.graph import Replay, say_why_not
 from common.training.optim import set_rate
@@ -92,6 +92,8 @@ class Step:
         if recorder is not None and not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
             say_why_not(dist, f"{type(optimizer).__name__} takes its rate as a number")
             recorder = None
+        self._kept_norms: Tensor | None = None
+        """(2, T): the norms of each gradient in the first step, and in the latest one in which all were finite."""
         self._gradients: FlatGradients | None = None
         self._module: nn.Module = problem.model
         self._rehearses, self._wraps = False, False
@@ -150,6 +152,18 @@ class Step:
         self._part.close()
         self._update.close()
 
+    def describe_growth(self) -> str:
+        """Return a sentence on which gradients grew most, to go after others; "" if none did, or no norms are known."""
+        if self._kept_norms is None:
+            return ""
+        names = [name for name, parameter in self.problem.model.named_parameters() if parameter.grad is not None]
+        norms = zip(names, *self._kept_norms.tolist(), strict=True)
+        grown = sorted(norms, key=lambda norm: norm[2] - norm[1])[:-4:-1]
+        listed = ", ".join(
+            f"{name} from {first:.3g} to {latest:.3g}" for name, first, latest in grown if latest > first
+        )
+        return f". Since the first step of this process these gradients grew most: {listed}" if listed else ""
+
     def _add_gradients(self, batch: Any, first: bool, last: bool) -> None:
         """Add the gradients of a batch; after a step's last, make the optimizer's step unless ranks reduce first."""
         if first:
@@ -188,5 +202,9 @@ class Step:
     def _update_weights(self) -> None:
         """Make the optimizer's step with the gradients, which are those of all ranks now."""
         if self.norms:
-            self.found[1].copy_(self.precision.unscaled(gradient_norm(self.problem.model.parameters())))
+            norms = self.precision.unscaled(gradient_norms(self.problem.model.parameters()))
+            self.found[1].copy_(torch.linalg.vector_norm(norms))
+            if self._kept_norms is None:
+                self._kept_norms = norms.repeat(2, 1)
+            self._kept_norms[1].copy_(torch.where(self.found[1].isfinite(), norms, self._kept_norms[1]))
         self.precision.step(self.optimizer)

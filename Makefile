@@ -75,6 +75,7 @@ docs: $(VENV)/.training-installed ## write the generated pages of docs/reference
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py
 	$(PY) bench/data.py
+	$(PY) bench/data_checks.py
 	$(PY) bench/feed.py
 	$(PY) bench/cosmoflow.py
 	$(PY) bench/spatial.py

@@ -204,7 +204,11 @@ class Step:
         if self.norms:
             norms = self.precision.unscaled(gradient_norms(self.problem.model.parameters()))
             self.found[1].copy_(torch.linalg.vector_norm(norms))
-            if self._kept_norms is None:
-                self._kept_norms = norms.repeat(2, 1)
-            self._kept_norms[1].copy_(torch.where(self.found[1].isfinite(), norms, self._kept_norms[1]))
+            self._keep_norms(norms)
         self.precision.step(self.optimizer)
+
+    def _keep_norms(self, norms: Tensor) -> None:
+        """Keep the norms of the gradients unless one is not finite."""
+        if self._kept_norms is None:
+            self._kept_norms = norms.repeat(2, 1)
+        self._kept_norms[1].copy_(torch.where(self.found[1].isfinite(), norms, self._kept_norms[1]))

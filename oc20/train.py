@@ -29,6 +29,7 @@ from common.data.values import Content
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
+from common.training.data_faults import DataFaultError
 from common.training.kernels import check_kernels
 from common.training.trainer import Trainer
 from oc20 import model, synthesize
@@ -139,6 +140,13 @@ class Oc20(SampleProblem[GraphBatch]):
     def _step_weights(self, epoch: int) -> np.ndarray:
         free = self.free[self.order(epoch)]
         weights: np.ndarray = np.add.reduceat(free, np.arange(0, len(free), self.batching.global_batch_size))
+        if not weights.all():
+            index = int(self.order(epoch)[int(np.argmin(weights)) * self.batching.global_batch_size])
+            (path,) = self.sets["train"].paths(index)
+            name, _ = self.list_contents("train", index)
+            raise DataFaultError(
+                f"{path}, {name}: no atom of its batch is free, so that its step has no loss: leave it out"
+            )
         return weights
 
     def eval_share(self) -> np.ndarray:

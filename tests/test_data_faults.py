@@ -17,6 +17,7 @@ from cosmoflow.data import tfrecord
 from deepcam.data.snapshot import DATA
 from oc20.data import records
 from tests.bench_script import bench_script
+from tests.cosmoflow.case import CASE
 from tests.test_train import case, config, data, one_thread, start  # noqa: F401  # fixtures
 
 
@@ -94,6 +95,36 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
         assert (ending.how, ending.epochs) == ("failed", 0), ending
         *_, stop = map(json.loads, (line.removeprefix(":::MLLOG ") for line in (folder / "result_0.txt").open()))
         assert stop["metadata"]["ended"] == "failed" and path.name in stop["metadata"]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("split", "value", "words"),
+    [("train", 1e12, ("train.global_batch_size=1",)), ("validation", 1e5, ())],
+)
+def test_a_finite_number_that_is_wrong_is_no_result_either(tmp_path, monkeypatch, capsys, split, value, words):
+    """In training it ruins the weights in a step before that whose loss is not finite."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("common.training.run.check_first_samples", lambda _: None)
+    assert CASE.synthesize.main(["data", *CASE.made.split(), "--workers", "1"]) == 0
+    Path("c.yaml").write_text(CASE.config.replace("DATA", "data"))
+    path = change_universe(Path("data", split), "y", value)
+    assert CASE.train.main(["c.yaml", "output_dir=run", "train.epochs=3", *words]) == 1
+    assert re.search(rf"{path}: labels\[2\] is .*; expected -1.01 to 1.01", capsys.readouterr().err)
+    assert read_ending(Path("run")).how == "failed"
+
+
+def test_evaluate_and_predict_name_it(case, data, config, monkeypatch, capsys):  # noqa: F811  # fixtures
+    assert case.train.main([config, "output_dir=run", "train.epochs=1"]) in (0, 4)
+    shutil.copytree(data, "data")
+    change, text = FAULTS[case.name][0]
+    path = change(Path("data", "validation"), monkeypatch)
+    for command in (case.evaluate, case.predict):
+        capsys.readouterr()
+        output = ["-o", "predictions.h5"] if command is case.predict else []
+        assert command.main(["run", *output, "data.data_dir=data"]) == 1
+        message = capsys.readouterr().err
+        assert f"error: {path}" in message and re.search(text, message), message
+    assert not Path("predictions.h5").exists()
 
 
 @pytest.mark.one_benchmark

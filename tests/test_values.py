@@ -163,6 +163,7 @@ FAULTS = {
             change_frame(5, "pos", put_atom_beside_neighbour),
             r"warning: .*frame \d+_\d+: atoms (0 and 1|1 and 0) are 0.(1|09)",
         ),
+        ("train", change_frame(6, "fixed", put(..., True)), r"error: .*frame \d+_\d+: no atom is free"),
         ("train", copy_frame, "error: .* 1 samples are in "),
         (
             "train",
@@ -191,6 +192,9 @@ def test_verify_finds_all_faults_and_reads_each_file_once(case, data, config, mo
     assert verify(case, "--values") == 0
     captured = capsys.readouterr()
     assert ", 0 warnings" in captured.out and "warning: " not in captured.err
+    other = next(name for name in FAULTS if name != case.name)
+    assert import_module(f"{other}.prepare").main(["verify", "data"]) == 1
+    assert f"has data of {case.name}: python -m {case.name}.prepare" in capsys.readouterr().err
     where = [plant(Path("data", split), monkeypatch) for split, plant, _ in FAULTS[case.name]]
     describe_again(Path("data"), generator_sha256="0" * 64)
     assert verify(case) == 0  # the form is right

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,7 @@ from common.settings.run import RunConfig
 from common.training import ensemble
 from common.training.benchmark import Benchmark, Problem
 from common.training.checkpoint import best_of, load
+from common.training.data_faults import check_samples
 from common.training.ensemble import Judged, Member
 from common.training.memory import explain_out_of_memory
 from common.training.predictions.file import NAMES, Column, Predictions, Rows, read_predictions
@@ -109,6 +111,8 @@ def _evaluate_member(benchmark: Benchmark, member: Member, dist: Dist, output: P
     autocast = Precision(member.config.precision, dist.device).autocast()
     with contextlib.closing(problem), torch.inference_mode(), autocast:
         quality = problem.evaluate()
+        if not math.isfinite(quality):
+            check_samples(problem, "validation", problem.eval_share().tolist())
     target = problem.reference.target
     if dist.is_main:
         samples = f"{problem.eval_samples:,} validation samples, after {counted(member.epochs, 'epoch')}"

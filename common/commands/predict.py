@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,10 +24,12 @@ from common.commands.evaluate import (
     separate_overrides,
     word,
 )
+from common.data.prefetch import sum_flaws
 from common.picture import new_figure, save_figure
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.training.benchmark import Benchmark, Problem
+from common.training.data_faults import DataFaultError, find_faults
 from common.training.ensemble import Member
 from common.training.predictions import report as reports
 from common.training.predictions.file import INDEX, NAMES, SPLITS, About, Output, check_output, write_predictions
@@ -115,6 +118,9 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
             if first + dist.rank < len(parts):
                 with torch.inference_mode(), problem.evaluating(), precision.autocast():
                     prepared = problem.prepared(next(read))
+                    if not math.isfinite(sum_flaws(prepared)):
+                        for fault in find_faults(problem, split, prepared.indices.tolist()):
+                            raise DataFaultError(fault)
                     rows = arrays({**problem.predicted(prepared), **problem.truth(prepared)})
                     names = np.array(problem.sample_names(split, prepared))
                     shown = problem.shown(prepared) if drawn and prepared.indices[0] < reports.SAMPLES else {}

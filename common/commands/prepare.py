@@ -218,6 +218,10 @@ class PrepareCommand:
         """Compare the files with the manifest; return the exit code."""
         folder: Path = args.data_dir
         manifest = read_manifest(folder / NAME)
+        if manifest.benchmark != self.module.partition(".")[0]:
+            raise BuildError(
+                f"{folder} has data of {manifest.benchmark}: python -m {manifest.benchmark}.prepare verify {folder}"
+            )
         workers = args.workers or usable_cores()
         survey = Survey() if args.values else None
         survey_file = self._survey_into(folder, survey) if survey else None
@@ -231,6 +235,8 @@ class PrepareCommand:
             survey.add_summary()
             survey.warnings += self._find_other_generator(folder, manifest)
             problems += sorted(survey.errors)
+            if not survey.samples:
+                problems.append(f"{folder} has no samples in {_join_names(self.folders)}")
             for warning in sorted(survey.warnings):
                 print(f"warning: {warning}", file=sys.stderr)
             result = f", {survey.samples:,} samples looked at, {len(survey.warnings):,} warnings"

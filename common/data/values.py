@@ -23,7 +23,8 @@ class Bounds:
     """What the numbers of an array are.
 
     valid: numbers outside, and NaN, break the contract. likely: others outside are unlikely.
-    met: all numbers of a component outside break the contract. varies: equal ones in all of a sample are unlikely.
+    reached: a component with all its numbers outside breaks the contract.
+    varies: equal numbers in all of a sample are unlikely.
     is_truth: what is to be learned, which is not the same in all samples.
     components: names along the last axis. advice: what the numbers mean, and how to fix them.
     """
@@ -31,7 +32,7 @@ class Bounds:
     valid: Limits
     likely: Limits
     advice: str
-    met: Limits = (-np.inf, np.inf)
+    reached: Limits = (-np.inf, np.inf)
     varies: bool = False
     is_truth: bool = False
     components: tuple[str, ...] = ()
@@ -116,12 +117,13 @@ class Survey:
             else:
                 self._owners[key] = (split, file)
 
+    @np.errstate(invalid="ignore", over="ignore")
     def _check_values(self, sample: str, split: str, values: Values) -> None:
         array, bounds = values.array, values.bounds
         low = high = array
         while low.ndim > 1:  # axis by axis, the first one first, is the order of memory
             low, high = low.min(axis=0), high.max(axis=0)
-        apart = (low > bounds.met[1]) | (high < bounds.met[0])
+        apart = (low > bounds.reached[1]) | (high < bounds.reached[0])
         if apart.any():
             self._report(f"{sample}: {_describe_component(values, low, high, apart)}", True)
         elif _are_outside(low, high, bounds.valid):
@@ -164,7 +166,7 @@ def _describe_component(values: Values, low: np.ndarray, high: np.ndarray, chose
     numbers, expected = f"{low[index]:g} to {high[index]:g}", "numbers that differ"
     if low[index] == high[index]:
         numbers = f"{low[index]:g} everywhere"
-    least, most = (np.broadcast_to(limit, low.shape)[index] for limit in bounds.met)
+    least, most = (np.broadcast_to(limit, low.shape)[index] for limit in bounds.reached)
     if not least <= low[index] <= most:
-        expected = f"some from {least:g} to {most:g}"
+        expected = f"some numbers between {least:g} and {most:g}"
     return f"{name}[..., {index}]{component} is {numbers}; expected {expected}: {bounds.advice}"

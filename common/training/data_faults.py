@@ -83,30 +83,30 @@ def warn_of_repeated_files(problem: Problem) -> None:
 # -- where a loss or a quality is not finite -----------------------------------------------------------------
 
 
-def check_samples(problem: Problem, split: str, parts: Iterable[np.ndarray]) -> None:
+def check_samples(problem: Problem, split: str, indices: Iterable[int]) -> None:
     """Raise DataFaultError on all ranks if a sample of one of them is at fault. A collective call.
 
-    parts: the numbers of this rank's samples.
+    indices: of this rank's samples.
     """
-    fault = problem.dist.find_first(next(_find_faults(problem, split, parts), None))
+    fault = problem.dist.find_first(next(find_faults(problem, split, indices), None))
     if fault is not None:
         raise DataFaultError(fault)
 
 
-def _find_faults(problem: Problem, split: str, parts: Iterable[np.ndarray]) -> Iterator[str]:
+def find_faults(problem: Problem, split: str, indices: Iterable[int]) -> Iterator[str]:
     """Yield what breaks the contract of a sample; if nothing does, what is not finite after it was read."""
-    for index in (int(index) for part in parts for index in part):
+    for index in indices:
         survey = Survey()
         _survey_sample(survey, problem, split, index)
         yield from survey.errors
         with contextlib.closing(problem.read(problem.sets[split], iter([np.array([index])]))) as batches:
             batch = next(batches)
-        for when, read in (("as read", batch), ("after `prepared`", problem.prepared(batch))):
+        for when, read in (("as it is read", batch), ("after normalisation", problem.prepared(batch))):
             if flaw := next(_find_flaws(read), ""):
                 (name,) = problem.sample_names(split, batch)
                 yield (
                     f"{_name_files(problem, split, index)}: {flaw} in sample {name} {when}, where all numbers must be "
-                    "finite, as they are in the file: see the settings of the data, and what changes samples"
+                    "finite, as they are in the file: see the statistics and settings that samples are changed by"
                 )
 
 

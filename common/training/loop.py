@@ -9,8 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, NamedTuple, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +35,8 @@ from common.training.progress import Progress
 from common.training.sanity import Sanity
 from common.training.step import Step
 
+LOOKED_BACK: Final = 1000
+"""Samples of each rank that are looked at again once a loss is not finite."""
 POLL_STEPS: Final = 10
 """How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 
@@ -214,6 +218,8 @@ def _take_quality(run: Fit, wait: bool) -> None:
         return
     run._evaluating = False
     latest = run.history[-1]
+    if run.sanity.is_implausible(quality):
+        check_samples(run.problem, "validation", run.problem.eval_share().tolist())
     if not math.isfinite(quality):
         _refuse_quality(run, quality, latest.epoch)
     run.log.end("eval_stop", epoch_num=latest.epoch)
@@ -300,12 +306,10 @@ def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
 
 
 def _refuse_loss(run: Fit, answer: Answer) -> NoReturn:
-    """Raise DataFaultError for a batch with numbers that are not finite, otherwise FloatingPointError."""
+    """Raise DataFaultError if a sample of this step or of those before is at fault, otherwise FloatingPointError."""
     number, loss = next((i, loss) for i, loss in enumerate(answer.sums) if not math.isfinite(loss))
-    position, ranks = answer.steps[number].position, run.problem.dist
-    order = run.problem.order(position.epoch)
-    batch = next(run.problem.batching.batches(order, ranks.data_rank, ranks.data_size, position.step - 1))
-    check_samples(run.problem, "train", batch.parts)
+    position = answer.steps[number].position
+    check_samples(run.problem, "train", islice(_list_samples_back(run, position), LOOKED_BACK))
     advice = (
         f"lower schedule.base_lr or lengthen the warm-up; the checkpoints in {run.checkpoints.folder} were written "
         "before that"
@@ -318,17 +322,29 @@ def _refuse_loss(run: Fit, answer: Answer) -> NoReturn:
     else:
         advice += run.step.describe_growth()
     raise FloatingPointError(
-        f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples are finite: "
+        f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples are right: "
         f"{advice}"
     )
 
 
+def _list_samples_back(run: Fit, position: Position) -> Iterator[int]:
+    """Yield this rank's samples of the step that ends at a position, then those of the steps before it.
+
+    A number that is finite but wrong may have ruined the weights some steps before a loss shows it.
+    """
+    problem, ranks = run.problem, run.problem.dist
+    for epoch in range(position.epoch, -1, -1):
+        order = problem.order(epoch)
+        last = position.step if epoch == position.epoch else problem.steps(epoch)
+        for step in range(last - 1, -1, -1):
+            batch = next(problem.batching.batches(order, ranks.data_rank, ranks.data_size, step))
+            yield from np.concatenate(batch.parts).tolist()
+
+
 def _refuse_quality(run: Fit, quality: float, epoch: int) -> NoReturn:
-    """Raise DataFaultError for a validation sample with numbers that are not finite, otherwise FloatingPointError."""
-    problem = run.problem
-    check_samples(problem, "validation", problem.eval_parts(problem.eval_share()))
+    """Raise FloatingPointError for a quality that is not finite."""
     raise FloatingPointError(
-        f"{run.target.key} is {quality} after epoch {epoch}, although the samples are finite: the predictions are not; "
+        f"{run.target.key} is {quality} after epoch {epoch}, although the samples are right: the predictions are not; "
         f"lower schedule.base_lr or lengthen the warm-up{run.step.describe_growth()}"
     )
 

@@ -11,6 +11,7 @@ import math
 from functools import partial
 from typing import Final
 
+import numpy as np
 import torch
 
 from common.command import UsageError
@@ -24,7 +25,7 @@ from common.reference import FULL
 from common.settings.run import RunConfig
 from common.training import optim
 from common.training.benchmark import Benchmark
-from common.training.data_faults import check_samples
+from common.training.data_faults import check_first_samples, check_samples
 from common.training.memory import explain_out_of_memory
 from common.training.run import TRAINING_ERRORS
 from common.training.step import Step
@@ -78,15 +79,18 @@ def _repeat_steps(benchmark: Benchmark, config: RunConfig, dist: Dist, steps: in
         with contextlib.closing(problem.read(problem.sets["train"], iter(batch.parts))) as read:
             parts = [map_tensors(problem.prepared(part), torch.clone) for part in read]
         problem.model.train()
+        check_first_samples(problem)
         for number in range(1, steps + 1):
             step(iter(parts), len(parts), weight, rate)
             losses.append(float(dist.all_reduce(step.summed.clone())) / weight)
             step.summed.zero_()
             if not math.isfinite(losses[-1]):
-                check_samples(problem, "train", batch.parts)
+                check_samples(problem, "train", np.concatenate(batch.parts).tolist())
                 raise FloatingPointError(
-                    f"the loss is {losses[-1]} at step {number} on one batch of finite samples: lower schedule.base_lr"
+                    f"the loss is {losses[-1]} at step {number} on one batch of right samples: lower schedule.base_lr"
                 )
+            if not losses[0]:
+                raise ValueError("the loss is 0 before the first update, so there is nothing to learn: see the labels")
             if dist.is_main and (number == 1 or number % max(1, steps // LINES) == 0):
                 print(f"step {number:,}: loss {losses[-1]:.4g}", flush=True)
     return losses[0], losses[-1]

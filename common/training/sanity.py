@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,12 +14,21 @@ MARGIN: Final = 0.02
 """By so much, of its own size, a quality must be better than that of a constant."""
 
 
+FAR: Final = 100
+"""An error of so many times that of a constant is implausible."""
+
+
 class Sanity:
     """Looks at what a run finds anyhow, and says what is odd. say: prints a line."""
 
     def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
         self._target, self._constant, self._say = reference.target, reference.constant, say
         self._said: set[str] = set()
+
+    def is_implausible(self, quality: float) -> bool:
+        """Tell whether a quality is not finite, or an error far above that of a constant."""
+        far = FAR * (self._constant or math.inf) if self._target.lower_is_better else math.inf
+        return not quality < far
 
     def look_at_norms(self, norms: Sequence[float]) -> None:
         """Look at the norms of the gradients of steps."""
@@ -40,8 +50,8 @@ class Sanity:
             if not any(self._target.better(quality, bound) for quality in latest):
                 self._warn(
                     "constant",
-                    f"{key} is {latest[-1]:.4g} and was no better in the {EVALUATIONS - 1} evaluations before; what "
-                    f"predicts the same for each sample has {self._constant:g}: see whether inputs and truth belong "
+                    f"{key} is {latest[-1]:.4g} and was no better in the {EVALUATIONS - 1} evaluations before; a "
+                    f"constant prediction has {self._constant:g}: see whether inputs and truth belong "
                     "together and are in the format that the network expects, and the learning rate",
                 )
         if len(set(latest)) == 1:

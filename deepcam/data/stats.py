@@ -30,6 +30,10 @@ class StatsError(ValueError):
     """A file has no usable statistics; the message names file and key and says how to fix it."""
 
 
+FILL: Final = 1e10
+"""Far above any number of a channel in its unit, and below the usual values of what is missing: 1e20, 9.97e36."""
+
+
 @dataclass(frozen=True)
 class Stats:
     """The statistics of `count` snapshots; all others are float64, a value per channel."""
@@ -91,10 +95,10 @@ def _read_fields(path: Path, names: Sequence[str]) -> dict[str, Any]:
             raise
         raise StatsError(f"{path}: not a readable HDF5 file with numbers ({error}); {_how_to_fix(path)}") from error
     for channel, low, high in zip(CHANNELS, values["minval"], values["maxval"], strict=True):
-        if not low < high:  # NaN compares false
+        if not -FILL < low < high < FILL:  # NaN compares false
             raise StatsError(
-                f"{path}: {channel.name} has minval {low:g} and maxval {high:g}; expected minval < maxval; "
-                + _how_to_fix(path)
+                f"{path}: {channel.name} has minval {low:g} and maxval {high:g}; expected minval < maxval, both "
+                f"between {-FILL:g} and {FILL:g}; " + _how_to_fix(path)
             )
     return values | {"count": int(values["count"])} if "count" in values else values
 

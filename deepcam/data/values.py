@@ -17,8 +17,6 @@ from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range
 from deepcam.reference import CHANNELS, CLASSES
 
-FILL: Final = 1e10
-"""Far above any number of a channel in its unit, and below the usual values of what is missing: 1e20, 9.97e36."""
 LABELS: Final = Bounds(
     valid=(0, len(CLASSES) - 1),
     likely=(0, len(CLASSES) - 1),
@@ -37,9 +35,9 @@ def bound_channels(extremes: Range, channels: Sequence[int] = range(len(CHANNELS
     low, high = (values[list(channels)] for values in (extremes.minval, extremes.maxval))
     range_ = high - low
     return Bounds(
-        valid=(np.maximum(low - 10 * range_, -FILL), np.minimum(high + 10 * range_, FILL)),
+        valid=(np.maximum(low - 10 * range_, -stats.FILL), np.minimum(high + 10 * range_, stats.FILL)),
         likely=(low - 2 * range_, high + 2 * range_),
-        met=(low - range_ / 2, high + range_ / 2),
+        reached=(low - range_ / 2, high + range_ / 2),
         advice=f"{stats.NAME} has other extremes: is the unit another one, or the number a mark of what is missing? "
         "Fetch the file again, or leave it out",
         varies=True,

@@ -32,7 +32,9 @@ def list_contents(frame: Frame) -> Iterator[Content]:
     yield Values("cell", frame.cell, CELL)
     yield Values("pos", frame.pos, POSITIONS)
     yield Values("force", frame.force, FORCES)
-    if len(frame.force) > 1 and (frame.force == frame.force[0]).all():
+    if frame.fixed.all():
+        yield Flaw(f"no atom is free, so that there is nothing to predict: {AGAIN}")
+    elif len(frame.force) > 1 and (frame.force == frame.force[0]).all():
         numbers = ", ".join(f"{number:g}" for number in frame.force[0])
         yield Flaw(f"force is {numbers} on all atoms; expected forces that differ: {AGAIN}", is_error=False)
     sources_E, centres_E = frame.edges.T

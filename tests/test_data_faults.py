@@ -99,7 +99,7 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
 
 @pytest.mark.parametrize(
     ("split", "value", "words"),
-    [("train", 1e12, ("train.global_batch_size=1",)), ("validation", 1e5, ())],
+    [("train", 1e12, ("train.global_batch_size=1",)), ("train", 1e4, ()), ("validation", 1e5, ())],
 )
 def test_a_finite_number_that_is_wrong_is_no_result_either(tmp_path, monkeypatch, capsys, split, value, words):
     """In training it ruins the weights in a step before that whose loss is not finite."""

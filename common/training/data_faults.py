@@ -1,6 +1,6 @@
 """Faults of the data have a file and a place, and are no result of the training.
 
-The first samples are looked at before the first step. Each batch is proved to have no number that is not finite
+A few samples are looked at before the first step. Each batch is proved to have no number that is not finite
 (`prefetch.sum_flaws`); where a loss or a quality is not finite its samples are looked at again, one by one. Without a
 fault among them the training has diverged.
 """

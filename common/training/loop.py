@@ -302,6 +302,8 @@ def _add_losses(run: Fit, answers: list[Answer]) -> tuple[str, float | None]:
             run.sanity.look_at_norms(answer.norms)
         run._loss = (run._loss[0] + answer.loss, run._loss[1] + answer.weight)
         stopped_by, loss = stopped_by or answer.stopped_by, answer.loss / answer.weight
+        if run.sanity.has_jumped(loss):
+            check_samples(run.problem, "train", islice(_list_samples_back(run, answer.steps[-1].position), LOOKED_BACK))
     return stopped_by, loss
 
 
@@ -322,8 +324,8 @@ def _refuse_loss(run: Fit, answer: Answer) -> NoReturn:
     else:
         advice += run.step.describe_growth()
     raise FloatingPointError(
-        f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples are right: "
-        f"{advice}"
+        f"the loss is {loss} at epoch {position.epoch + 1}, step {position.step}, although the samples looked at are "
+        f"right: {advice}"
     )
 
 

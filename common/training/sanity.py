@@ -16,6 +16,8 @@ MARGIN: Final = 0.02
 
 FAR: Final = 100
 """An error of so many times that of a constant is implausible."""
+JUMP: Final = 10_000
+"""A loss of so many times another is a jump."""
 
 
 class Sanity:
@@ -24,6 +26,16 @@ class Sanity:
     def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
         self._target, self._constant, self._say = reference.target, reference.constant, say
         self._said: set[str] = set()
+        self._loss = 0.0
+
+    def has_jumped(self, loss: float) -> bool:
+        """Tell, once, whether a loss is far above or far below the one before."""
+        least, most = sorted((loss, self._loss or loss))
+        jumped = most > JUMP * least and "jump" not in self._said
+        self._loss = loss
+        if jumped:
+            self._said.add("jump")
+        return jumped
 
     def is_implausible(self, quality: float) -> bool:
         """Tell whether a quality is not finite, or an error far above that of a constant."""

@@ -208,7 +208,7 @@ class Step:
         self.precision.step(self.optimizer)
 
     def _keep_norms(self, norms: Tensor) -> None:
-        """Keep the norms of the gradients unless one is not finite."""
-        if self._kept_norms is None:
+        """Keep the norms of the gradients unless one is not finite; start again if there are others."""
+        if self._kept_norms is None or self._kept_norms.shape[1] != len(norms):
             self._kept_norms = norms.repeat(2, 1)
         self._kept_norms[1].copy_(torch.where(self.found[1].isfinite(), norms, self._kept_norms[1]))

@@ -300,7 +300,14 @@ def find_synthesis() -> Synthesis:
 
 
 COMMAND: Final = PrepareCommand(
-    "cosmoflow.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS, read_contents, find_synthesis
+    "cosmoflow.prepare",
+    DESCRIPTION,
+    EXAMPLES,
+    _add_commands,
+    SPLITS,
+    read_contents,
+    find_synthesis,
+    pairs=[("*_data.npy", "*_label.npy")],
 )
 main = COMMAND.main
 

@@ -151,6 +151,7 @@ COMMAND: Final = PrepareCommand(
     files=(stats.NAME,),
     errors=(SnapshotError, StatsError),
     inside=verify_singles,
+    pairs=[("data-*.npy", "label-*.npy")],
 )
 main = COMMAND.main
 

@@ -292,3 +292,18 @@ def test_verify_looks_into_all_formats(case, data, config, monkeypatch, capsys):
         (line,) = (line for line in captured.err.splitlines() if line.startswith("error: "))
         assert name.partition(".")[0] in line and re.search(text, line), line
         assert ": 1 problems, 3" in captured.out  # of 31 or 32 samples
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "kept", "lost"),
+    [("cosmoflow", "u1_data.npy", "u1_label.npy"), ("deepcam", "label-1.npy", "data-1.npy")],
+)
+def test_verify_names_a_file_whose_partner_is_lost(benchmark, kept, lost, tmp_path, capsys):
+    (tmp_path / "train").mkdir()
+    for name in (kept, kept.replace("1", "2"), lost.replace("1", "2")):
+        (tmp_path / "train" / name).write_bytes(name.encode())
+    prepare = import_module(f"{benchmark}.prepare").main
+    assert prepare(["manifest", str(tmp_path)]) == 0
+    assert prepare(["verify", str(tmp_path), "--sizes-only"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("error:") == 1 and f"{kept}: train/{lost} of the same sample is missing" in error, error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +134,7 @@ class PrepareCommand:
     data. read_contents: returns a ReadContents for the dataset in a folder. find_synthesis: imports and returns what
     generates such data. errors: that these raise besides DATASET_ERRORS. inside: returns errors inside the files that
     the manifest cannot show, a line each; its arguments are the folder, the manifest, a number of threads, and a survey
-    or None.
+    or None. pairs: patterns of two files that make a sample, with a star for what they share.
     """
 
     module: str
@@ -147,6 +147,7 @@ class PrepareCommand:
     files: Sequence[str] = ()
     errors: tuple[type[Exception], ...] = ()
     inside: Callable[[Path, Manifest, int, Survey | None], list[str]] = lambda *_: []
+    pairs: Sequence[tuple[str, str]] = ()
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
@@ -228,6 +229,7 @@ class PrepareCommand:
         problems = verify_files(
             folder, manifest, checksum=not args.sizes_only, workers=workers, survey_file=survey_file
         )
+        problems += self._find_lost_partners(folder, manifest)
         if not args.sizes_only:
             problems += self.inside(folder, manifest, workers, survey)
         result = ""
@@ -245,6 +247,17 @@ class PrepareCommand:
         result = (f"{len(problems):,} problems" if problems else "all match") + result
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         return 1 if problems else 0
+
+    def _find_lost_partners(self, folder: Path, manifest: Manifest) -> Iterator[str]:
+        """Yield a line for each file without the other one of its sample."""
+        for name in sorted(manifest.files):
+            part, _, file = name.rpartition("/")
+            for pattern, other in (*self.pairs, *((second, first) for first, second in self.pairs)):
+                start, _, end = pattern.partition("*")
+                if file.startswith(start) and file.endswith(end):
+                    partner = f"{part}/{other.replace('*', file.removeprefix(start).removesuffix(end))}"
+                    if partner not in manifest.files:
+                        yield f"{folder / name}: {partner} of the same sample is missing; fetch it, or remove this one"
 
     def _survey_into(self, folder: Path, survey: Survey) -> SurveyFile:
         read_contents = self.read_contents(folder)

@@ -36,7 +36,7 @@ from common.training.sanity import Sanity
 from common.training.step import Step
 
 LOOKED_BACK: Final = 1000
-"""Samples of each rank that are looked at again once a loss is not finite."""
+"""Samples of each rank that are looked at again where a loss is not finite, or jumps."""
 POLL_STEPS: Final = 10
 """How often several ranks, or one with an accelerator, learn of loss and stop requests."""
 

@@ -324,15 +324,15 @@ class Training:
                 f"warning: train.global_batch_size is {size:,}, but there are {problem.train_samples:,} training "
                 "samples: a step has no more, while log, figure of merit and scaling of the rate have the former"
             )
-        found = read_variant_and_digest(self.config.data.data_dir)[0]
-        if self.config.variant == FULL != found:
-            self._say(
-                f"warning: {self.config.data.data_dir} has {found} data by its manifest, but the log will say "
-                f"{FULL}; expected variant={OWN} and a train.target"
-            )
         if self.shared is None:
             self._say(problem.describe())
         if self.dist.is_main and not (self.instance and self.instance.number):
+            found, _ = read_variant_and_digest(self.config.data.data_dir)
+            if self.config.variant == FULL != found:
+                self._say(
+                    f"warning: {self.config.data.data_dir} has {found} data by its manifest, but the log will say "
+                    f"{FULL}; expected variant={OWN} and a train.target"
+                )
             warn_of_repeated_files(problem)
         run = self._build_fit(log, problem, seed)
         after_the_run.callback(run.step.close)

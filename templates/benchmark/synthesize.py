@@ -12,6 +12,7 @@ from common.command import count, positive
 from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
 from newbenchmark.data import files
+from newbenchmark.reference import TARGET
 from newbenchmark.simulation.plot import draw_samples
 from newbenchmark.simulation.recipe import PRESETS, Recipe
 
@@ -54,6 +55,7 @@ class Synthesize(Synthesis):
     examples = EXAMPLES
     presets = PRESETS
     sources = ("newbenchmark.simulation.diffusion",)
+    target = TARGET
     picture = "plates.png"
     draw = staticmethod(draw_samples)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -119,15 +120,16 @@ def deepcam(bench: Bench, folder: Path) -> None:
 
 @once
 def oc20(bench: Bench, folder: Path) -> None:
-    """Make 1,024 compact frames, 32 of which are different."""
+    """Make 1,024 compact frames, of 32 structures, for each split, whose frames have numbers of their own."""
     some = frames(bench.size(32, 4), bench.dry)
     sizes = [metadata.count_parts(frame) for frame in some]
-    chosen = [number % len(some) for number in range(bench.size(1024, 8))]
-    for split in SPLITS:
+    numbers = range(bench.size(1024, 8))
+    for fid, split in enumerate(SPLITS):
         (folder / split).mkdir(parents=True)
-        compact.write_frames(folder / split / f"data.0000{compact.ENDING}", (some[number] for number in chosen))
+        split_frames = (replace(some[sid % len(some)], sid=sid, fid=fid) for sid in numbers)
+        compact.write_frames(folder / split / f"data.0000{compact.ENDING}", split_frames)
         metadata.write_metadata(
-            folder / split / metadata.NAME, metadata.Metadata.from_sizes(sizes[number] for number in chosen)
+            folder / split / metadata.NAME, metadata.Metadata.from_sizes(sizes[sid % len(some)] for sid in numbers)
         )
 
 

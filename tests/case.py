@@ -15,6 +15,7 @@ class Case:
     shared: overrides that make two ranks equal to one. recorded: that make plain steps compute what recorded ones do to
     the last digit. staged: with staged data. wrong: each with a part of its error.
     full: arguments for two training samples and one for validation of the full size. closed: overrides for these few.
+    learned: overrides with which one batch is learned in 100 steps.
     small: arguments for data that are made at once. wrong_options: of synthesize, each with a part of its error.
     other_network: an override with which the network has other weights.
     judged: gives the sum of the qualities of what a Predictor says of a validation sample, and their number.
@@ -36,6 +37,7 @@ class Case:
     recorded: tuple[str, ...] = ()
     staged: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
 
     @property
     def train(self):

@@ -463,9 +463,9 @@ def test_the_closed_configuration_fails_only_what_it_must(case, tmp_path, monkey
 
 
 @pytest.mark.one_benchmark
-def test_one_batch_is_learned_by_heart_or_not(run, capsys):
+def test_one_batch_is_learned_by_heart_or_not(case, run, capsys):
     for words, status, text in (
-        (("60",), 0, "network, loss, gradients and optimizer work together"),
+        (("100", *case.learned), 0, "network, loss, gradients and optimizer work together"),
         (("3", "schedule.base_lr=1e-9"), 4, "expected at most 10%"),
         (("9", "--resume"), 2, "makes no run"),
     ):

@@ -30,7 +30,7 @@ from common.training.memory import explain_out_of_memory
 from common.training.run import TRAINING_ERRORS
 from common.training.step import Step
 
-LEFT: Final = 0.1
+LEARNED_SHARE: Final = 0.1
 """The share of the first loss below which the batch counts as learned."""
 LINES: Final = 15
 
@@ -50,14 +50,15 @@ def overfit_one_batch(benchmark: Benchmark, config: RunConfig, steps: int) -> in
             benchmark.make_mini(config.data.data_dir, config.variant, config.data)
         dist.barrier()
         first, last = _repeat_steps(benchmark, config, dist, steps)
-    learned = last <= LEFT * first
+    learned = last <= LEARNED_SHARE * first
     if dist.is_main:
         share = f"the loss is {last:.4g} after {steps:,} steps on one batch, {last / first:.1%} of the first"
         advice = (
             "network, loss, gradients and optimizer work together"
             if learned
-            else f"expected at most {LEFT:.0%}: see the rate (schedule.base_lr), dropout and weight decay, which may "
-            "be 0 for this test, whether the samples differ, and whether their truth follows from their inputs"
+            else f"expected at most {LEARNED_SHARE:.0%}: take more steps if it still falls; see the rate "
+            "(schedule.base_lr), dropout and weight decay, which may be 0 for this test, and whether the truth follows "
+            "from the inputs"
         )
         print(f"{share}: {advice}", flush=True)
     return EXIT_STATUS[TARGET_MET if learned else TARGET_NOT_MET]

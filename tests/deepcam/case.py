@@ -41,6 +41,7 @@ submission: {org: Example University, platform: test_n1}
     staged=("data.cache=true",),
     full="--train 2 --validation 1 --test 1",
     closed=("train.global_batch_size=1",),
+    learned=("schedule.base_lr=0.01",),
     small="--height 48 --width 72 --train 6 --validation 2 --test 1",
     wrong_options=(
         ("--width 143", "even width"),

@@ -159,7 +159,7 @@ def folder_place(text: str) -> Path:
     return path
 
 
-def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...], interrupted: str = CONTINUED) -> int:
+def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...], interrupted: str = "") -> int:
     """Run a command and return its exit status: 2 after wrong use, 1 after an `expected` error, 130 after Ctrl-C.
 
     One that uses ranks and is stopped has the status of its ending. interrupted: what becomes of the work after Ctrl-C.
@@ -168,7 +168,7 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         with checked_output():
             return command()
     except KeyboardInterrupt:
-        print(f"interrupted: {interrupted}", file=sys.stderr)
+        print(f"interrupted: {interrupted}" if interrupted else "interrupted", file=sys.stderr)
         return 130
     except UsageError as error:
         print(f"error: {_lines(str(error))}{HELP_HINT}", file=sys.stderr)

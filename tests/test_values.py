@@ -51,14 +51,29 @@ def change_snapshot(number, change):
     return plant
 
 
-def change_frame(number, name, change):
-    """Return what changes numbers of a frame, whatever the writer says of it."""
+def lose_a_column(number):
+    """Return what makes the labels of a snapshot narrower than its data."""
+
+    def plant(folder, _):
+        path = sorted(folder.glob("data-*.h5"))[number]
+        with h5py.File(path, "r+") as file:
+            labels = file[snapshot.LABELS][:, :-1]
+            del file[snapshot.LABELS]
+            file[snapshot.LABELS] = labels
+        return path.name
+
+    return plant
+
+
+def change_frame(number, names, change):
+    """Return what changes arrays of a frame, whatever the writer says of it."""
 
     def plant(folder, monkeypatch):
         path = min(folder.glob("data.*.lmdb"))
         shard = records.LmdbShard(path)
         frames = [shard.read_frame(i) for i in range(len(shard))]
-        frames[number] = replace(frames[number], **{name: change(getattr(frames[number], name).copy())})
+        changed = {name: change(getattr(frames[number], name).copy()) for name in names.split()}
+        frames[number] = replace(frames[number], **changed)
         with monkeypatch.context() as patch:
             patch.setattr(records, "check", lambda _: None)
             path.unlink()
@@ -146,6 +161,7 @@ FAULTS = {
             r"warning: .*data\[\.\.\., 1\] \(U850.* is 0 every",
         ),
         ("train", change_snapshot(4, lambda _, y: put((3, 4), 7)(y)), "error: .*has the label 7"),
+        ("train", lose_a_column(5), "error: .*expected one label for each pixel"),
         (
             "validation",
             change_snapshot(None, lambda _, y: put(..., 0)(y)),
@@ -157,13 +173,22 @@ FAULTS = {
     "oc20": [
         ("train", change_frame(1, "force", put((4, 1), 1e9)), r"error: .*frame \d+_\d+: force\[4, 1\] is 1e\+09"),
         ("train", change_frame(2, "force", put((4, 1), 900)), r"warning: .*frame \d+_\d+: force\[4, 1\] is 900"),
-        ("train", change_frame(4, "force", put(..., 0)), r"warning: .*frame \d+_\d+: force is 0, 0, 0 on all atoms"),
+        (
+            "train",
+            change_frame(4, "force", put(..., 0)),
+            r"warning: .*frame \d+_\d+: force is 0, 0, 0 on all free atoms",
+        ),
         (
             "train",
             change_frame(5, "pos", put_atom_beside_neighbour),
             r"warning: .*frame \d+_\d+: atoms (0 and 1|1 and 0) are 0.(1|09)",
         ),
         ("train", change_frame(6, "fixed", put(..., True)), r"error: .*frame \d+_\d+: no atom is free"),
+        (
+            "train",
+            change_frame(7, "edges offsets", lambda array: array[:0]),
+            r"warning: .*frame \d+_\d+: no atom has a n",
+        ),
         ("train", copy_frame, "error: .* 1 samples are in "),
         (
             "train",

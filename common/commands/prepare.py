@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
-from common.command import CommandParser, UsageError, count, folder_place, positive, run_command
+from common.command import CONTINUED, CommandParser, UsageError, count, folder_place, positive, run_command
 from common.commands.synthesize import GENERATOR, Synthesis
 from common.data.values import Content, Survey
 from common.datasets.build import (
@@ -152,11 +152,12 @@ class PrepareCommand:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        return run_command(lambda: args.run(args), (*DATASET_ERRORS, *self.errors))
+        return run_command(lambda: args.run(args), (*DATASET_ERRORS, *self.errors), args.interrupted)
 
     def build_parser(self) -> CommandParser:
         """Return the parser of the command line."""
         parser = CommandParser(f"python -m {self.module}", description=self.description, epilog=self.examples)
+        parser.set_defaults(interrupted=CONTINUED)
         commands = parser.add_subparsers(dest="command", required=True)
         self.add_commands(commands)
         self._add_checks(commands)
@@ -175,7 +176,7 @@ class PrepareCommand:
         describing.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
         verifying = commands.add_parser("verify", help="compare data with the manifest")
         verifying.description = VERIFY_HELP
-        verifying.set_defaults(run=self.run_verify)
+        verifying.set_defaults(run=self.run_verify, interrupted="")
         extent = verifying.add_mutually_exclusive_group()
         extent.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
         extent.add_argument("--values", action="store_true", help="look at all numbers, too")

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from common.command import (
+    CONTINUED,
     CommandParser,
     UsageError,
     as_called,
@@ -206,7 +207,7 @@ class Synthesis(ABC):
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        return run_command(lambda: self._run_command(args), DATASET_ERRORS)
+        return run_command(lambda: self._run_command(args), DATASET_ERRORS, CONTINUED)
 
     def _run_command(self, args: argparse.Namespace) -> int:
         """Generate the data, compare them with their manifest, and draw the picture; return the exit code."""

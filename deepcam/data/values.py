@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from common.data.arrays import npy_array
-from common.data.values import Bounds, Content, Identity, Values
+from common.data.values import Bounds, Content, Flaw, Identity, Values
 from common.files import open_regular
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer
@@ -47,6 +47,8 @@ def bound_channels(extremes: Range, channels: Sequence[int] = range(len(CHANNELS
 
 def list_contents(data_HWC: np.ndarray, labels_HW: np.ndarray, channels: Bounds) -> Iterator[Content]:
     """Yield the contents of a snapshot."""
+    if data_HWC.shape[:2] != labels_HW.shape:
+        yield Flaw(f"labels are {labels_HW.shape}, data {data_HWC.shape}: expected one label for each pixel")
     yield Values("data", data_HWC, channels)
     yield Values("labels", labels_HW[..., None], LABELS)
 

@@ -32,11 +32,14 @@ def list_contents(frame: Frame) -> Iterator[Content]:
     yield Values("cell", frame.cell, CELL)
     yield Values("pos", frame.pos, POSITIONS)
     yield Values("force", frame.force, FORCES)
-    if frame.fixed.all():
+    forces = frame.force[~frame.fixed]
+    if not len(forces):
         yield Flaw(f"no atom is free, so that there is nothing to predict: {AGAIN}")
-    elif len(frame.force) > 1 and (frame.force == frame.force[0]).all():
-        numbers = ", ".join(f"{number:g}" for number in frame.force[0])
-        yield Flaw(f"force is {numbers} on all atoms; expected forces that differ: {AGAIN}", is_error=False)
+    elif len(forces) > 1 and (forces == forces[0]).all():
+        numbers = ", ".join(f"{number:g}" for number in forces[0])
+        yield Flaw(f"force is {numbers} on all free atoms; expected forces that differ: {AGAIN}", is_error=False)
+    if not len(frame.edges):
+        yield Flaw(f"no atom has a neighbour; expected edges: {AGAIN}", is_error=False)
     sources_E, centres_E = frame.edges.T
     across_E3 = frame.pos[sources_E] + frame.offsets.astype(np.float32) @ frame.cell - frame.pos[centres_E]
     lengths_E = np.linalg.norm(across_E3, axis=1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from common.command import CommandParser, place, run_command
+from common.command import CONTINUED, CommandParser, place, run_command
 from common.training.progress import duration
 from compliance.demo import demonstrate
 from compliance.model.finding import FAIL
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
     given = parser.parse_args(arguments)
     output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
-    return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError))
+    return run_command(lambda: _demo(given.benchmarks, given.paths, output), (ValueError, OSError), CONTINUED)
 
 
 def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:

@@ -13,7 +13,16 @@ from typing import Any, Final, TypeVar
 
 from tqdm import tqdm
 
-from common.command import CONTINUED, CommandParser, UsageError, count, folder_place, positive, run_command
+from common.command import (
+    CONTINUED,
+    NOTHING_WRITTEN,
+    CommandParser,
+    UsageError,
+    count,
+    folder_place,
+    positive,
+    run_command,
+)
 from common.commands.synthesize import GENERATOR, Synthesis
 from common.data.values import Content, Survey
 from common.datasets.build import (
@@ -176,7 +185,7 @@ class PrepareCommand:
         describing.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
         verifying = commands.add_parser("verify", help="compare data with the manifest")
         verifying.description = VERIFY_HELP
-        verifying.set_defaults(run=self.run_verify, interrupted="")
+        verifying.set_defaults(run=self.run_verify, interrupted=NOTHING_WRITTEN)
         extent = verifying.add_mutually_exclusive_group()
         extent.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
         extent.add_argument("--values", action="store_true", help="look at all numbers, too")

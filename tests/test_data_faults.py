@@ -80,7 +80,7 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
     monkeypatch,
     capsys,
 ):
-    monkeypatch.setattr("common.training.run.check_first_samples", lambda _: None)  # which tests/test_values.py shows
+    monkeypatch.setattr("common.training.run.check_some_samples", lambda _: None)  # which tests/test_values.py shows
     shutil.copytree(data, "data")
     Path(config).write_text(case.config.replace("DATA", "data"))
     change, text = FAULTS[case.name][fault]
@@ -104,7 +104,7 @@ def test_a_number_that_is_not_finite_has_a_file_and_is_no_result(
 def test_a_finite_number_that_is_wrong_is_no_result_either(tmp_path, monkeypatch, capsys, split, value, words):
     """In training it ruins the weights in a step before that whose loss is not finite."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("common.training.run.check_first_samples", lambda _: None)
+    monkeypatch.setattr("common.training.run.check_some_samples", lambda _: None)
     assert CASE.synthesize.main(["data", *CASE.made.split(), "--workers", "1"]) == 0
     Path("c.yaml").write_text(CASE.config.replace("DATA", "data"))
     path = change_universe(Path("data", split), "y", value)

@@ -140,14 +140,19 @@ def map_tensors(value: T, function: Callable[[Tensor], Any]) -> T:
 
 def tensors(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in nested dataclasses and tuples, in order."""
+    return (tensor for _, tensor in name_tensors(value))
+
+
+def name_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors as `tensors`, each with the name of its field; `name` if it has none."""
     if isinstance(value, Tensor):
-        yield value
+        yield name, value
     elif isinstance(value, tuple):
         for part in value:
-            yield from tensors(part)
+            yield from name_tensors(part, name)
     elif is_dataclass(value):
         for field in fields(value):
-            yield from tensors(getattr(value, field.name))
+            yield from name_tensors(getattr(value, field.name), field.name)
 
 
 def sum_flaws(batch: Any) -> Tensor | float:

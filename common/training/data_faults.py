@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
 from itertools import groupby, islice
 from typing import Any, Final
 
 import numpy as np
-from torch import Tensor
 
+from common.data.prefetch import name_tensors
 from common.data.values import Identity, Survey
 from common.datasets.manifest import NAME, read_manifest
 from common.processes import in_threads
@@ -30,7 +29,7 @@ class DataFaultError(ValueError):
     """A number in a sample is not finite, or breaks the contract; the message names file, sample, place and number."""
 
 
-def check_first_samples(problem: Problem) -> None:
+def check_some_samples(problem: Problem) -> None:
     """Look at the first samples of each rank, where they are read, and warn on rank 0 of what is unlikely.
 
     DataFaultError on all ranks if a sample breaks the benchmark's contract. A collective call.
@@ -110,15 +109,9 @@ def find_faults(problem: Problem, split: str, indices: Iterable[int]) -> Iterato
                 )
 
 
-def _find_flaws(value: Any, name: str = "") -> Iterator[str]:
+def _find_flaws(batch: Any) -> Iterator[str]:
     """Yield the first number that is not finite in each tensor of a batch, and its place."""
-    if isinstance(value, Tensor):
-        if value.is_floating_point() and (places := (~value.isfinite()).nonzero()).numel():
+    for name, tensor in name_tensors(batch):
+        if tensor.is_floating_point() and (places := (~tensor.isfinite()).nonzero()).numel():
             place = places[0].tolist()
-            yield f"{name}{place} is {value[tuple(place)].item()}"
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _find_flaws(getattr(value, field.name), field.name)
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _find_flaws(part, name)
+            yield f"{name}{place} is {tensor[tuple(place)].item()}"

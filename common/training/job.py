@@ -40,7 +40,7 @@ from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.folder import OwnedFolder, check_kind
 from common.training.memory import check_network
-from common.training.resolve import check_samples, resolve_config
+from common.training.resolve import check_sample_counts, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
     Instance,
@@ -279,7 +279,7 @@ class InstancesJob:
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)
-        check_samples(config, problem.train_samples, problem.eval_samples)
+        check_sample_counts(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())
         self.owned.forget_ending()
         begin_ms = mllog.elapsed_ms()

@@ -25,7 +25,7 @@ from common.reference import FULL
 from common.settings.run import RunConfig
 from common.training import optim
 from common.training.benchmark import Benchmark
-from common.training.data_faults import check_first_samples, check_samples
+from common.training.data_faults import check_samples, check_some_samples
 from common.training.memory import explain_out_of_memory
 from common.training.run import TRAINING_ERRORS
 from common.training.step import Step
@@ -80,7 +80,7 @@ def _repeat_steps(benchmark: Benchmark, config: RunConfig, dist: Dist, steps: in
         with contextlib.closing(problem.read(problem.sets["train"], iter(batch.parts))) as read:
             parts = [map_tensors(problem.prepared(part), torch.clone) for part in read]
         problem.model.train()
-        check_first_samples(problem)
+        check_some_samples(problem)
         for number in range(1, steps + 1):
             step(iter(parts), len(parts), weight, rate)
             losses.append(float(dist.all_reduce(step.summed.clone())) / weight)

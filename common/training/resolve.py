@@ -131,7 +131,7 @@ def check_closed_division(config: RunConfig, sources: Mapping[str, str]) -> None
         raise ConfigError("\n".join((first, *lines, f"train with the values of the closed division, {OPEN}")))
 
 
-def check_samples(config: RunConfig, train_samples: int, eval_samples: int) -> None:
+def check_sample_counts(config: RunConfig, train_samples: int, eval_samples: int) -> None:
     """Raise ConfigError if a closed run has found other numbers of samples than its dataset has."""
     if config.submission.division != "closed":
         return

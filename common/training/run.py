@@ -39,7 +39,7 @@ from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Callbacks, RunStart
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
-from common.training.data_faults import check_first_samples, warn_of_repeated_files
+from common.training.data_faults import check_some_samples, warn_of_repeated_files
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
@@ -48,7 +48,7 @@ from common.training.merit import compute_figure
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
-from common.training.resolve import check_length, check_samples, keys_of
+from common.training.resolve import check_length, check_sample_counts, keys_of
 from common.training.sanity import Sanity
 from common.training.tracking.trackers import make_callbacks
 from common.training.warm_up import warm_up, warms_up
@@ -267,7 +267,7 @@ class Training:
                 begin = time.perf_counter()
                 if staging_timed and self.shared is None:
                     self._stage_data(log, problem, after_the_run)
-                check_first_samples(problem)
+                check_some_samples(problem)
                 ending = fit(run)
                 record.end(ending)
             self.owned.result = ending if ending.final else None
@@ -317,7 +317,7 @@ class Training:
         torch.manual_seed(seed)
         problem = self.benchmark.problem(self.config, self.dist, seed)
         after_the_run.callback(problem.close)
-        check_samples(self.config, problem.train_samples, problem.eval_samples)
+        check_sample_counts(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
         if (size := self.config.train.global_batch_size) > problem.train_samples:
             self._say(

@@ -202,9 +202,9 @@ def test_a_refused_run_makes_nothing_and_names_keys_values_and_ways_out(tmp_path
 
 def test_fewer_samples_than_the_dataset_has_are_refused():
     config = check_closed_division("oc20", "data.train_samples=null")
-    resolve.check_samples(config, 2_000_000, 999_866)
+    resolve.check_sample_counts(config, 2_000_000, 999_866)
     with pytest.raises(ConfigError, match=r"data\.train_samples: data/oc20 has 64, .* submission\.division=open"):
-        resolve.check_samples(config, 64, 999_866)
+        resolve.check_sample_counts(config, 64, 999_866)
 
 
 def test_rounds_have_their_own_network():

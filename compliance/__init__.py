@@ -11,12 +11,30 @@ On the command line it is `python -m compliance.check logs/`; from Python:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import sys
 
-from common.version import VERSION as __version__
+
+def _leave_current_folder() -> None:
+    """Look for no module in the current folder, unless this package is in it: what is checked may be there.
+
+    `python -m` looks there first. Each package has this code itself: an import of it would look there, too.
+    """
+    is_this_package = any(word.removeprefix("-m").split(".")[0] == __name__ for word in sys.orig_argv)
+    if not is_this_package or sys.argv[:1] != ["-m"] or sys.flags.safe_path:
+        return
+    if os.path.realpath(os.path.join(sys.path[0], __name__)) != os.path.dirname(os.path.realpath(__file__)):
+        del sys.path[0]
+
+
+_leave_current_folder()
+
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from common.version import VERSION as __version__  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from compliance.model.report import Report
 
 __all__ = ["__version__", "check_logs"]

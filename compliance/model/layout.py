@@ -32,10 +32,11 @@ KNOWN_FILES = (SCALING_FILE, PARAMETERS_FILE, POWER)
 RESULT_NAME = re.compile(r"result_[^/]*\.txt(\.gz)?$")
 POWER_NAME = re.compile(r"(node|sw)_([0-9]+)\.txt")
 LOG_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?$")
-ROUND_NAME = re.compile(r"(?:^|[^0-9.])(0\.7|1\.0|2\.0|3\.0)(?:\.0)?$")
+ROUND_NAME = re.compile(r"(?:[a-z_-]*hpc[a-z_-]*)?v?(0\.7|1\.0|2\.0|3\.0)(?:\.0)?", re.IGNORECASE)
+"""A folder of a round's submissions: `hpc_results_v3.0`, `v3.0`, `3.0`."""
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 """The folder of a package that `submission.assemble` is writing, or did not finish."""
-FLAT, NAMED = "the layout is flat", "named in the path"
+FLAT, NAMED = "the layout is flat", "a folder above is named so"
 """Why a round is that of the folder."""
 MAX_FILE_BYTES = 50 << 20
 MAX_DEPTH = 12
@@ -110,13 +111,17 @@ def discover(paths: list[str]) -> Places:
 
 
 def round_of_path(path: str) -> str | None:
-    """Return the round in the name of the nearest folder above (v1.0, hpc_results_v3.0, …)."""
-    folder = os.path.dirname(os.path.abspath(path)) if os.path.isfile(path) else os.path.abspath(path)
-    for part in reversed(folder.split(os.sep)):
-        match = ROUND_NAME.search(part)
-        if match:
-            return match.group(1)
-    return None
+    """Return the round in the name of the nearest folder above the organisation, then in the organisation's own.
+
+    The names in an organisation's `results` are those of systems.
+    """
+    *above, last = os.path.abspath(path).split(os.sep)
+    for at, name in enumerate(above):
+        if name == RESULTS and os.path.isdir(os.sep.join([*above[:at], SYSTEMS])):
+            *above, last = above[:at]
+            break
+    names = (ROUND_NAME.fullmatch(name) for name in (*reversed(above), last))
+    return next((name[1] for name in names if name), None)
 
 
 def _discover_folder(path: str, places: Places) -> None:

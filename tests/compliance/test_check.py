@@ -5,13 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import compliance
 from compliance.check import main
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
+ROOT = Path(compliance.__file__).parents[1]
 GOOD, BAD = SampleLog().bytes(), SampleLog().last_evaluation(0.2).bytes()
 
 
@@ -21,6 +24,27 @@ def logs(tmp_path, monkeypatch):
     (tmp_path / "good.txt").write_bytes(GOOD)
     (tmp_path / "bad.txt").write_bytes(BAD)
     return tmp_path
+
+
+@pytest.mark.parametrize("module", ["compliance.check", "submission.summary"])
+def test_what_is_checked_cannot_choose_the_code_that_checks_it(module, tmp_path):
+    package = tmp_path / "Example"
+    SamplePackage().write(package)
+    for name in ("common", "msgspec", "argparse"):
+        (package / name).mkdir()
+        (package / name / "__init__.py").write_text("print('OBEYED')")
+    for name in ("yaml.py", "evil.py"):
+        (package / name).write_text("print('OBEYED')")
+    (package / "evil.egg-info").mkdir()
+    (package / "evil.egg-info/entry_points.txt").write_text("[mlperf_hpc.rules]\nevil = evil\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    tables = []
+    for folder, path in ((package, "."), (tmp_path, "Example")):
+        command = [sys.executable, "-m", module, path]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "OBEYED" not in done.stdout and not done.stderr
+        tables.append(done.stdout[done.stdout.index("Time to train") :])
+    assert tables[0] == tables[1] and not list(package.rglob("*.pyc"))
 
 
 def test_exit_status_and_message(logs, capsys):

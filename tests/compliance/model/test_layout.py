@@ -93,14 +93,22 @@ def test_an_empty_folder_is_said_to_be_empty(tmp_path):
         ("hpc_results_v1.0/NVIDIA", "1.0"),
         ("v0.7/x", "0.7"),
         ("rounds/2.0.0/x", "2.0"),
-        ("tf1.0-logs/x", None),
-        ("pytorch-v3.05/x", None),
         ("v3.0/old/v2.0/x", "2.0"),
+        ("v2.0", "2.0"),
+        ("hpc_results_v3.0/v2.0", "3.0"),
+        ("hpc_results_v3.0/NVIDIA-2.0", "3.0"),
+        ("hpc_results_v3.0/Example/results/2.0/strong/oc20", "3.0"),
+        ("Example/results/v2.0/strong/oc20", None),
+        ("pytorch-2.0/x", None),
+        ("runs_v1.0/x", None),
+        ("torch 1.0/x", None),
     ],
 )
 def test_round_in_a_folder_name(path, round_, tmp_path):
     folder = tmp_path / path
     folder.mkdir(parents=True)
+    for results in tmp_path.rglob("results"):
+        results.with_name("systems").mkdir()
     assert round_of_path(str(folder)) == round_
 
 

@@ -175,7 +175,7 @@ def test_no_provenance_makes_a_rule_fail() -> None:
 @pytest.mark.parametrize(
     ("folder", "round_", "severity", "why"),
     [
-        ("v2.0", None, "error", "named in the path"),
+        ("v2.0", None, "error", "a folder above is named so"),
         ("runs", None, "warning", "the newest"),
         ("runs", "2.0", "warning", "as asked for"),
     ],

@@ -316,6 +316,7 @@ runpy.run_module("compliance.check", run_name="__main__")
 
 
 @pytest.mark.exhaustive
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize("wrong", [False, True])
 def test_a_log_of_100_000_epochs_is_read_whole_in_bounded_memory(tmp_path, wrong):
     """Long enough to exceed any limit that is meant for logs of no use. wrong: results of other epochs."""

@@ -160,7 +160,11 @@ def _choose_style(arguments: argparse.Namespace) -> Style:
         import shutil
 
         width = shutil.get_terminal_size().columns
-    return Style(color=color, width=width, verbose=arguments.verbose, base=os.getcwd())
+    try:
+        base = os.getcwd()
+    except FileNotFoundError:  # the folder was removed
+        base = ""
+    return Style(color=color, width=width, verbose=arguments.verbose, base=base)
 
 
 def _show_rules(arguments: argparse.Namespace) -> int:

@@ -161,7 +161,7 @@ FAULTS = {
             r"warning: .*data\[\.\.\., 1\] \(U850.* is 0 every",
         ),
         ("train", change_snapshot(4, lambda _, y: put((3, 4), 7)(y)), "error: .*has the label 7"),
-        ("train", lose_a_column(5), "error: .*expected one label for each pixel"),
+        ("train", lose_a_column(5), "error: .*expected a label for each pixel"),
         (
             "validation",
             change_snapshot(None, lambda _, y: put(..., 0)(y)),

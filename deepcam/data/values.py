@@ -48,7 +48,8 @@ def bound_channels(extremes: Range, channels: Sequence[int] = range(len(CHANNELS
 def list_contents(data_HWC: np.ndarray, labels_HW: np.ndarray, channels: Bounds) -> Iterator[Content]:
     """Yield the contents of a snapshot."""
     if data_HWC.shape[:2] != labels_HW.shape:
-        yield Flaw(f"labels are {labels_HW.shape}, data {data_HWC.shape}: expected one label for each pixel")
+        sizes = f"labels are {labels_HW.shape}, data {data_HWC.shape}"
+        yield Flaw(f"{sizes}; expected a label for each pixel: fetch the file again")
     yield Values("data", data_HWC, channels)
     yield Values("labels", labels_HW[..., None], LABELS)
 

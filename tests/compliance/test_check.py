@@ -47,6 +47,13 @@ def test_what_is_checked_cannot_choose_the_code_that_checks_it(module, tmp_path)
     assert tables[0] == tables[1] and not list(package.rglob("*.pyc"))
 
 
+def test_a_current_folder_that_is_gone_is_no_error(logs, capsys):
+    os.mkdir("gone")
+    os.chdir("gone")
+    os.rmdir("../gone")
+    assert main([str(logs / "good.txt")]) == 0 and f"PASS  {logs / 'good.txt'}" in capsys.readouterr().out
+
+
 def test_exit_status_and_message(logs, capsys):
     assert main(["good.txt"]) == 0
     assert "PASS" in capsys.readouterr().out

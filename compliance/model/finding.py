@@ -28,6 +28,7 @@ class Finding(NamedTuple):
     path, line: where (line counts from 1; 0 means the file or folder as a whole).
     key: the log key that it is about, if any. expected: what would have been right, in words.
     incomplete: of an error that says only that runs are missing, which their submitter can still make.
+    fix: how to fix this one, where the rule's own text does not fit; cause: the rule whose finding it follows from.
     """
 
     rule: str
@@ -38,6 +39,8 @@ class Finding(NamedTuple):
     expected: str = ""
     key: str = ""
     incomplete: bool = False
+    fix: str = ""
+    cause: str = ""
 
 
 def worst(findings: Iterable[Finding]) -> str:

@@ -88,10 +88,10 @@ class Rule:
         return cls.__module__.startswith(f"{__package__}.")
 
     def finding(  # noqa: PLR0913  (a finding has these parts)
-        self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = ""
+        self, path: str, line: int, message: str, expected: str = "", key: str = "", severity: str = "", fix: str = ""
     ) -> Finding:
-        """Return a finding of this rule; the severity is the rule's own unless another is given."""
-        return Finding(self.id, severity or self.severity, path, line, message, expected, key)
+        """Return a finding of this rule; severity and fix are the rule's own unless others are given."""
+        return Finding(self.id, severity or self.severity, path, line, message, expected, key, fix=fix)
 
     found = finding  # the earlier name, for rules of your own; goes with version 0.4
 

@@ -57,7 +57,8 @@ class Report(Struct, frozen=True):
         """
         paths = set()
         for results in self.sets:
-            if not results.loose and len(results.failing) == 1 and (results.scaling == STRONG or not results.strict):
+            may_fail = not (results.loose or results.foreign) and (results.scaling == STRONG or not results.strict)
+            if may_fail and len(results.failing) == 1:
                 paths.add(results.failing[0].path)
             if not results.strict:
                 paths.update(run.path for run in results.pruned)

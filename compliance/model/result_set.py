@@ -130,6 +130,11 @@ class ResultSet(Struct, frozen=True):
         return max(0, self.reference.runs - len(self.runs))
 
     @property
+    def foreign(self) -> bool:
+        """Whether there are logs and none of them is one of MLPerf HPC: then nothing is judged of the runs together."""
+        return bool(self.runs) and all(run.only_rule for run in self.runs)
+
+    @property
     def failing(self) -> list[JudgedRun]:
         """The runs whose own log fails."""
         return [run for run in self.runs if run.verdict == "FAIL"]

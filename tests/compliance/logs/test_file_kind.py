@@ -20,6 +20,7 @@ from compliance.formats.text import render
 from compliance.logs.file_kind import _KINDS, _TRAINING
 from compliance.logs.log import parse_log
 from compliance.model.case import Case
+from compliance.model.system import read_description
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -220,6 +221,23 @@ def test_the_only_log_of_a_result_may_not_be_another_file(tmp_path):
     package = SamplePackage(runs=1).write(tmp_path / "Example")
     next((tmp_path / "Example" / "results").rglob("result_1.txt")).write_bytes(b"")
     assert check_paths([package], Options(jobs=1)).verdict == "FAIL"
+
+
+# -- other files that are read ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (json.dumps(JSON).encode("utf-16"), "has the encoding UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+        (FILES["LFS"][0], "is a pointer of Git LFS, not JSON"),
+        (b'{"system_name": ', "is not valid JSON: Expecting value"),
+    ],
+)
+def test_a_system_description_of_another_kind(data, words, tmp_path):
+    path = tmp_path / "n64.json"
+    path.write_bytes(data)
+    assert read_description(str(path)).problem == words
 
 
 def test_colors_around_a_record_are_named():

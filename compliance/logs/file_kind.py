@@ -23,6 +23,7 @@ class FileKind(NamedTuple):
 
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
 _UNPACK: Final = "Unpack it: `{} FILE`, then check what it contains."
+_INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
 EMPTY: Final = FileKind("an empty file", "Look at the job's output: it probably ended before the run logged anything.")
 OUTPUT: Final = FileKind("text without a line of mlperf-logging (a job's output?)", _CHECK_LOG)
 
@@ -46,11 +47,7 @@ _TEXT: Final = (
     (rb"<(?:!doctype html|html|head)\b", "a web page (perhaps of a login)", "Download the file itself: the raw link."),
     (rb"version https://git-lfs\.github\.com/spec/", "a pointer of Git LFS", "Fetch the content: `git lfs pull`."),
     (rb"[./\w]{0,99}/annex/objects/", "a pointer of git-annex", "Fetch the content: `git annex get FILE`."),
-    (
-        rb"=+\s+MLPerf Results Summary\b",
-        "a summary of MLPerf Inference",
-        "Its submission checker judges it: tools/submission in github.com/mlcommons/inference.",
-    ),
+    (rb"=+\s+MLPerf Results Summary\b", "a summary of MLPerf Inference", _INFERENCE),
     (
         rb'\{.*"(?:num_accelerators|train_au_\w+)"',
         "a summary of MLPerf Storage",
@@ -117,6 +114,5 @@ def find_suite(benchmark: object, keys: Set[str]) -> FileKind | None:
     if name in _SCIENCE:
         return FileKind(f"a log of MLCommons Science ({name})", "See github.com/mlcommons/science; no tool judges it.")
     if benchmark is None and keys & _LOADGEN:
-        fix = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
-        return FileKind("a log of MLPerf Inference", fix)
+        return FileKind("a log of MLPerf Inference", _INFERENCE)
     return None

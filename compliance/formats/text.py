@@ -124,12 +124,16 @@ def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
     passing = sum(run.verdict == PASS for run in runs)
     collapse = passing > MANY_LOGS and not style.verbose
+    foreign = sum(bool(run.only_rule) for run in runs)
+    count_foreign = foreign > FEW and not style.verbose
     rows = [
         (report.qualify(run.verdict), shown_path(run.path, style), run_text(run))
         for run in runs
-        if not (collapse and run.verdict == PASS)
+        if not (collapse and run.verdict == PASS) and not (count_foreign and run.only_rule)
     ]
     lines = _align_columns(rows, style)
+    if count_foreign:
+        lines.append(f"{_paint_verdict(FAIL, FAIL, style)}  {counted(foreign, 'file')} that are no logs of MLPerf HPC")
     if collapse:
         word = report.qualify(PASS)
         lines.append(f"{_paint_verdict(word, word, style)}  {counted(passing, 'log')} (--verbose lists them)")

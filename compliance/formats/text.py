@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from common.command import clean, counted
+from common.command import as_called, clean, counted
 from compliance.formats.findings import (
     Group,
     ScoreTable,
@@ -63,7 +63,7 @@ def render(report: Report, style: Style) -> str:
     findings = all_shown(report)
     results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
     rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
-    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
+    explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
     if style.quiet:
         failing = grouped(findings, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
         blocks = [*(_group_lines(group, style) for group in failing), [_verdict_line(report, findings, style)]]

@@ -36,6 +36,7 @@ from compliance.logs.record import (
     Sharing,
     decode_long,
     depth,
+    is_long,
     repeated_field,
     shown,
 )
@@ -267,7 +268,7 @@ class LogReader:
                 log.problem("deep", line)
                 continue
             try:
-                record = decode(text) if size <= long_bytes else decode_long(text)
+                record = decode(text) if size <= shallow_bytes or not is_long(text) else decode_long(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 if (slow := self._decode_slowly(text, line)) is None:
                     continue

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from common.reference import FIRST_RUNS_MS
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
 from compliance.model.layout import POWER, PRUNED, STRONG, WEAK
@@ -20,7 +21,6 @@ from compliance.rules.rule import PackageRule, show
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"
 UNCHECKED = "the official tools check no description in round 0.7"
-FLAT_UNTIL_MS = 1_614_556_800_000  # March 2021: the logs of round 0.7 are older, those of round 1.0 younger
 
 FIELDS = tuple(
     "submitter division status system_name number_of_nodes host_processors_per_node host_processor_model_name "
@@ -83,7 +83,7 @@ class Layout(PackageRule):
             yield self.finding(folder, 0, message, expected, fix=fix)
         if not package.strict:
             return
-        late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FLAT_UNTIL_MS]
+        late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         if package.flat and (package.round != "0.7" or late):
             why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"

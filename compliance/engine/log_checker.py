@@ -24,10 +24,9 @@ from compliance.model.finding import ERROR, SKIPPED, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import PowerPlace
 from compliance.rules.catalog import import_log_rules
+from compliance.rules.damage import Damage, WholeLog, find_damage, is_whole
 from compliance.rules.rule import LogRule, Rule, rules_of
 
-HEADER = ("init_start", "submission_benchmark")
-"""Records at the start of a log: after a run_start they start another run."""
 STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
 """A log without any of these is that of a run that ended while it was initialised."""
 FINDINGS_KEPT = 100
@@ -61,7 +60,8 @@ def judge_log(log: Log, task: LogTask) -> JudgedRun:
     """Return the run whose log was read, with the findings of all rules about logs that apply."""
     case = complete_case(log, task)
     findings: list[Finding] = []
-    prefixes, reason = _readable_part(log) if case.strict else (("",), "")
+    damage = find_damage(log) if case.strict and not task.options.ignores(WholeLog.id) else None
+    prefixes, reason = _readable_part(log, damage) if case.strict else (("",), "")
     import_log_rules()
     rules = rules_of(LogRule, case.round, case.division, case.profile)
     if reason:
@@ -71,9 +71,10 @@ def judge_log(log: Log, task: LogTask) -> JudgedRun:
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if reason:
-        findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
+        findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     run = extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
-    return _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
+    run = _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
+    return replace(run, repaired_minutes=damage.minutes) if damage else run
 
 
 def _add_judgement(
@@ -125,17 +126,16 @@ def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:
         yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, starting at this line")
 
 
-def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
+def _readable_part(log: Log, damage: Damage | None) -> tuple[tuple[str, ...], str]:
     """Return the prefixes of the rules that apply to this log, and why the others do not.
 
     A bad file is one finding, not one for every missing or repeated record.
     """
     if not log.record_count:
         return ("FRM",), "all other rules: the log has no records"
-    starts = log["run_start"]
-    if len(starts) > 1 and any(r.order > starts[0].order for key in HEADER for r in log[key]):
-        return ("FRM", "ORD04", "ORD05", "ORD08"), "all other rules: the file contains several runs"
-    return ("",), ""
+    if not is_whole(log):
+        return ("FRM01", "FRM09"), "all other rules: the file was not read to its end"
+    return ((WholeLog.id,), "all other rules: the file is damaged") if damage else (("",), "")
 
 
 def complete_case(log: Log, task: LogTask) -> Case:

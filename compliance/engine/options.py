@@ -36,6 +36,10 @@ class Options(Struct, frozen=True):
     details: bool = False
     against: tuple[str, ...] = ()
 
+    def ignores(self, rule: str) -> bool:
+        """Tell whether the findings of a rule are ignored."""
+        return rule.startswith(tuple(self.ignore))
+
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
         if not self.select and not self.ignore:

@@ -30,6 +30,7 @@ from compliance.logs.record import (
     FILE_ORDER,
     LONG_RECORD_BYTES,
     MAX_DEPTH,
+    STRING,
     NumberedRecords,
     Record,
     Sharing,
@@ -85,7 +86,7 @@ class Log:
 
     personal: the first mail addresses and home directories in any line, record or not. rates: the lowest and the
     highest speed that the run records of itself, each with its line; empty if it records none.
-    inflated_bytes: of a compressed log, what was read of it.
+    inflated_bytes: of a compressed log, what was read of it. cut_line: the last line, if the file ends in its middle.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,6 +97,7 @@ class Log:
         self.other_keys: set[str] = set()
         self.rates: tuple[tuple[float, int], ...] = ()
         self.inflated_bytes = 0
+        self.cut_line = 0
         self.record_count = 0
         self.line_count = 0
         self._problem_counts: Counter[str] = Counter()
@@ -168,6 +170,7 @@ class LogReader:
         self._watch = Watch(self.log.personal)
         self._carry = bytearray()
         self._skipping = False
+        self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
@@ -200,11 +203,14 @@ class LogReader:
 
     def close(self) -> Log:
         """Read the rest (a last line without a line ending) and return the log."""
-        if self._carry or self._skipping:
-            carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
+        log, carry = self.log, bytes(self._carry)
+        if carry or self._skipping:
+            self._carry, self._skipping = bytearray(), False
             self._read_lines(carry + b"\n")
-        self.log.records = {key: of_key for key, of_key in self._slots.items() if of_key}
-        return self.log
+        if (carry and not carry.endswith(b"\r")) or self._open_line == log.line_count:
+            log.cut_line = log.line_count
+        log.records = {key: of_key for key, of_key in self._slots.items() if of_key}
+        return log
 
     def snapshot(self) -> Log:
         """Return the log so far; feeding may go on."""
@@ -335,6 +341,9 @@ class LogReader:
             return None
         except ValueError as error:
             log.problem("json", line_number, str(error))
+            outside_strings = STRING.sub(b"", text)
+            if text.startswith(b"{") and outside_strings.count(b"{") > outside_strings.count(b"}"):
+                self._open_line = line_number
             return None
         if not isinstance(fields, dict):
             log.problem("no object", line_number, type(fields).__name__)

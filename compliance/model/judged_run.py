@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import field
 
 from compliance.logs.official import OfficialReading
 from compliance.logs.power import RunPower
 from compliance.logs.run import Run
 from compliance.model.case import Case
-from compliance.model.finding import Finding, worst
+from compliance.model.finding import ERROR, Finding, worst
+
+DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
+"""Rules that find a file damaged as a whole; on it no rule about its records is applied."""
 
 
 class JudgedRun(Run, frozen=True, kw_only=True):
@@ -17,7 +22,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     case: what it was judged by. power: what its power files say, None without them.
     findings: of the rules about logs; ignored: those that do not count, with the reason.
     parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
-    profile strict.
+    profile strict. repaired_minutes: time to train of a damaged log once it is repaired; None if it is unknown.
     """
 
     case: Case
@@ -26,6 +31,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
     parsed_clean: bool = True
     official: OfficialReading | None = None
+    repaired_minutes: float | None = None
 
     @property
     def round(self) -> str:
@@ -41,6 +47,13 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     def verdict(self) -> str:
         """PASS, WARN or FAIL from the rules about the log itself."""
         return worst(self.findings)
+
+    @property
+    def damage(self) -> Finding | None:
+        """What says that the file is damaged, so that it tells little of the run; None in the profile official."""
+        if not self.case.strict:
+            return None
+        return next((found for found in self.findings if found.rule in DAMAGE_RULES and found.severity == ERROR), None)
 
     @property
     def energy_joules(self) -> float | None:

@@ -83,7 +83,7 @@ def rules_page() -> str:
     """Return the reference of all rules of the suite, by family."""
     parts = [
         f"# Rules\n\n{NOTICE}\n",
-        f"{len(all_rules())} rules. `python -m compliance.check --explain ID` shows one of them. The messages "
+        f"{len(all_rules())} rules. `mlperf-hpc check --explain ID` shows one of them. The messages "
         "come from running each rule on its own examples.\n",
     ]
     for family, about in FAMILIES.items():
@@ -97,7 +97,8 @@ def rules_page() -> str:
 def _rule_section(rule: type[Rule]) -> str:
     where = f"rounds: {rounds_text(rule.rounds)}; divisions: {divisions_text(rule)}"
     lines = [
-        f"### {rule.id}: {prose(rule.title())}\n",
+        f"### {rule.id}\n",
+        f"{prose(rule.title())}\n",
         f"- {rule.severity}; profiles: {' and '.join(rule.profiles)}; {where}",
         f"- source: {prose(rule.cite)}",
         f"- why: {prose(rule.why)}",

@@ -15,23 +15,30 @@ from compliance.model.finding import ERROR, Finding, worst
 DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
 """Rules that find a file damaged as a whole; on it no rule about its records is applied."""
 
+OTHER_SUITE: Final = "SET02"
+"""The rule that says that a log is of another suite."""
+
 
 class JudgedRun(Run, frozen=True, kw_only=True):
     """What one log says, and how it was judged.
 
     case: what it was judged by. power: what its power files say, None without them.
     findings: of the rules about logs; ignored: those that do not count, with the reason.
+    only_rule: that was applied to a file that is no log of MLPerf HPC, else "".
     parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
-    profile strict. repaired_minutes: time to train of a damaged log once it is repaired; None if it is unknown.
+    profile strict. by_official: the same run judged by the profile official, where that was asked for.
+    repaired_minutes: time to train of a damaged log once it is repaired; None if it is unknown.
     """
 
     case: Case
     power: RunPower | None = None
     findings: list[Finding] = field(default_factory=list)
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
+    only_rule: str = ""
     parsed_clean: bool = True
     official: OfficialReading | None = None
     repaired_minutes: float | None = None
+    by_official: JudgedRun | None = None
 
     @property
     def round(self) -> str:
@@ -53,7 +60,8 @@ class JudgedRun(Run, frozen=True, kw_only=True):
         """What says that the file is damaged, so that it tells little of the run; None in the profile official."""
         if not self.case.strict:
             return None
-        return next((found for found in self.findings if found.rule in DAMAGE_RULES and found.severity == ERROR), None)
+        rules = (self.only_rule,) if self.only_rule else DAMAGE_RULES
+        return next((found for found in self.findings if found.rule in rules and found.severity == ERROR), None)
 
     @property
     def energy_joules(self) -> float | None:

@@ -1,6 +1,7 @@
 """Where logs are looked for, and which round they are judged by."""
 
 import os
+import re
 
 import pytest
 
@@ -118,3 +119,30 @@ def test_the_report_says_which_round_and_why(asked, tmp_path):
     path.write_bytes(SampleLog().bytes())
     report = check_paths([path], Options(round=asked))
     assert report.rounds == [(str(path), asked or "3.0", "as asked for" if asked else "the newest", "log")]
+
+
+@pytest.mark.parametrize(
+    ("round_", "folder", "asked", "told"),
+    [
+        ("3.0", "v2.0", None, r"round 2.0 \(a folder above is named so\).* 3.0 had begun"),
+        ("3.0", "mine", "1.0", r"round 1.0 \(as asked for\).* 3.0 had begun"),
+        ("1.0", "v1.0", "0.7", r"round 0.7 \(as asked for\).* 1.0 had begun"),
+        ("0.7", "mine", "1.0", ""),
+        ("2.0", "v2.0", None, ""),
+        ("2.0", "v3.0", None, ""),
+        ("3.0", "mine", None, ""),
+    ],
+)
+def test_an_older_round_than_the_runs_dates_is_a_note(round_, folder, asked, told, tmp_path):
+    SamplePackage(round_=round_).write(tmp_path / folder / "Example")
+    report = check_paths([str(tmp_path)], Options(round=asked, jobs=1))
+    notes = [finding for finding in report.findings if finding.rule == "ORD20"]
+    assert {finding.severity for finding in notes} <= {"note"} and bool(notes) == bool(told)
+    assert all(re.search(told, finding.message) for finding in notes)
+
+
+def test_runs_of_later_dates_in_a_flat_layout_are_judged_by_their_round(tmp_path):
+    root = SamplePackage("deepcam").move("results/example_n64/strong/deepcam", "results/example_n64/deepcam")
+    report = check_paths([root.write(tmp_path / "Example")], Options(jobs=1))
+    (finding,) = [finding for finding in report.findings if not finding.cause]
+    assert (finding.rule, report.sets[0].round) == ("PKG01", "3.0") and "without strong or weak" in finding.message

@@ -207,9 +207,10 @@ def _judge_results(results: ResultSet, copies: list[Copies], report: Report, opt
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))
+    results = replace(results, score=_score_results(results))
     rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
     findings = apply_rules(rules, results, report, options)
-    return replace(results, findings=findings, score=_score_results(results))
+    return replace(results, findings=findings)
 
 
 def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:

@@ -142,6 +142,7 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
         run, ended = watch.run, ""
         if run is None:
             log = watch.reader.close()
+            log.cut_line = 0  # the rest of its last line may still be written
             run = judge_log(log, watch.task)
             _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)
             ended = "" if log["run_stop"] else f"; no run_stop yet: {reason}"

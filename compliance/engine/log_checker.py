@@ -24,10 +24,9 @@ from compliance.model.finding import ERROR, SKIPPED, Finding, listed
 from compliance.model.judged_run import OTHER_SUITE, JudgedRun
 from compliance.model.layout import PowerPlace
 from compliance.rules.catalog import import_log_rules
+from compliance.rules.damage import Damage, WholeLog, find_damage, is_whole
 from compliance.rules.rule import LogRule, Rule, rules_of
 
-HEADER = ("init_start", "submission_benchmark")
-"""Records at the start of a log: after a run_start they start another run."""
 STARTED = ("run_start", "run_stop", "epoch_start", "block_start", "eval_start")
 """A log without any of these is that of a run that ended while it was initialised."""
 FINDINGS_KEPT = 100
@@ -79,7 +78,10 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
     case = complete_case(log, task)
     findings: list[Finding] = []
     only_rule = _find_only_rule(log, task.options) if case.strict else ""
-    prefixes, reason = ((only_rule,), "") if only_rule else _readable_part(log) if case.strict else (("",), "")
+    damage = find_damage(log) if case.strict and _counts(WholeLog.id, log, task.options) else None
+    prefixes, reason = _readable_part(log, damage) if case.strict else (("",), "")
+    if only_rule:
+        prefixes, reason = (only_rule,), ""
     import_log_rules()
     rules = rules_of(LogRule, case.round, case.division, case.profile)
     if prefixes != ("",):
@@ -89,18 +91,24 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if reason:
-        findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
+        findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:
         nothing = extract_run(Log(log.path), None, None, (), task.options.details)
         return replace(_add_judgement(nothing, task, case, findings), only_rule=only_rule)
     run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
-    return _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
+    judged = _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
+    return replace(judged, repaired_minutes=damage.minutes) if damage else judged
 
 
 def _find_only_rule(log: Log, options: Options) -> str:
     """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
     rule = "FRM03" if log.no_log else OTHER_SUITE if log.other_suite else ""
-    return rule if rule and options.filter([Finding(rule, ERROR, log.path, 0, "")])[0] else ""
+    return rule if rule and _counts(rule, log, options) else ""
+
+
+def _counts(rule: str, log: Log, options: Options) -> bool:
+    """Tell whether the options leave in what a rule finds."""
+    return bool(options.filter([Finding(rule, ERROR, log.path, 0, "")])[0])
 
 
 def _add_judgement(
@@ -152,17 +160,16 @@ def _limit_findings(findings: list[Finding]) -> Iterator[Finding]:
         yield finding._replace(message=f"and {counts[kind] - FINDINGS_KEPT} more such findings, starting at this line")
 
 
-def _readable_part(log: Log) -> tuple[tuple[str, ...], str]:
+def _readable_part(log: Log, damage: Damage | None) -> tuple[tuple[str, ...], str]:
     """Return the prefixes of the rules that apply to this log, and why the others do not.
 
     A bad file is one finding, not one for every missing or repeated record.
     """
     if not log.record_count:
         return ("FRM",), "all other rules: the log has no records"
-    starts = log["run_start"]
-    if len(starts) > 1 and any(r.order > starts[0].order for key in HEADER for r in log[key]):
-        return ("FRM", "ORD04", "ORD05", "ORD08"), "all other rules: the file contains several runs"
-    return ("",), ""
+    if not is_whole(log):
+        return ("FRM01", "FRM09"), "all other rules: the file was not read to its end"
+    return ((WholeLog.id,), "all other rules: the file is damaged") if damage else (("",), "")
 
 
 def complete_case(log: Log, task: LogTask) -> Case:

@@ -31,6 +31,7 @@ from compliance.logs.record import (
     FILE_ORDER,
     LONG_RECORD_BYTES,
     MAX_DEPTH,
+    STRING,
     NumberedRecords,
     Record,
     Sharing,
@@ -90,6 +91,7 @@ class Log:
     personal: the first mail addresses and home directories in any line, record or not. rates: the lowest and the
     highest speed that the run records of itself, each with its line; empty if it records none.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
+    cut_line: the last line, if the file ends in its middle.
     """
 
     def __init__(self, path: str) -> None:
@@ -100,6 +102,7 @@ class Log:
         self.other_keys: set[str] = set()
         self.rates: tuple[tuple[float, int], ...] = ()
         self.inflated_bytes = 0
+        self.cut_line = 0
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -183,6 +186,7 @@ class LogReader:
         self._watch = Watch(self.log.personal)
         self._carry = bytearray()
         self._skipping = False
+        self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
@@ -215,10 +219,12 @@ class LogReader:
 
     def close(self) -> Log:
         """Read the rest (a last line without a line ending) and return the log."""
-        if self._carry or self._skipping:
-            carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
+        log, carry = self.log, bytes(self._carry)
+        if carry or self._skipping:
+            self._carry, self._skipping = bytearray(), False
             self._read_lines(carry + b"\n")
-        log = self.log
+        if (carry and not carry.endswith(b"\r")) or self._open_line == log.line_count:
+            log.cut_line = log.line_count
         log.records = {key: of_key for key, of_key in self._slots.items() if of_key}
         if not (log.kind or log.record_count or log.problems):
             log.kind = OUTPUT if log.line_count else EMPTY
@@ -353,6 +359,9 @@ class LogReader:
             return None
         except ValueError as error:
             log.problem("json", line_number, COLORS if b"\x1b[" in text else str(error))
+            outside_strings = STRING.sub(b"", text)
+            if text.startswith(b"{") and outside_strings.count(b"{") > outside_strings.count(b"}"):
+                self._open_line = line_number
             return None
         if not isinstance(fields, dict):
             log.problem("no object", line_number, type(fields).__name__)

@@ -103,7 +103,7 @@ def phases(log: Log) -> Phases:
     trained = list(_pair_intervals(log, kind, extent)) if extent else []
     evaluated = [interval for interval in _pair_intervals(log, "eval", extent) if interval.whole] if extent else []
     whole = [interval for interval in trained if interval.whole]
-    numbered = [(_epoch_number(interval.start), interval) for interval in trained]
+    numbered = [(epoch_number(interval.start), interval) for interval in trained]
     return Phases(
         _covered_ms((*whole, *evaluated)) / 1000,
         len(evaluated),
@@ -178,7 +178,7 @@ def _pair_intervals(log: Log, kind: str, extent: Span) -> Iterator[_Interval]:
     stop_key = f"{kind}_stop"
     opened: dict[float | None, Record] = {}
     for record in log.in_order(f"{kind}_start", stop_key):
-        number = _epoch_number(record)
+        number = epoch_number(record)
         if not is_number(record.time_ms):
             continue
         if record.key != stop_key:
@@ -201,7 +201,7 @@ def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Itera
         yield _Interval(first, last, whole and (first, last) == (start.time_ms, end), start)
 
 
-def _epoch_number(record: Record) -> float | None:
+def epoch_number(record: Record) -> float | None:
     """Return the number of the epoch or of the first epoch of the block that a record is about."""
     numbers = (record.meta("epoch_num"), record.meta("first_epoch_num"))
     return next((number for number in numbers if is_number(number)), None)

@@ -10,7 +10,10 @@ from compliance.logs.official import OfficialReading
 from compliance.logs.power import RunPower
 from compliance.logs.run import Run
 from compliance.model.case import Case
-from compliance.model.finding import Finding, worst
+from compliance.model.finding import ERROR, Finding, worst
+
+DAMAGE_RULES: Final = ("FRM01", "FRM02", "FRM03", "FRM09", "FRM10")
+"""Rules that find a file damaged as a whole; on it no rule about its records is applied."""
 
 OTHER_SUITE: Final = "SET02"
 """The rule that says that a log is of another suite."""
@@ -24,6 +27,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     only_rule: that was applied to a file that is no log of MLPerf HPC, else "".
     parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
     profile strict. by_official: the same run judged by the profile official, where that was asked for.
+    repaired_minutes: time to train of a damaged log once it is repaired; None if it is unknown.
     """
 
     case: Case
@@ -33,6 +37,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     only_rule: str = ""
     parsed_clean: bool = True
     official: OfficialReading | None = None
+    repaired_minutes: float | None = None
     by_official: JudgedRun | None = None
 
     @property
@@ -49,6 +54,14 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     def verdict(self) -> str:
         """PASS, WARN or FAIL from the rules about the log itself."""
         return worst(self.findings)
+
+    @property
+    def damage(self) -> Finding | None:
+        """What says that the file is damaged, so that it tells little of the run; None in the profile official."""
+        if not self.case.strict:
+            return None
+        rules = (self.only_rule,) if self.only_rule else DAMAGE_RULES
+        return next((found for found in self.findings if found.rule in rules and found.severity == ERROR), None)
 
     @property
     def energy_joules(self) -> float | None:

@@ -219,10 +219,11 @@ class ResultSet(Struct, frozen=True):
 
     @property
     def stated_scale(self) -> int | None:
-        """Accelerators of one run (host processors of a system without), as its log states, if all runs agree."""
-        scales = {run.scale for run in self.runs}
+        """Accelerators of one run (host processors of a system without), as its log states, if all undamaged agree."""
+        runs = [run for run in self.runs if not run.damage]
+        scales = {run.scale for run in runs}
         scale = scales.pop() if len(scales) == 1 else None
-        if scale is None or not self.strict or self.description is None or self.runs[0].accelerators_per_node:
+        if scale is None or not self.strict or self.description is None or runs[0].accelerators_per_node:
             return scale
         return scale * (self.description.count("host_processors_per_node") or 1)
 

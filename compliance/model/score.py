@@ -11,6 +11,7 @@ clock. Only times of one clock can be compared, so each score also has the time 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -123,6 +124,16 @@ def time_to_train(
         mean([minutes + run.staging_outside_ms / 60_000 for run, minutes in timed]),
         mean([minutes - run.staging_inside_ms / 60_000 for run, minutes in timed]),
     )
+
+
+def range_with_rejected(score: TimeToTrain, run_minutes: float | None) -> tuple[float, float] | None:
+    """Return the least and the most minutes of a result if its one rejected run counted; None without a result.
+
+    run_minutes: of that run; None if they are unknown: it may be the fastest or the slowest.
+    """
+    ends = (0.0, inf) if run_minutes is None else (run_minutes, run_minutes)
+    least, most = (olympic_mean([*score.run_minutes, end]) for end in ends)
+    return None if score.minutes is None or least is None or most is None else (least, most)
 
 
 def throughput(

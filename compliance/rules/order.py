@@ -198,26 +198,6 @@ class RunStop(LogRule):
                 yield self.finding(log.path, stop.line, message, '"status": "success"', "run_stop")
 
 
-class OneRun(LogRule, strict_only=True):
-    """The file contains one run."""
-
-    id = "ORD08"
-    cite = TIMING
-    differs = "the official tool warns at most, and scores from the last run_start before the first run_stop"
-    why = "If a restarted job appends to its log, two runs mix: counts double, and the time is too short."
-    fix = "Write each run to a new file; split this one at the line given."
-    bad = (lambda log: log().twice(),)
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        starts = log["run_start"]
-        if len(starts) < 2:
-            return
-        begins = [r for key in ("init_start", "run_start") for r in log[key] if r.order > starts[0].order]
-        second = min(begins, key=lambda record: record.order)
-        message = f"the file contains {len(starts)} runs: the second begins at line {second.line}"
-        yield self.finding(log.path, second.line, message, "one run per file", "run_start")
-
-
 class Forward(LogRule, strict_only=True):
     """Time does not run backwards from event to event."""
 

@@ -13,6 +13,7 @@ from compliance.model.finding import ERROR, FAIL, NOTE, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.result_set import ResultSet, names_of
+from compliance.model.score import TimeToTrain, range_with_rejected
 from compliance.rules.rule import SetRule, show
 
 SIZE = "number of accelerators"
@@ -98,15 +99,39 @@ class FailingRuns(SetRule):
         names = names_of(failing)
         if results.loose:
             return
+        damaged = names_of([run for run in failing if run.damage])
         if len(failing) > 1:
             message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
-            yield self.finding(results.folder, 0, message, "at most one")
+            fix = f"Repair the damaged files first: {damaged}. Repeat the series if several runs still fail."
+            yield self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "")
         elif failing and results.scaling == WEAK and results.strict:
             message = f"a failing instance among the models: {names}"
-            yield self.finding(results.folder, 0, message, "failing instances in pruned_results")
+            fix = f"Repair the damaged file {damaged}, or move it to pruned_results." if damaged else ""
+            yield self.finding(results.folder, 0, message, "failing instances in pruned_results", fix=fix)
         elif failing:
-            message = f"one log fails and counts as the slowest run: {names}"
-            yield self.finding(failing[0].path, 0, message, "", severity=WARNING)
+            yield self._report_tolerated(failing[0], results)
+
+    def _report_tolerated(self, run: JudgedRun, results: ResultSet) -> Finding:
+        """Return the warning about the one run that fails, with the score, and the one that it would give."""
+        message = f"one log fails and counts as the slowest run: {names_of([run])}"
+        fix = "One run may fail: nothing to do."
+        passed = "if it passed"
+        run_minutes = run.minutes if run.converged else None
+        if run.damage:
+            message = f"{names_of([run])} is damaged, not a run that missed the target: {run.damage.message}"
+            fix = f"Repair the file, as {run.damage.rule} of it says; otherwise it is the one that may fail."
+            run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
+        elif run.converged:
+            fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."
+        if results.strict and isinstance(results.score, TimeToTrain) and results.score.minutes is not None:
+            message += (
+                f"; the score is {results.score.minutes:.2f} min{' with it as the slowest run' * bool(run.damage)}"
+            )
+            range_ = range_with_rejected(results.score, run_minutes)
+            if range_ and (run.damage or run.converged):
+                texts = list(dict.fromkeys(f"{minutes:.2f}" for minutes in range_))
+                message += f", {'between ' if len(texts) > 1 else ''}{' and '.join(texts)} min {passed}"
+        return self.finding(run.path, 0, message, severity=WARNING, fix=fix)
 
 
 class SameInstanceSize(SetRule, strict_only=True):
@@ -274,10 +299,11 @@ class SettingsStated(SetRule, strict_only=True):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        settings = {id(run): {BATCH_SIZE: run.batch_size, **run.settings} for run in results.runs}
+        compared = [run for run in results.runs if not run.damage]
+        settings = {id(run): {BATCH_SIZE: run.batch_size, **run.settings} for run in compared}
         stated = {run: tuple(key for key in own if is_stated(own[key])) for run, own in settings.items()}
         keys = sorted({key for settings in stated.values() for key in settings})
-        for runs in _group_runs(results.runs, lambda run: stated[id(run)]):
+        for runs in _group_runs(compared, lambda run: stated[id(run)]):
             missing = [key for key in keys if key not in stated[id(runs[0])]]
             if missing:
                 contradicts = results.judged_as == "closed" and any(run.verdict != FAIL for run in runs)

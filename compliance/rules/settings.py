@@ -14,7 +14,7 @@ from common.values import is_integer
 from compliance.benchmarks import MINIS, benchmarks_of, names_in_words
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import BAGGING, variant_of
+from compliance.logs.run import BAGGING, benchmark_of, variant_of
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.result_set import ResultSet
@@ -104,8 +104,14 @@ class KnownBenchmark(LogRule):
         yield from self.exactly_once(log, key)
         names = benchmarks_of(case.round)
         if first and first.value not in names:
-            message = f"the benchmark name is {show(first.value)}: round {case.round} has none of that name"
-            yield self.finding(log.path, first.line, message, " or ".join(names), key)
+            message, fix = f"the benchmark name is {show(first.value)}: round {case.round} has none of that name", ""
+            near = benchmark_of(log)
+            if near in names and isinstance(first.value, str):
+                has_blank = first.value.lower() != near
+                ends = "ends with a blank" if first.value.rstrip() != first.value else "begins with a blank"
+                message = f"the benchmark name {show(first.value)} {ends if has_blank else 'is not in lower case'}"
+                fix = f"{'Remove the blank' if has_blank else 'Write it in lower case'}: {show(near)}."
+            yield self.finding(log.path, first.line, message, " or ".join(names), key, fix=fix)
 
 
 class SettingsLogged(LogRule):

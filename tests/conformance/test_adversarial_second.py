@@ -14,7 +14,7 @@ ABOUT_OTHER_THINGS = ("PKG07", "PKG08", "PKG25", "PRV", "SET06")
 
 RULES_OF = {
     "json": {"FRM04", "FRM06", "FRM08", "ORD05", "ORD07", "QUA01", "QUA02", "QUA06", "SET04"},
-    "time": {"FRM08", "ORD01", "ORD03", "ORD09", "ORD13"},
+    "time": {"FRM08", "FRM10", "ORD01", "ORD03", "ORD09", "ORD13"},
     "evaluation": {"ORD14", "ORD15", "QUA01", "QUA08", "QUA09"},
     "settings": {"QUA01", "SET01", "SET04", "SET05", "SET08", "SET09"},
     "copies": {"RUN05", "RUN14"},

@@ -35,7 +35,7 @@ STRICT_ACCEPTS = {
         r"two benchmarks in one log",
         r"division (None|'Closed'|'closed '|\['closed'\]|True|'') in one log",
         r"line (a list|null|a number|no JSON|no metadata|no value|time as text|no time|deep|an empty token)",
-        r"a log (cut in half|twice|in UTF-16)",
+        r"a log (cut in half|twice|in UTF-16|empty|of text only)",
     ),
     "a run that logs its seed twice is still one sample; strict warns (RUN04)": (r"its seed twice in one log",),
     "a seed record without source file or line states a seed; strict warns (RUN03)": (

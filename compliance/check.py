@@ -21,6 +21,7 @@ from compliance.cli import (
 )
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
+from compliance.model.finding import ERROR, SEVERITIES
 from compliance.rules.catalog import all_rules
 from compliance.rules.own_rules import load_rules
 
@@ -37,7 +38,8 @@ examples:
   python -m compliance.check --explain QUA01           what a rule requires and why
   python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
 
-exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 an error or missing runs, 2 wrong use
+exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 missing runs, an error or what --fail-on says, \
+2 wrong use
 """
 
 
@@ -104,6 +106,10 @@ def _make_parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
     output.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of standard output")
+    output.add_argument(
+        "--fail-on", choices=SEVERITIES[:3], default=ERROR, help="least severity with exit status 1 (default: error)"
+    )
+    output.add_argument("-q", "--quiet", action="store_true", help="show only what fails, and the verdict")
     output.add_argument("-v", "--verbose", action="store_true", help="show every finding, note and skipped rule")
     output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     output.add_argument("--follow", action="store_true", help="watch a log that is being written")
@@ -135,6 +141,7 @@ def _read_options(arguments: argparse.Namespace) -> Options:
         jobs=arguments.jobs,
         progress=sys.stderr.isatty(),
         against=tuple(arguments.against),
+        fail_on=arguments.fail_on,
     )
 
 
@@ -164,7 +171,7 @@ def _choose_style(arguments: argparse.Namespace) -> Style:
         base = os.getcwd()
     except FileNotFoundError:  # the folder was removed
         base = ""
-    return Style(color=color, width=width, verbose=arguments.verbose, base=base)
+    return Style(color=color, width=width, verbose=arguments.verbose, quiet=arguments.quiet, base=base)
 
 
 def _show_rules(arguments: argparse.Namespace) -> int:

@@ -97,7 +97,8 @@ def rules_page() -> str:
 def _rule_section(rule: type[Rule]) -> str:
     where = f"rounds: {rounds_text(rule.rounds)}; divisions: {divisions_text(rule)}"
     lines = [
-        f"### {rule.id}: {prose(rule.title())}\n",
+        f"### {rule.id}\n",
+        f"{prose(rule.title())}\n",
         f"- {rule.severity}; profiles: {' and '.join(rule.profiles)}; {where}",
         f"- source: {prose(rule.cite)}",
         f"- why: {prose(rule.why)}",

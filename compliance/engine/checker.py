@@ -18,7 +18,7 @@ from compliance.engine.log_checker import LogTask, apply_each
 from compliance.engine.options import Options
 from compliance.engine.parallel import examine_all
 from compliance.model.case import STRICT
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, PASSING, SKIPPED, WARNING, Finding, worst
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
@@ -43,9 +43,31 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     """
     import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
+    paths = list(paths)
     inputs = open_paths(paths, options)
-    report = Report(options.profile, inputs.rounds, own_rules=own_rules())
-    judged = examine_all(inputs.tasks, options)
+    runs = list(examine_all(inputs.tasks, options))
+    report = _make_report(inputs, runs, options)
+    if options.asks_official:
+        officially = options.officially()
+        theirs = [run.by_official for run in runs if run.by_official]
+        report = replace(report, official=_make_report(open_paths(paths, officially), theirs, officially))
+        if not options.narrowed:
+            _add_refusals(report, options)
+    _inherit_findings(report)
+    return report
+
+
+def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
+    """Return the report on the inputs. runs: their logs, judged."""
+    report = Report(
+        options.profile,
+        inputs.rounds,
+        own_rules=own_rules(),
+        select=options.select,
+        ignore=options.ignore,
+        fail_on=options.fail_on,
+    )
+    judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
     every = [*(results for _, sets in packages for results in sets), *folders]
@@ -64,12 +86,60 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report.sets.extend(_judge_results(results, copies, report, options) for results in folders)
     for number, package in enumerate(report.packages):
         rules = rules_of(PackageRule, package.round, None, options.profile)
-        report.packages[number] = replace(package, findings=apply_rules(rules, package, report, options))
+        findings = apply_rules(rules, package, report, options)
+        if not package.whole:
+            findings = [found for found in findings if any(package.concerns(found.path, of) for of in package.sets)]
+        report.packages[number] = replace(package, findings=findings)
     between = [pairs for pairs in copies if pairs.first is not pairs.second]
     submissions = Submissions(report.packages, report.sets, options.profile, inputs.waivers, between)
     rules = rules_of(SubmissionsRule, ROUNDS[-1], None, options.profile)
     report.own.extend(apply_rules(rules, submissions, report, options))
     return report
+
+
+def _add_refusals(report: Report, options: Options) -> None:
+    """Add warnings on what the official tool refuses where the written rules pass: to packages, results and logs."""
+    official = report.official
+    assert official is not None
+
+    def refusals(ours: Iterable[Finding], theirs: Iterable[Finding]) -> list[Finding]:
+        refused = [finding for finding in theirs if finding.severity == ERROR]
+        if not refused or worst(ours) not in PASSING:
+            return []
+        from compliance.rules.official import OfficialVerdict  # only a difference pays for it
+
+        kept, ignored = options.filter(list(OfficialVerdict().check(refused)))
+        report.ignored.extend(ignored)
+        return kept
+
+    inside: set[str] = set()
+    for at, (package, theirs) in enumerate(zip(report.packages, official.packages, strict=True)):
+        findings = [*package.findings, *refusals(package.deciding(), theirs.deciding())]
+        report.packages[at] = replace(package, findings=findings)
+        inside.update(run.path for results in package.sets for run in (*results.runs, *results.pruned))
+    loose = {results.folder: results for results in official.sets if results.loose}
+    for at, results in enumerate(report.sets):
+        if results.loose and results.folder in loose:
+            findings = [*results.findings, *refusals(results.deciding(), loose[results.folder].deciding())]
+            report.sets[at] = replace(results, findings=findings)
+            inside.update(run.path for run in results.runs)
+    for at, (run, by_official) in enumerate(zip(report.runs, official.runs, strict=True)):
+        if run.path not in inside:
+            report.runs[at] = replace(run, findings=[*run.findings, *refusals(run.findings, by_official.findings)])
+
+
+def _inherit_findings(report: Report) -> None:
+    """Give each result of a package the findings on the package, and between packages, that concern it."""
+    number = 0
+    for at, package in enumerate(report.packages):
+        about = [*package.findings, *report.own]
+        members = [
+            replace(results, inherited=[finding for finding in about if package.concerns(finding.path, results)])
+            for results in package.sets
+        ]
+        report.packages[at] = replace(package, sets=members)
+        report.sets[number : number + len(members)] = members
+        number += len(members)
 
 
 def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:

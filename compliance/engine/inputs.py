@@ -38,6 +38,8 @@ from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, checked, waiver_name
 
+LOG, RESULT, PACKAGE = "log", "result", "package"
+"""What an input is: a folder of logs outside of a package is a result."""
 OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 """A result without its runs, and the logs that are to be judged: those that count, and the pruned ones."""
 
@@ -45,11 +47,11 @@ OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 class Inputs(Struct, frozen=True):
     """What is below the paths, before any log is read.
 
-    rounds: by which round each input is judged, and why. packages: without their results, each beside these.
+    rounds: by which round each input is judged, why, and what it is. packages: without their results, beside these.
     folders: of logs outside packages. logs: that the user names. waivers: by the name of their result.
     """
 
-    rounds: list[tuple[str, str, str]]
+    rounds: list[tuple[str, str, str, str]]
     packages: list[tuple[Package, list[OpenedSet]]]
     folders: list[OpenedSet]
     logs: list[LogTask]
@@ -71,18 +73,21 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
     places = discover([os.fspath(path) for path in paths])
     rounds = []
 
-    def open_case(path: str, flat: bool = False) -> Case:
+    def open_case(path: str, kind: str, flat: bool = False) -> Case:
         case = initial_case(path, options, flat)
-        rounds.append((path, case.round, case.round_why))
+        rounds.append((path, case.round, case.round_why, kind))
         return case
 
-    packages = [_open_package(place, open_case(place.root, place.flat), options, waivers) for place in places.packages]
+    packages = []
+    for package in places.packages:
+        kind = PACKAGE if package.whole else RESULT
+        packages.append(_open_package(package, open_case(package.root, kind, package.flat), options, waivers))
     folders = []
     for place in places.folders:
-        case = open_case(place.folder)
+        case = open_case(place.folder, RESULT)
         results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
         folders.append(_with_logs(results, place, options, waivers))
-    logs = [LogTask(path, open_case(path), options) for path in places.logs]
+    logs = [LogTask(path, open_case(path, LOG), options) for path in places.logs]
     return Inputs(rounds, packages, folders, logs, waivers)
 
 
@@ -126,6 +131,7 @@ def _open_package(
             unreadable(layout.root, layout.tree) if case.strict else crashes(layout.root, case.round, layout.tree)
         ),
         tree=layout.tree,
+        whole=layout.whole,
     )
     opened = []
     for folder in layout.sets:

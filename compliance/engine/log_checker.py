@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from common.reference import FULL
 from common.tree import NAMED, Tree
@@ -19,7 +19,7 @@ from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
 from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
-from compliance.model.case import Case
+from compliance.model.case import OFFICIAL, Case
 from compliance.model.finding import ERROR, SKIPPED, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import PowerPlace
@@ -52,13 +52,30 @@ class LogTask(Struct, frozen=True):
 
 
 def check_log(task: LogTask) -> JudgedRun:
-    """Read a log and its power files; return the run, judged."""
+    """Read a log and its power files; return the run, judged, also by the official tool where that is asked for."""
     log = read_log(task.path, task.tree)
-    return judge_log(log, task) if task.judged else _add_judgement(extract_run(log, None, None), task, task.case)
+    if not task.judged:
+        return _add_judgement(extract_run(log, None, None), task, task.case)
+    run = judge_log(log, task)
+    return replace(run, by_official=_judge_officially(log, task, run)) if task.options.asks_official else run
 
 
-def judge_log(log: Log, task: LogTask) -> JudgedRun:
-    """Return the run whose log was read, with the findings of all rules about logs that apply."""
+def _judge_officially(log: Log, task: LogTask, run: JudgedRun) -> JudgedRun:
+    """Return the run by the profile official; what it says needs to be read again only where that differs."""
+    task = replace(task, case=replace(task.case, profile=OFFICIAL), options=task.options.officially(), power=None)
+    case = complete_case(log, task)
+    same = (
+        case.reference is run.case.reference and case.settings is run.case.settings and case.benchmark == run.benchmark
+    )
+    official = judge_log(log, task, run if same else None)
+    return replace(official, power=run.power)
+
+
+def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> JudgedRun:
+    """Return the run whose log was read, with the findings of all rules about logs that apply.
+
+    known: the run as judged by another profile, if the log says the same by both.
+    """
     case = complete_case(log, task)
     findings: list[Finding] = []
     prefixes, reason = _readable_part(log) if case.strict else (("",), "")
@@ -72,7 +89,7 @@ def judge_log(log: Log, task: LogTask) -> JudgedRun:
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
-    run = extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
+    run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
     return _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
 
 
@@ -82,7 +99,7 @@ def _add_judgement(
     files = task.power
     kept, ignored = task.options.filter(findings)
     return JudgedRun(
-        **asdict(run),
+        **{name: getattr(run, name) for name in Run.__struct_fields__},
         case=case,
         power=read_power(files.nodes, files.switches, run.start_ms, run.stop_ms, task.tree) if files else None,
         findings=kept,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from compliance.model.case import STRICT
-from compliance.model.finding import Finding
+from compliance.model.case import OFFICIAL, STRICT
+from compliance.model.finding import ERROR, Finding
 from compliance.model.waivers import Waiver
+from compliance.rules.rule import FAMILIES, prefix
 
 
 class Options(Struct, frozen=True):
@@ -20,6 +22,7 @@ class Options(Struct, frozen=True):
     progress: show a bar on standard error. rules: modules and Python files with rules of your own; they stay
     registered for later checks of this process. details: also keep what reports and packages need of each log.
     against: trees of other submissions, whose runs are only compared with those that are checked.
+    fail_on: the least severity of a finding that gives the exit status 1. suite_only: rules of your own do not count.
     """
 
     profile: str = STRICT
@@ -35,13 +38,31 @@ class Options(Struct, frozen=True):
     rules: tuple[str, ...] = ()
     details: bool = False
     against: tuple[str, ...] = ()
+    fail_on: str = ERROR
+    suite_only: bool = False
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether rules are left out, so that nothing can simply pass."""
+        return bool(self.select or self.ignore)
+
+    @property
+    def asks_official(self) -> bool:
+        """Whether the official tool's verdict is told, too; it knows no mini problem."""
+        return self.profile == STRICT and not self.allow_mini
+
+    def officially(self) -> Options:
+        """Return the options for the official tool's verdict on the same logs."""
+        return replace(self, profile=OFFICIAL, select=(), ignore={}, against=(), details=False, suite_only=True)
 
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
-        if not self.select and not self.ignore:
+        if not self.narrowed and not self.suite_only:
             return list(findings), []
         kept, ignored = [], []
         for finding in findings:
+            if self.suite_only and prefix(finding.rule) not in FAMILIES:
+                continue
             reason = next((why for id_, why in self.ignore.items() if finding.rule.startswith(id_)), None)
             if reason is not None:
                 ignored.append((finding, reason))

@@ -20,12 +20,13 @@ from compliance.formats.words import (
     set_name,
     staging_cell,
 )
-from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, worst
+from compliance.model.case import STRICT
+from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
-from compliance.rules.rule import RULES
+from compliance.rules.rule import FAMILIES, RULES, prefix
 
 MOST_SHORT = 5
 """Above this many, results that lack runs are counted, not listed."""
@@ -45,6 +46,12 @@ class Shown(NamedTuple):
         expected = f" (expected: {clean(self.finding.expected)})" if self.finding.expected else ""
         return clean(self.finding.message) + expected + (f" {TOLERATED}" if self.tolerated else "")
 
+    @property
+    def fix(self) -> str:
+        """How to fix it: as the finding says, else as the rule does."""
+        rule = RULES.get(self.finding.rule)
+        return clean(self.finding.fix) or (rule.fix if rule else "")
+
 
 def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
     """Return the findings of one log, set or package as shown; errors of a tolerated log become warnings."""
@@ -60,25 +67,20 @@ def all_shown(report: Report) -> list[Shown]:
     return [entry for path, findings in report.groups() for entry in lowered(findings, path in tolerated)]
 
 
-def shown_of(results: ResultSet, tolerated: set[str]) -> list[Shown]:
+def shown_of(results: ResultSet) -> list[Shown]:
     """Return the set's own findings and those of its logs, as shown."""
     shown_findings = lowered(results.findings, False)
     for run in (*results.runs, *results.pruned):
-        shown_findings += lowered(run.findings, run.path in tolerated)
+        shown_findings += lowered(run.findings, run.path in results.tolerated)
     return shown_findings
 
 
-def shown_verdict(results: ResultSet, tolerated: set[str]) -> str:
-    """Return the verdict on the set's own findings and those of its logs."""
-    findings = shown_of(results, tolerated)
-    return worst(entry.finding._replace(severity=entry.severity) for entry in findings)
-
-
 class Group(Struct):
-    """All findings of one rule with one severity; `places` maps each text to where it applies."""
+    """All findings of one rule with one severity and one fix."""
 
     rule: str
     severity: str
+    fix: str
     entries: list[Shown] = []
 
     @property
@@ -115,12 +117,14 @@ def places(findings: list[Finding], style: Style) -> list[str]:
 
 
 def grouped(findings: Iterable[Shown], *severities: str) -> list[Group]:
-    """Return the findings of these severities (of all, if none is named) by severity, then rule."""
-    groups: dict[tuple[int, str], Group] = {}
+    """Return the findings of these severities (of all, if none is named) by severity, family and rule."""
+    families = {name: at for at, name in enumerate(FAMILIES)}
+    groups: dict[tuple[int, int, str, str], Group] = {}
     for entry in findings:
         if not severities or entry.severity in severities:
-            rank = (SEVERITIES.index(entry.severity), entry.finding.rule)
-            groups.setdefault(rank, Group(entry.finding.rule, entry.severity)).entries.append(entry)
+            rule = entry.finding.rule
+            rank = (SEVERITIES.index(entry.severity), families.get(prefix(rule), len(families)), rule, entry.fix)
+            groups.setdefault(rank, Group(rule, entry.severity, entry.fix)).entries.append(entry)
     return [groups[rank] for rank in sorted(groups)]
 
 
@@ -129,13 +133,14 @@ def result_sets(report: Report) -> list[ResultSet]:
     return [results for results in report.sets if results.reference or not results.loose]
 
 
-def result_rows(report: Report, style: Style) -> list[tuple[str, str, str, str, str]]:
-    """Return verdict, name, runs, score and convergence of each result."""
-    tolerated, rounds = report.tolerated, many_rounds(report)
+def result_rows(report: Report, style: Style) -> list[tuple[str, str, str, str, str, str]]:
+    """Return verdict, name, state, runs, score and convergence of each result."""
+    rounds = many_rounds(report)
     return [
         (
-            shown_verdict(results, tolerated),
+            report.verdict_of(results),
             set_name(results, style, rounds),
+            ", ".join(results.states),
             runs_text(results),
             score_text(results),
             convergence_text(results),
@@ -155,12 +160,25 @@ def alone(report: Report) -> list[JudgedRun]:
     return [run for run in report.runs if run.path not in inside]
 
 
-def inputs_by_round(report: Report) -> dict[tuple[str, str], list[str]]:
-    """Return the paths that were judged by the same round for the same reason: {(round, why): paths}."""
-    inputs: dict[tuple[str, str], list[str]] = {}
-    for path, round_, why in report.rounds:
-        inputs.setdefault((round_, why), []).append(path)
+def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
+    """Return the inputs by what they were judged by: {(round, why, kind): paths}."""
+    inputs: dict[tuple[str, str, str], list[str]] = {}
+    for path, round_, why, kind in report.rounds:
+        inputs.setdefault((round_, why, kind), []).append(path)
     return inputs
+
+
+def limits(report: Report) -> list[str]:
+    """Return sentences on the rules that did not count, which make the verdict PARTIAL."""
+    selected = [f"Only the rules {', '.join(report.select)} count (--select)"] if report.select else []
+    return selected + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in report.ignore.items()]
+
+
+def official_words(report: Report) -> str:
+    """Return what the official tool says; "" in its own profile, where it is not asked and while runs are missing."""
+    if report.official is not None:
+        return "" if report.verdict == INCOMPLETE else f"the committee's checker: {report.official.verdict}"
+    return "not an MLPerf result" if report.profile == STRICT and any(run.mini for run in report.runs) else ""
 
 
 def summary(report: Report, findings: list[Shown]) -> str:
@@ -173,7 +191,8 @@ def summary(report: Report, findings: list[Shown]) -> str:
     lacks = f"{shortage(report)}; " if report.verdict == INCOMPLETE else ""
     # Then all errors say that runs are missing.
     severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)
-    return f"{report.verdict}: {lacks}{', '.join(_severity_counts(findings, severities))} in {counted(*extent_)}"
+    words = f"{report.verdict}: {lacks}{', '.join(_severity_counts(findings, severities))} in {counted(*extent_)}"
+    return "; ".join(filter(None, (words, official_words(report))))
 
 
 def shortage(report: Report) -> str:
@@ -218,12 +237,12 @@ class ScoreTable(Struct, frozen=True):
 def score_tables(report: Report) -> list[ScoreTable]:
     """Return the tables that have rows; leave out empty columns."""
     times, rates = [], []
-    tolerated, rounds = report.tolerated, many_rounds(report)
+    rounds = many_rounds(report)
     for results in report.sets:
         benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
         round_ = f"v{results.round}" if rounds else ""
         cells = (round_, results.organisation, results.system, benchmark, results.division or "")
-        names = (shown_verdict(results, tolerated), *map(clean, cells))
+        names = (report.verdict_of(results), *map(clean, cells))
         if isinstance(results.score, TimeToTrain):
             times.append((*names, *_time_cells(results, results.score)))
         elif isinstance(results.score, Throughput):

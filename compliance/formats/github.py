@@ -7,7 +7,7 @@ step; the job's log has all of them.
 from __future__ import annotations
 
 from common.command import clean
-from compliance.formats.findings import Group, Shown, all_shown, grouped, summary
+from compliance.formats.findings import Group, Shown, all_shown, grouped, limits, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
@@ -25,8 +25,7 @@ def render(report: Report, style: Style) -> str:
     findings = all_shown(report)
     lines = []
     for group in grouped(findings, ERROR, WARNING):
-        rule = RULES.get(group.rule)
-        fix = f"\nFix: {rule.fix}" if rule and rule.fix else ""
+        fix = f"\nFix: {group.fix}" if group.fix else ""
         for same in _group_alike(group):
             repeated = f" ({len(same)} times in this file)" if len(same) > 1 else ""
             lines.append(_format_command(same[0], same[0].text + repeated + fix, style))
@@ -35,7 +34,7 @@ def render(report: Report, style: Style) -> str:
         label = "not checked: " if group.severity == SKIPPED else ""
         more = f" ({group.extent()})" if len(group.entries) > 1 else ""
         lines.append(_format_command(first, f"{label}{first.text}{more}", style))
-    return "\n".join([*lines, summary(report, findings)]) + "\n"
+    return "\n".join([*lines, *limits(report), summary(report, findings)]) + "\n"
 
 
 def _group_alike(group: Group) -> list[list[Shown]]:

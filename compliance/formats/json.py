@@ -1,6 +1,6 @@
 """The report for programs: one JSON object in ASCII. Its schema is docs/reference/report.schema.json.
 
-`schema` is 1; under that number fields may be added, but not removed or changed in meaning. Numbers are finite:
+`schema` is 2; under that number fields may be added, but not removed or changed in meaning. Numbers are finite:
 NaN and infinities of a log become null. Paths are relative to the folder the check was called in.
 """
 
@@ -14,19 +14,20 @@ from msgspec.structs import asdict
 
 from common.values import is_number
 from common.version import VERSION
-from compliance.formats.findings import shown_verdict
 from compliance.formats.style import Style
-from compliance.formats.words import relative
+from compliance.formats.words import docs_place, relative
+from compliance.model.case import OFFICIAL
 from compliance.model.finding import ERROR, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
+from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict
 
-SCHEMA = 1
+SCHEMA = 2
 LARGEST = 1 << 64
 """Larger whole numbers become null: few JSON readers accept them."""
 
@@ -44,24 +45,32 @@ def json_text(content: Any) -> str:
 def document(report: Report, style: Style) -> dict[str, Any]:
     """Return the report as one JSON-like object, with numbers as they are."""
     tolerated = report.tolerated
-    counts = report.counts()
+    counts, official = report.counts(), report.official
     inside = sum(f.severity == ERROR for run in report.runs if run.path in tolerated for f in run.findings)
     return {
         "schema": SCHEMA,
         "version": VERSION,
         "profile": report.profile,
         "verdict": report.verdict,
+        "strict_verdict": None if report.profile == OFFICIAL else report.strict_verdict,
+        "official_verdict": report.verdict if report.profile == OFFICIAL else official.verdict if official else None,
+        "select": list(report.select),
+        "ignore": dict(report.ignore),
         "exit_code": report.exit_code,
         "counts": {**counts, "tolerated": inside},
-        "rounds": [{"path": relative(path, style), "round": round_, "why": why} for path, round_, why in report.rounds],
+        "rounds": [
+            {"path": relative(path, style), "round": round_, "why": why, "kind": kind}
+            for path, round_, why, kind in report.rounds
+        ],
         "against": [{"path": relative(tree, style), "logs": count} for tree, count in report.against],
         "own_rules": [{"source": relative(name, style), "ids": ids} for name, ids in report.own_rules.items()],
-        "logs": [_log_object(run, run.path in tolerated, style) for run in report.runs],
-        "sets": [_set_object(results, tolerated, style) for results in report.sets],
+        "logs": [_log_object(run, report, run.path in tolerated, style) for run in report.runs],
+        "sets": [_set_object(results, report, style) for results in report.sets],
         "packages": [
             {
                 "path": relative(package.root, style),
-                **_attributes(package, "organisation", "round", "verdict"),
+                **_attributes(package, "organisation", "round"),
+                "verdict": report.qualify(package.verdict),
                 "findings": _finding_objects(package.findings, style),
             }
             for package in report.packages
@@ -75,10 +84,11 @@ def _attributes(subject: object, *names: str) -> dict[str, Any]:
     return {name: getattr(subject, name) for name in names}
 
 
-def _log_object(run: JudgedRun, tolerated: bool, style: Style) -> dict[str, Any]:
+def _log_object(run: JudgedRun, report: Report, tolerated: bool, style: Style) -> dict[str, Any]:
     return {
         "path": relative(run.path, style),
-        **_attributes(run, "round", "benchmark", "division", "mini", "verdict"),
+        **_attributes(run, "round", "benchmark", "division", "mini"),
+        "verdict": report.qualify(run.verdict),
         "tolerated": tolerated,
         "minutes": run.minutes,
         "staging_minutes": run.staging_ms / 60_000,
@@ -92,14 +102,15 @@ def _log_object(run: JudgedRun, tolerated: bool, style: Style) -> dict[str, Any]
     }
 
 
-def _set_object(results: ResultSet, tolerated: set[str], style: Style) -> dict[str, Any]:
+def _set_object(results: ResultSet, report: Report, style: Style) -> dict[str, Any]:
     own, official = _verdict_object(results.convergence), _verdict_object(results.official_convergence)
     return {
         "name": relative(results.name, style),
         "folder": relative(results.folder, style),
         **_attributes(results, "organisation", "system", "scaling", "benchmark", "division"),
-        **_attributes(results, "mini", "round", "loose", "verdict"),
-        "verdict_with_logs": shown_verdict(results, tolerated),
+        **_attributes(results, "mini", "round", "loose"),
+        "verdict": report.verdict_of(results),
+        "states": list(results.states),
         "runs": [relative(run.path, style) for run in results.runs],
         "failing": [relative(run.path, style) for run in results.failing],
         "pruned": [relative(run.path, style) for run in results.pruned],
@@ -144,7 +155,9 @@ def _finding_objects(findings: list[Finding], style: Style) -> list[dict[str, An
 
 
 def _finding_object(finding: Finding, style: Style) -> dict[str, Any]:
-    return {**finding._asdict(), "path": relative(finding.path, style)}
+    rule = RULES.get(finding.rule)
+    told = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": docs_place(finding.rule)} if rule else {}
+    return {**finding._asdict(), "path": relative(finding.path, style), **told}
 
 
 def finite(value: Any) -> Any:

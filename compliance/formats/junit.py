@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as Xml
 
 from common.reference import ROUNDS
-from compliance.formats.findings import Shown, alone, lowered, many_rounds, result_sets
+from compliance.formats.findings import Shown, all_shown, alone, limits, lowered, many_rounds, result_sets, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
 from compliance.model.finding import ERROR, SKIPPED, Finding
@@ -28,7 +28,8 @@ def render(report: Report, style: Style) -> str:
     """Return the report as one XML document."""
     import_all_rules()
     tolerated = report.tolerated
-    root = Xml.Element("testsuites", name="mlperf-hpc-check")
+    words = (summary(report, all_shown(report)), *limits(report))
+    root = Xml.Element("testsuites", name="mlperf-hpc-check", verdict="; ".join(words))
     whole, rounds = {results.folder for results in result_sets(report)}, many_rounds(report)
     for results in report.sets:
         if results.folder not in whole and not results.findings:

@@ -16,17 +16,18 @@ from compliance.formats.findings import (
     alone,
     grouped,
     inputs_by_round,
+    limits,
     result_rows,
     score_tables,
     summary,
 )
 from compliance.formats.style import Style
 from compliance.formats.words import place, run_text, shown_path
-from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
+from compliance.model.finding import ERROR, FAIL, NOTE, PASS, SKIPPED, WARN, WARNING
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
-SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "INCOMPLETE": "⏳ INCOMPLETE", "FAIL": "❌ FAIL"}
+SIGNS = {"PASS": "✅ PASS", "WARN": "⚠️ WARN", "PARTIAL": "◐ PARTIAL", "INCOMPLETE": "⏳ INCOMPLETE", "FAIL": "❌ FAIL"}
 HEADINGS = {ERROR: "error", WARNING: "warning", NOTE: "note", SKIPPED: "not checked"}
 MARKUP = re.compile(r"[&<>|`*~\[\]\\@#$]|:(?=\S)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """Signs that can be markup; a colon only inside a link or an emoji, an underline only at the ends of a word."""
@@ -42,7 +43,7 @@ def render(report: Report, style: Style) -> str:
     findings = all_shown(report)
     blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, findings), _rounds_line(report, style)]
     rows = list(map(_table_cells, result_rows(report, style)))
-    blocks += [_findings_table(("verdict", "result", "runs", "score", "convergence"), rows) if rows else ""]
+    blocks += [_findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else ""]
     blocks += [_logs_table(report, style)]
     blocks += [
         f"**{escaped(table.title)}**\n\n{_findings_table(table.columns, map(_table_cells, table.rows))}"
@@ -50,6 +51,7 @@ def render(report: Report, style: Style) -> str:
     ]
     groups = grouped(findings)
     ending = [f"Ignored: {counted(len(report.ignored), 'finding')}"] if report.ignored else []
+    ending += [escaped(limit) for limit in limits(report)]
     kept = _fit_details([block for block in blocks if block], (_group_details(group, style) for group in groups))
     return "\n\n".join([*kept, *ending]) + "\n"
 
@@ -101,16 +103,19 @@ def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> st
 
 def _rounds_line(report: Report, style: Style) -> str:
     return "\n".join(
-        f"- round {escaped(round_)}, profile {report.profile}: {code(shown_path(paths[0], style))}"
+        f"- round {escaped(round_)}, profile {report.profile}, {kind} {code(shown_path(paths[0], style))}"
         + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
         + (f" ({code(why)})" if why else "")
-        for (round_, why), paths in inputs_by_round(report).items()
+        for (round_, why, kind), paths in inputs_by_round(report).items()
     )
 
 
 def _logs_table(report: Report, style: Style) -> str:
-    runs = sorted(alone(report), key=lambda run: ("FAIL", "WARN", "PASS").index(run.verdict))
-    rows = [_table_cells((run.verdict, shown_path(run.path, style), run_text(run))) for run in runs[:MOST_LOGS]]
+    runs = sorted(alone(report), key=lambda run: (FAIL, WARN, PASS).index(run.verdict))
+    rows = [
+        _table_cells((report.qualify(run.verdict), shown_path(run.path, style), run_text(run)))
+        for run in runs[:MOST_LOGS]
+    ]
     more = f"\n\nand {counted(len(runs) - MOST_LOGS, 'more log')}" if len(runs) > MOST_LOGS else ""
     return _findings_table(("verdict", "log", "what"), rows) + more if rows else ""
 
@@ -120,7 +125,7 @@ def _group_details(group: Group, style: Style) -> str:
     head = f"{HEADINGS[group.severity]} <b>{group.rule}</b> {escaped(group.title)} ({group.extent()})"
     lines = [f"<details><summary>{head}</summary>", ""]
     if rule:
-        lines += [f"Why: {escaped(rule.why)}  ", f"Fix: {escaped(rule.fix)}", ""]
+        lines += [f"Why: {escaped(rule.why)}  ", f"Fix: {escaped(group.fix)}", ""]
     texts = group.texts()
     for text, findings in list(texts.items())[:MOST_TEXTS]:
         where = place(findings[0].path, findings[0].line, style)

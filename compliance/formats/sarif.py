@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from common.command import clean
 from common.version import VERSION
-from compliance.formats.findings import Shown, all_shown, grouped, lowered
+from compliance.formats.findings import Shown, all_shown, grouped, limits, lowered, official_words
 from compliance.formats.style import Style
-from compliance.formats.words import relative
+from compliance.formats.words import docs_place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
 from compliance.model.report import Report
 from compliance.rules.catalog import all_rules
@@ -52,6 +52,7 @@ def render(report: Report, style: Style) -> str:
         ],
         "columnKind": "unicodeCodePoints",
         "results": results,
+        "properties": {"verdict": report.verdict, "limits": limits(report), "official": official_words(report)},
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 
@@ -66,6 +67,7 @@ def _rule_object(id_: str) -> dict[str, Any]:
         "shortDescription": {"text": rule.title()},
         "fullDescription": {"text": rule.why or rule.title()},
         "help": {"text": f"{rule.fix}\nSource: {rule.cite}", "markdown": f"{rule.fix}\n\nSource: {rule.cite}"},
+        "helpUri": docs_place(id_),
         "defaultConfiguration": {"level": LEVELS[rule.severity]},
     }
 
@@ -77,6 +79,7 @@ def _result_object(entry: Shown, ids: list[str], style: Style) -> dict[str, Any]
         "ruleIndex": ids.index(finding.rule),
         "level": LEVELS[entry.severity],
         "message": {"text": entry.text},
+        "properties": {"fix": entry.fix, "cause": finding.cause},
         "locations": [_location_object(finding.path, finding.line, style)],
     }
 

@@ -7,10 +7,12 @@ class Style(NamedTuple):
     """How a report is shown.
 
     color: with the colours of a terminal (text only). width: columns to wrap prose at (text only).
-    verbose: collapse nothing (text only). base: folder that paths are shown relative to; "" for none.
+    verbose: collapse nothing; quiet: show only what fails, and the verdict (both text only).
+    base: folder that paths are shown relative to; "" for none.
     """
 
     color: bool = False
     width: int = 100
     verbose: bool = False
     base: str = ""
+    quiet: bool = False

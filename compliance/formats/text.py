@@ -15,6 +15,7 @@ from compliance.formats.findings import (
     extent,
     grouped,
     inputs_by_round,
+    limits,
     places,
     result_rows,
     score_tables,
@@ -22,11 +23,34 @@ from compliance.formats.findings import (
 )
 from compliance.formats.style import Style
 from compliance.formats.words import place, run_text, shown_path
-from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, listed
+from compliance.model.finding import (
+    ERROR,
+    FAIL,
+    INCOMPLETE,
+    NOTE,
+    PARTIAL,
+    PASS,
+    SEVERITIES,
+    SKIPPED,
+    WARN,
+    WARNING,
+    listed,
+)
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
-COLORS = {PASS: 32, WARN: 33, INCOMPLETE: 33, FAIL: 31, ERROR: 31, WARNING: 33, NOTE: 36, SKIPPED: 36, "bold": 1}
+COLORS = {
+    PASS: 32,
+    WARN: 33,
+    PARTIAL: 33,
+    INCOMPLETE: 33,
+    FAIL: 31,
+    ERROR: 31,
+    WARNING: 33,
+    NOTE: 36,
+    SKIPPED: 36,
+    "bold": 1,
+}
 FEW = 3
 """How many places are listed if the same is found in more."""
 MANY_TEXTS = 10
@@ -37,9 +61,13 @@ MANY_LOGS = 40
 def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
     findings = all_shown(report)
-    results = [(*cells[:3], "; ".join(filter(None, cells[3:]))) for cells in result_rows(report, style)]
+    results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
     rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
     explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
+    if style.quiet:
+        failing = grouped(findings, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
+        blocks = [*(_group_lines(group, style) for group in failing), [_verdict_line(report, findings, style)]]
+        return "\n\n".join("\n".join(block) for block in blocks) + "\n"
     blocks = [
         _round_lines(report, style),
         _align_columns(results, style),
@@ -48,9 +76,13 @@ def render(report: Report, style: Style) -> str:
         *_minor_blocks(findings, style),
         _ignored_lines(report),
         *(_table_lines(table, style) for table in score_tables(report)),
-        [_paint_verdict(summary(report, findings), report.verdict, style) + explain],
+        [_verdict_line(report, findings, style) + explain],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _verdict_line(report: Report, findings: list[Shown], style: Style) -> str:
+    return _paint_verdict(summary(report, findings), report.verdict, style)
 
 
 def _paint_verdict(text: str, color: str, style: Style) -> str:
@@ -64,10 +96,12 @@ def _name_places(places: list[str], style: Style) -> str:
 
 def _round_lines(report: Report, style: Style) -> list[str]:
     lines = []
-    for (round_, why), paths in inputs_by_round(report).items():
+    for (round_, why, kind), paths in inputs_by_round(report).items():
         names = _name_places([shown_path(path, style) for path in paths], style)
         reason = f" ({clean(why)})" if why else ""
-        lines.append(f"Round {clean(round_)}, profile {report.profile}: {names}{reason}")
+        subject = kind if len(paths) == 1 else f"{kind}s"
+        lines.append(f"Round {clean(round_)}, profile {report.profile}, {subject} {names}{reason}")
+    lines += limits(report)
     for tree, count in report.against:
         lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")
     for source, ids in report.own_rules.items():
@@ -88,24 +122,24 @@ def _align_columns(rows: Sequence[tuple[str, ...]], style: Style) -> list[str]:
 
 def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
-    passing = sum(run.verdict == "PASS" for run in runs)
+    passing = sum(run.verdict == PASS for run in runs)
     collapse = passing > MANY_LOGS and not style.verbose
     rows = [
-        (run.verdict, shown_path(run.path, style), run_text(run))
+        (report.qualify(run.verdict), shown_path(run.path, style), run_text(run))
         for run in runs
-        if not (collapse and run.verdict == "PASS")
+        if not (collapse and run.verdict == PASS)
     ]
     lines = _align_columns(rows, style)
     if collapse:
-        lines.append(f"{_paint_verdict('PASS', 'PASS', style)}  {counted(passing, 'log')} (--verbose lists them)")
+        word = report.qualify(PASS)
+        lines.append(f"{_paint_verdict(word, word, style)}  {counted(passing, 'log')} (--verbose lists them)")
     return lines
 
 
 def _group_lines(group: Group, style: Style) -> list[str]:
     lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style)]
     rule = RULES.get(group.rule)
-    why, fix = (rule.why, rule.fix) if rule else ("", "")
-    for label, prose in (("rule: ", group.title), ("why:  ", why), ("fix:  ", fix)):
+    for label, prose in (("rule: ", group.title), ("why:  ", rule.why if rule else ""), ("fix:  ", group.fix)):
         if prose:
             width = max(style.width, 40)
             indent = "  " + " " * len(label)

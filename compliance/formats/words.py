@@ -52,6 +52,11 @@ def place(path: str, line: int, style: Style) -> str:
     return f"{shown_path(path, style)}:{line}" if line > 0 and path else shown_path(path, style)
 
 
+def docs_place(rule_id: str) -> str:
+    """Return where the documentation explains a rule of the suite."""
+    return f"docs/reference/rules.md#{rule_id.lower()}"
+
+
 def minutes(value: float | None) -> str:
     """Return minutes with two decimals, small ones with three digits; `–` for none."""
     if value is None:
@@ -146,8 +151,7 @@ def convergence_text(results: ResultSet) -> str:
         return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"
-    bypass = ", bypass asked for" if results.bypasses else ""
-    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}{bypass}"
+    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}"
 
 
 def runs_text(results: ResultSet) -> str:

@@ -14,8 +14,12 @@ PASS: Final = "PASS"
 WARN: Final = "WARN"
 INCOMPLETE: Final = "INCOMPLETE"
 FAIL: Final = "FAIL"
-PASSING: Final = (PASS, WARN)
+PARTIAL: Final = "PARTIAL"
+"""What takes the place of PASS and WARN where rules were left out."""
+PASSING: Final = (PASS, WARN, PARTIAL)
 """The verdicts that a result may be submitted with."""
+OFFICIAL_RULE: Final = "OFFICIAL"
+"""The rule that tells where the official tool refuses what the written rules accept."""
 SHOWN: Final = 20
 """Findings of one kind about a package that are shown one by one."""
 LISTED: Final = 5

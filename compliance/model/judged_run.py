@@ -17,7 +17,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     case: what it was judged by. power: what its power files say, None without them.
     findings: of the rules about logs; ignored: those that do not count, with the reason.
     parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
-    profile strict.
+    profile strict. by_official: the same run judged by the profile official, where that was asked for.
     """
 
     case: Case
@@ -26,6 +26,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
     parsed_clean: bool = True
     official: OfficialReading | None = None
+    by_official: JudgedRun | None = None
 
     @property
     def round(self) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from common.tree import ANYWHERE, Tree
 from compliance.logs.personal_data import Mention
 from compliance.model.finding import Finding, worst
+from compliance.model.layout import BENCHMARKS, SYSTEMS
 from compliance.model.package_files import Bypass, Code, PackageEntry
 from compliance.model.result_set import Copies, ResultSet
 from compliance.model.system import SystemDescription
@@ -23,6 +24,7 @@ class Package(Struct, frozen=True):
     expected there. contents: every file, folder and link below the root; code: those in benchmarks/. bypasses: lines of
     its parameter files that ask to leave checks out. crashes: paths on which the official tool ends with a traceback,
     and why; in the profile strict only those of files beside the logs. tree: reads its files.
+    whole: all its results are judged, and it itself; else only what concerns those that are.
     mentions: personal data and secrets by the path of each text that was searched: what the rules about them share.
     """
 
@@ -40,12 +42,24 @@ class Package(Struct, frozen=True):
     bypasses: list[Bypass] = []
     crashes: list[tuple[str, str]] = []
     tree: Tree = ANYWHERE
+    whole: bool = True
     mentions: dict[str, list[Mention]] = {}
     findings: list[Finding] = []
 
     def path(self, entry: PackageEntry) -> str:
         """Return where an entry of the contents is."""
         return os.path.join(self.root, entry.path)
+
+    def concerns(self, path: str, results: ResultSet) -> bool:
+        """Tell whether a path is in a result's folder, or above it, or that of its system description or its code."""
+        own = (
+            results.folder,
+            os.path.join(self.root, SYSTEMS, f"{results.system}.json"),
+            os.path.join(self.root, BENCHMARKS, results.folder_benchmark, results.system),
+        )
+        inside = any(path == place or path.startswith(place + os.sep) for place in own)
+        above = path != self.root and any(place.startswith(path + os.sep) for place in (own[0], own[2]))
+        return inside or above
 
     @property
     def strict(self) -> bool:
@@ -54,8 +68,12 @@ class Package(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """PASS, WARN, INCOMPLETE or FAIL of the folder's own findings and its result sets."""
-        return worst([*self.findings, *(f for results in self.sets for f in results.findings)])
+        """PASS, WARN, INCOMPLETE or FAIL of the folder's own findings, its results and their logs."""
+        return worst(self.deciding())
+
+    def deciding(self) -> list[Finding]:
+        """Return its findings, those of its results and of their logs as they count for the verdict."""
+        return [*self.findings, *(finding for results in self.sets for finding in results.deciding())]
 
 
 class Submissions(Struct, frozen=True):

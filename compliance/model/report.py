@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from compliance.model.finding import ERROR, PASSING, SEVERITIES, WARNING, Finding, worst
+from compliance.model.finding import ERROR, OFFICIAL_RULE, PARTIAL, PASSING, SEVERITIES, WARNING, Finding, worst
 from compliance.model.judged_run import JudgedRun
-from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 
@@ -17,15 +16,17 @@ from compliance.model.result_set import ResultSet
 class Report(Struct, frozen=True):
     """The outcome of one check.
 
-    rounds: what each input was judged by: (path, round, why that round).
+    rounds: what each input was judged by: (path, round, why that round, whether it is a log, a result or a package).
     runs: every log, with its own findings in `run.findings`; sets, packages: as found.
     own: findings about no particular log, set or package. own_rules: ids of the rules that are not the suite's, by the
     file or module that they come from. ignored: findings that --ignore took out, with the reason.
     against: other trees, with the number of their logs that those of this report were compared with.
+    select, ignore: which rules alone count, and which do not, with the reason. fail_on: the least severity that fails.
+    official: what the official tool says of the same; None where it was not asked.
     """
 
     profile: str
-    rounds: list[tuple[str, str, str]] = []
+    rounds: list[tuple[str, str, str, str]] = []
     runs: list[JudgedRun] = []
     sets: list[ResultSet] = []
     packages: list[Package] = []
@@ -33,6 +34,10 @@ class Report(Struct, frozen=True):
     own_rules: dict[str, list[str]] = {}
     ignored: list[tuple[Finding, str]] = []
     against: list[tuple[str, int]] = []
+    select: tuple[str, ...] = ()
+    ignore: Mapping[str, str] = {}
+    fail_on: str = ERROR
+    official: Report | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -51,19 +56,8 @@ class Report(Struct, frozen=True):
 
     @property
     def tolerated(self) -> set[str]:
-        """Paths of tolerated failing runs: one per time-to-train result.
-
-        The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
-        """
-        paths = set()
-        for results in self.sets:
-            if not results.loose and len(results.failing) == 1 and (results.scaling == STRONG or not results.strict):
-                paths.add(results.failing[0].path)
-            if not results.strict:
-                paths.update(run.path for run in results.pruned)
-            if results.unchecked:
-                paths.update(run.path for run in results.runs)
-        return paths
+        """Paths of the failing runs that are tolerated in their results."""
+        return set().union(*(results.tolerated for results in self.sets))
 
     def counts(self) -> Counter[str]:
         """Return how many findings there are of each severity."""
@@ -73,16 +67,33 @@ class Report(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """PASS, WARN, INCOMPLETE or FAIL; errors inside a tolerated run count as warnings."""
+        """PASS, WARN, INCOMPLETE or FAIL, PARTIAL where rules were left out; see `deciding`."""
+        return self.qualify(worst(self.deciding()))
+
+    @property
+    def strict_verdict(self) -> str:
+        """The verdict without what the official tool says."""
+        return self.qualify(worst(finding for finding in self.deciding() if finding.rule != OFFICIAL_RULE))
+
+    def deciding(self) -> list[Finding]:
+        """Return the findings as they count: errors inside a tolerated run are warnings."""
         tolerated = self.tolerated
-        deciding = [
+        return [
             finding._replace(severity=WARNING) if finding.severity == ERROR and path in tolerated else finding
             for path, findings in self.groups()
             for finding in findings
         ]
-        return worst(deciding)
+
+    def qualify(self, verdict: str) -> str:
+        """Return the verdict on a part of the report; PARTIAL if it passes, but not all rules count."""
+        return PARTIAL if verdict in PASSING and (self.select or self.ignore) else verdict
+
+    def verdict_of(self, results: ResultSet) -> str:
+        """Return the verdict on a result with its logs, and what is wrong with it in its package."""
+        return self.qualify(worst(results.deciding()))
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing fails or is missing, else 1."""
-        return 0 if self.verdict in PASSING else 1
+        """1 if runs are missing or a finding has the severity `fail_on` or a higher one, else 0."""
+        failing = SEVERITIES[: SEVERITIES.index(self.fail_on) + 1]
+        return int(any(finding.severity in failing for finding in self.deciding()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, plain
 from compliance.model.case import Case
-from compliance.model.finding import Finding, listed, worst
+from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed, worst
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.package_files import Bypass, Scaling
@@ -40,6 +40,7 @@ class ResultSet(Struct, frozen=True):
     bypasses: lines of parameter files that ask to leave its convergence test out; shown beside its verdict.
     officially_bypassed: the checks that the official tool leaves out on such a line; empty in the profile strict.
     copies: runs or power files of this result that have the contents of others of it.
+    inherited: findings on its package, or between packages, that are about this result.
     """
 
     folder: str
@@ -65,6 +66,7 @@ class ResultSet(Struct, frozen=True):
     official_convergence: Verdict | None = None
     score: TimeToTrain | Throughput | None = None
     copies: list[Copies] = []
+    inherited: list[Finding] = []
 
     @property
     def name(self) -> str:
@@ -113,6 +115,38 @@ class ResultSet(Struct, frozen=True):
         return worst(self.findings)
 
     @property
+    def tolerated(self) -> set[str]:
+        """Paths of failing runs that do not fail the result: one of a time-to-train result.
+
+        The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
+        """
+        paths = set()
+        if not self.loose and len(self.failing) == 1 and (self.scaling == STRONG or not self.strict):
+            paths.add(self.failing[0].path)
+        if not self.strict:
+            paths.update(run.path for run in self.pruned)
+        if self.unchecked:
+            paths.update(run.path for run in self.runs)
+        return paths
+
+    def deciding(self) -> Iterator[Finding]:
+        """Yield its findings, those of its logs and the inherited ones as they count; see `tolerated`."""
+        yield from self.findings
+        yield from self.inherited
+        tolerated = self.tolerated
+        for run in (*self.runs, *self.pruned):
+            for finding in run.findings:
+                lowered = finding.severity == ERROR and run.path in tolerated
+                yield finding._replace(severity=WARNING) if lowered else finding
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What the committee was asked or decided, or the submitter chose, beside the verdict."""
+        refused = self.judged_convergence is not None and not self.judged_convergence.passed
+        asked = ["waived"] if self.waiver else ["bypass asked for"] if self.bypasses else []
+        return (*(asked if refused else []), *(["pruned"] if self.pruned else []))
+
+    @property
     def judged_convergence(self) -> Verdict | None:
         """The verdict on convergence that counts in the profile; None if it is not tested."""
         return self.convergence if self.strict else self.official_convergence
@@ -132,7 +166,7 @@ class ResultSet(Struct, frozen=True):
     @property
     def failing(self) -> list[JudgedRun]:
         """The runs whose own log fails."""
-        return [run for run in self.runs if run.verdict == "FAIL"]
+        return [run for run in self.runs if run.verdict == FAIL]
 
     @property
     def batch_size(self) -> Any:

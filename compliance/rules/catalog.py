@@ -10,7 +10,9 @@ from compliance.rules.rule import RULES, Rule
 
 LOG_MODULES: Final = "closed epochs evaluations form order pace privacy quality settings".split()
 """Rules about one log."""
-RESULT_MODULES: Final = "convergence copies implementations metering package power repository runs system".split()
+RESULT_MODULES: Final = (
+    "convergence copies implementations metering official package power repository runs system".split()
+)
 """Rules about results, packages and everything that is checked together; a single log does not need them."""
 
 

@@ -114,10 +114,20 @@ class FileNames(PackageRule):
     cite = STRUCTURE
     why = "Only files of this name are read: a run with another name is not counted."
     fix = "Rename logs to result_<i>.txt; move everything else out of the results folder."
-    bad = (lambda package: package().rename_runs("run_{}.txt"), lambda package: package().file("notes.md", "hello"))
+    bad = (
+        lambda package: package().rename_runs("result_{}.txt.gz"),
+        lambda package: package().rename_runs("run_{}.txt"),
+        lambda package: package().file("notes.md", "hello"),
+    )
 
     def check(self, package: Package) -> Iterator[Finding]:
         for results in package.sets:
+            for run in (*results.runs, *results.pruned):
+                if run.path.endswith(".gz"):
+                    name = os.path.basename(run.path)
+                    message = f"the committee's checker does not read {name}: it is compressed"
+                    fix = "Unpack the logs: gunzip result_*.txt.gz"
+                    yield self.finding(run.path, 0, message, name.removesuffix(".gz"), "", ERROR, fix)
             kinds = (
                 (path, "unexpected folder" if os.path.isdir(path) else "unexpected") for path in results.other_files
             )

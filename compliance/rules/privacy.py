@@ -77,17 +77,15 @@ class NoPersonalDataInFiles(PackageRule, strict_only=True):
     why = "The folder is published for good, and paths of one account do not work for others."
     fix = "Name a role, not a person; take paths from variables; credits in licence and author lines may stay."
     good = (
-        lambda package: package().code().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
-        lambda package: (
-            package().code().replace("benchmarks/cosmoflow/a.py", b"# Copyright (c) 2020 Jane Doe <jane@example.org>\n")
+        lambda package: package().replace("benchmarks/cosmoflow/AUTHORS", b"Jane Doe <jane.doe@example.org>"),
+        lambda package: package().replace(
+            "benchmarks/cosmoflow/a.py", b"# Copyright (c) 2020 Jane Doe <jane@example.org>\n"
         ),
     )
     bad = (
-        lambda package: package().code().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),
+        lambda package: package().replace("benchmarks/cosmoflow/a.py", b"NOTIFY = 'jane.doe@example.org'\n"),
         lambda package: package().system(hw_notes="ask jane.doe@example.org"),
-        lambda package: (
-            package().code().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\ncd /home/jd\n")
-        ),
+        lambda package: package().replace("benchmarks/cosmoflow/example_n64/setup.sh", b"#!/bin/sh\ncd /home/jd\n"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -111,15 +109,13 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     why = "The folder is published for good, and whoever reads a key or token can use it."
     fix = "Revoke it first: it may be known already. Then take it from a variable or a file outside the package."
     good = (
-        lambda package: package().code().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),
-        lambda package: package().code().replace("benchmarks/cosmoflow/a.md", b"AKIAIOSFODNN7EXAMPLE\n"),
+        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),
+        lambda package: package().replace("benchmarks/cosmoflow/a.md", b"AKIAIOSFODNN7EXAMPLE\n"),
     )
     bad = (
-        lambda package: package().code().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
+        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
         lambda package: package().file("slurm-1234.out", "+ export GH_TOKEN=ghp_" + LETTERS.decode() * 2),
-        lambda package: (
-            package().code().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n")
-        ),
+        lambda package: package().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:

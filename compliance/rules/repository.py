@@ -119,8 +119,8 @@ class LinksInside(RepositoryRule, strict_only=True):
     fix = "Replace the link by its target, or make it relative: ln -s ../implementations/torch/setup.sh setup.sh."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
-        lambda package: package().code().link("../../../../benchmarks/cosmoflow/data", "/"),
-        lambda package: package().code().link("../../../../benchmarks/other", "../../Elsewhere/results"),
+        lambda package: package().link("../../../../benchmarks/cosmoflow/data", "/"),
+        lambda package: package().link("../../../../benchmarks/other", "../../Elsewhere/results"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -149,12 +149,12 @@ class JudgedFiles(RepositoryRule):
     differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
     why = "It is neither opened nor followed, so that nothing behind it is judged; elsewhere it is something else."
     fix = "Put a copy of the file into the package."
-    good = (lambda package: package().code().link("../latest", "cosmoflow"),)
+    good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
         lambda package: package().link("result_11.txt", "/var/log/result_1.txt"),
         lambda package: package().link("../oc20", "../../../../Elsewhere/results/oc20"),
         lambda package: package().file("scaling.json/notes.txt", "x"),
-        lambda package: package().code().replace("benchmarks/cosmoflow/example_n64/example_n64_jax.json/a", b"x"),
+        lambda package: package().replace("benchmarks/cosmoflow/example_n64/example_n64_jax.json/a", b"x"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:

@@ -15,20 +15,24 @@ from common.errors import UsageError
 from common.reference import ROUNDS
 from compliance.logs.log import Log
 from compliance.model.case import PROFILES, STRICT
-from compliance.model.finding import ERROR, SEVERITIES, SKIPPED, WARNING, Finding
+from compliance.model.finding import ERROR, OFFICIAL_RULE, SEVERITIES, SKIPPED, WARNING, Finding
 
 FAMILIES: Final = {
     "FRM": "The form of a log file: bytes, lines, records, times",
-    "ORD": "The course of a run: its events, epochs and evaluations, their order and their times",
     "PKG": "A submission folder: layout, names, system descriptions, implementations, and its place in a repository",
+    "SET": "What a log states: who submits what, with which settings, on which data and variant of the problem",
+    "ORD": "The course of a run: its events, epochs and evaluations, their order and their times",
+    "QUA": "The quality that a run reached",
+    "RUN": "The runs of one result: their number, what they share, where they differ, how they fit the system",
+    "RCP": "Convergence: the comparison with the reference convergence points (RCP), and the resulting factors",
     "POW": "Power files: measuring is optional, but covers all runs of a result and all nodes of a run",
     "PRV": "Personal data and secrets: mail addresses, home directories, private keys, tokens",
-    "QUA": "The quality that a run reached",
-    "RCP": "Convergence: the comparison with the reference convergence points (RCP), and the resulting factors",
-    "RUN": "The runs of one result: their number, what they share, where they differ, how they fit the system",
-    "SET": "What a log states: who submits what, with which settings, on which data and variant of the problem",
+    OFFICIAL_RULE: "What the committee's checker refuses although it breaks no written rule",
 }
-"""What the rules with a prefix are about. A rule of your own takes a prefix that is not in this table."""
+"""What the rules with a prefix are about, causes before what may follow from them: the order of reports.
+
+A rule of your own takes a prefix that is not in this table.
+"""
 
 RETIRED: Final = frozenset("PKG12 PKG13 PKG14 PKG15 PKG16 PKG17 PKG18 PKG19 PKG22 PKG23 PKG24 PKG29 PKG34".split())
 """Ids that are retired or were never assigned: a report of another year may name them, so that none is used again."""
@@ -111,7 +115,7 @@ _instances: Final[dict[tuple[type[Rule], str, str | None, str], tuple[Rule, ...]
 def _find_problem(rule: type[Rule]) -> str:
     """Return what is wrong with the definition of a rule, "" if nothing is."""
     id_, namesake = rule.id, RULES.get(rule.id)
-    if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_):
+    if not re.fullmatch("[A-Z]{3}[0-9]{2}", id_) and id_ != OFFICIAL_RULE:
         return f"id {id_!r}: expected three capital letters and two digits, such as OWN01"
     if namesake is not None and (namesake.__module__, namesake.__qualname__) != (rule.__module__, rule.__qualname__):
         return f"id {id_} is taken by {namesake.__qualname__} ({namesake.__module__}); choose another"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
-from common.reference import since
+from common.reference import ROUNDS, since
 from common.values import is_number, is_stated
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
@@ -25,7 +26,7 @@ SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
 
 class NoPlaceholderInDescription(PackageRule, strict_only=True):
-    """No field of a system description is a placeholder."""
+    """A system description and the names of folders state facts, no placeholders."""
 
     id = "PKG20"
     severity = WARNING
@@ -39,16 +40,27 @@ class NoPlaceholderInDescription(PackageRule, strict_only=True):
         lambda package: package().system(submitter="SUBMISSION_ORG_PLACEHOLDER"),
         lambda package: package().system(host_networking="TBD", host_networking_topology="???"),
         lambda package: package().system(other_software_stack={"CUDA": "<version>"}),
+        lambda package: package().copy_to("SUBMISSION_PLATFORM_PLACEHOLDER"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
+        # The published packages of earlier rounds have some; a package of mini runs is not submitted.
+        binding = package.round == ROUNDS[-1] and not all(results.mini for results in package.sets)
+        severity = ERROR if binding else WARNING
+        folders = (package.root, *dict.fromkeys(os.path.dirname(os.path.dirname(of.folder)) for of in package.sets))
+        for folder in folders:
+            name = os.path.basename(os.path.abspath(folder))
+            if is_placeholder(name):
+                fix = f"Rename the folder {name}."
+                message = f"the name of the folder {name} is a placeholder"
+                yield self.finding(folder, 0, message, "the name of the submitter or system", "", severity, fix)
         for description in readable(package):
             stated = ((name, description.fields.get(name)) for name in (*FIELDS, SYSTEM_TYPE))
             vague = [name for name, value in stated if is_placeholder(str(value))]
             if vague:
                 noun = "is a placeholder" if len(vague) == 1 else "are placeholders"
                 message = f"in the system json {', '.join(vague)} {noun}"
-                yield self.finding(description.path, 0, message, "a fact about the system", vague[0])
+                yield self.finding(description.path, 0, message, "a fact about the system", vague[0], severity)
 
 
 class SystemType(PackageRule, strict_only=True):

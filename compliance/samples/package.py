@@ -126,6 +126,7 @@ class SamplePackage:
             "accelerators_per_node": "4",
         }
         self.system()
+        self.code()
 
     def _result_folder(self, scaling: str) -> str:
         middle = [] if self.round == "0.7" else [scaling]
@@ -229,7 +230,8 @@ class SamplePackage:
         return self.replace(path, f"{text},\n {json.dumps(name)}: {json.dumps(value)}\n}}".encode())
 
     def rename_folder(self, name: str) -> Self:
-        """Give the result folder another benchmark's name."""
+        """Give the result folder, and that of its code, another benchmark's name."""
+        self.move(f"benchmarks/{self.benchmark}", f"benchmarks/{name}")
         return self.move(self.folder, posixpath.join(posixpath.dirname(self.folder), name))
 
     def rename_runs(self, pattern: str) -> Self:

@@ -10,7 +10,7 @@ from typing import Final
 from common.command import counted
 from compliance.formats.findings import Shown, lowered, shown_of
 from compliance.formats.words import aligned, plain
-from compliance.model.finding import ERROR, INCOMPLETE
+from compliance.model.finding import ERROR, FAIL, INCOMPLETE
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
@@ -130,12 +130,12 @@ def _scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
 
 def failures(lines: Sequence[ResultLine], report: Report) -> list[Failure]:
     """Return the results that fail or lack runs, then the errors of whole submissions and across them."""
-    tolerated = report.tolerated
-    found = [_failure(line, shown_of(line.results, tolerated)) for line in lines]
+    found = [_failure(line, shown_of(line.results)) for line in lines]
     whole = [(package_id(at), package.organisation, package.findings) for at, package in enumerate(report.packages, 1)]
+    told = [finding for line in lines for finding in line.results.inherited]
     for section, name, findings in (*whole, (ACROSS, "across submissions", report.own)):
-        reason = _reason(lowered(findings, False))
-        found += [Failure("FAIL", section, name, reason)] if reason else []
+        reason = _reason(lowered((finding for finding in findings if finding not in told), False))
+        found += [Failure(FAIL, section, name, reason)] if reason else []
     return [one for one in found if one]
 
 
@@ -146,12 +146,12 @@ def package_id(number: int) -> str:
 
 def _failure(line: ResultLine, found: Sequence[Shown]) -> Failure | None:
     row = line.row
-    if row.verdict not in ("FAIL", INCOMPLETE):
+    if row.verdict not in (FAIL, INCOMPLETE):
         return None
     benchmark = f"{row.benchmark or 'unknown benchmark'}{' throughput' if row.scaling == WEAK else ''}"
     result = " ".join(word for word in (row.division, benchmark, "on", line.system) if word)
     name = f"{row.organisation}: {result}" if row.organisation else result
-    reason = _reason(found) if row.verdict == "FAIL" else ""
+    reason = _reason(found) or _reason(lowered(line.results.inherited, False)) if row.verdict == FAIL else ""
     missing = f"{line.incomplete}: the others are missing" if line.incomplete else ""
     return Failure(row.verdict, line.name, name, "; ".join(filter(None, (missing, reason))))
 

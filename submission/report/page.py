@@ -98,7 +98,7 @@ def _title(report: Report) -> str:
 
 def _header(report: Report, lines: Sequence[ResultLine], title: str) -> Html:
     labels = labels_of(report, lines)
-    rounds = ", ".join(dict.fromkeys(round_ for _, round_, _ in report.rounds))
+    rounds = ", ".join(dict.fromkeys(round_ for _, round_, *_ in report.rounds))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     said = summary(report, all_shown(report)).partition(": ")[2]
     facts_ = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Findings", said)]
@@ -163,8 +163,8 @@ def _footer(report: Report, site: Site) -> Html:
     """Return the glossary and the inputs of the page."""
     words = [element("div", element("dt", word), element("dd", meaning)) for word, meaning in GLOSSARY]
     inputs = [
-        element("li", *_inputs(paths, site), f": round {round_}, {why}")
-        for (round_, why), paths in inputs_by_round(report).items()
+        element("li", f"{kind} ", *_inputs(paths, site), f": round {round_}, {why}")
+        for (round_, why, kind), paths in inputs_by_round(report).items()
     ]
     return element(
         "footer",

@@ -34,7 +34,7 @@ def section(line: ResultLine, report: Report, site: Site) -> Html:
     """Return the section of a result of a report. site: the place of the page."""
     results, name = line.results, line.name
     curves, goal = curves_of(results), goal_of(results)
-    found = shown_of(results, report.tolerated)
+    found = shown_of(results)
     provenance = shared_facts([run.details.provenance for run in results.runs])
     head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
@@ -57,7 +57,10 @@ def _title(line: ResultLine) -> list[object]:
     words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
     labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
-    return [*words, *(joined([" ", label(word)]) for word in [*labels, *(["MINI"] if row.mini else [])])]
+    return [
+        *words,
+        *(joined([" ", label(word)]) for word in [*labels, *line.results.states, *(["MINI"] if row.mini else [])]),
+    ]
 
 
 def label(word: str) -> Html:

@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from common.errors import UsageError
 from common.values import as_count, is_number
 from compliance.engine import Options, check_paths
-from compliance.formats.findings import alone, result_sets, shown_verdict
+from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text, staging_cell
 from compliance.logs.run import Run
 from compliance.model.case import Case
@@ -160,8 +158,7 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
 
 def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
-    tolerated = report.tolerated
-    found = [_row(results, shown_verdict(results, tolerated)) for results in report.sets]
+    found = [row_of(results, report) for results in report.sets]
     return sorted(found, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
 
 
@@ -184,7 +181,7 @@ def _single_logs(report: Report) -> Iterator[ResultSet]:
 
 def row_of(results: ResultSet, report: Report) -> Row:
     """Return the row of one result of a report."""
-    return _row(results, shown_verdict(results, replace(report, sets=[results]).tolerated))
+    return _row(results, report.verdict_of(results))
 
 
 def _row(results: ResultSet, verdict: str) -> Row:

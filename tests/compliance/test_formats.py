@@ -60,7 +60,7 @@ def result(scaling: str = "strong", runs: list[JudgedRun] | None = None, *, case
 
 def report_of(*sets: ResultSet, logs: list[JudgedRun] | None = None, own: list[Finding] | None = None) -> Report:
     runs = [each for results in sets for each in (*results.runs, *results.pruned)]
-    rounds = [(BASE, "3.0", "a folder is named so")]
+    rounds = [(BASE, "3.0", "a folder is named so", "package")]
     return Report("strict", rounds, runs + (logs or []), list(sets), own=own or [])
 
 
@@ -96,7 +96,7 @@ def nasty() -> Report:
     report = report_of(results, logs=[single], own=[Finding("RUN12", "error", "", 0, *texts)])
     report.packages.append(Package(f"{BASE}/{NASTY}", NASTY, "3.0", "strict", False))
     report.packages[0].findings.append(Finding("PKG01", "error", NASTY, 0, *texts))
-    report.rounds.append((NASTY, "3.0", NASTY))
+    report.rounds.append((NASTY, "3.0", NASTY, "log"))
     report.ignored.append((Finding("FRM05", "error", NASTY, 1, *texts), NASTY))
     return report
 
@@ -178,7 +178,7 @@ def test_numbers():
 
 def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated):
     lines = FORMATS["text"](tolerated, STYLE).splitlines()
-    assert lines[0] == "Round 3.0, profile strict: . (a folder is named so)"
+    assert lines[0] == "Round 3.0, profile strict, package . (a folder is named so)"
     line = "WARN acme/s1/strong/cosmoflow 10/10 runs, 1 failing TTT 86.66 min, normalised 108.33 min"
     assert lines[2].split() == line.split()
     assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs; explain")
@@ -354,14 +354,14 @@ def test_json_keeps_texts_exactly_and_numbers_finite(nasty):
 
 def test_json_has_verdicts_scores_and_counts(tolerated):
     found = as_json(tolerated)
-    assert (found["schema"], found["verdict"], found["exit_code"]) == (1, "WARN", 0)
+    assert (found["schema"], found["verdict"], found["exit_code"]) == (2, "WARN", 0)
     assert found["counts"] == {"error": 1, "warning": 0, "note": 0, "skipped": 0, "tolerated": 1}
     assert [log["verdict"] for log in found["logs"]].count("FAIL") == 1
     bad = found["logs"][3]
     assert bad["tolerated"] and bad["error_keys"] == ["eval_error"] and not bad["converged"]
     (results,) = found["sets"]
     assert results["failing"] == [bad["path"]] == ["acme/results/s1/strong/cosmoflow/result_3.txt"]
-    assert (results["verdict"], results["verdict_with_logs"]) == ("PASS", "WARN")
+    assert (results["verdict"], results["states"]) == ("WARN", [])
     assert results["score"]["kind"] == "time_to_train" and results["required_runs"] == 10
     assert results["score"]["normalized"] == pytest.approx(1.25 * results["score"]["minutes"])
 

@@ -17,7 +17,7 @@ LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"
 
 def whole():
     """Return a package with every kind of file that is read."""
-    package = SamplePackage(scaling="weak", runs=2).with_time_to_train().power().code()
+    package = SamplePackage(scaling="weak", runs=2).with_time_to_train().power()
     package.file("scaling.json", '{"scaling_factor": 1.0}').file("package_checker_params", "none\n")
     return package.file("../package_checker_params", "none\n").file("pruned_results/result_1.txt", "none\n")
 

@@ -117,4 +117,4 @@ def test_the_report_says_which_round_and_why(asked, tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(SampleLog().bytes())
     report = check_paths([path], Options(round=asked))
-    assert report.rounds == [(str(path), asked or "3.0", "as asked for" if asked else "the newest")]
+    assert report.rounds == [(str(path), asked or "3.0", "as asked for" if asked else "the newest", "log")]

@@ -122,26 +122,26 @@ def rules_of(package: SamplePackage, folder: Path) -> set[str]:
 
 
 def test_a_package_that_names_the_suite_has_its_records_in_every_log(tmp_path: Path) -> None:
-    named = SamplePackage().code(DISTRIBUTION)
+    named = SamplePackage().remove("benchmarks").code(DISTRIBUTION)
     assert rules_of(named, tmp_path / "named") == {"SET12"}
-    assert rules_of(SamplePackage().code(), tmp_path / "other") == set()
-    files = SamplePackage().code().replace("benchmarks/cosmoflow/implementations/torch/common/provenance.py", b"x")
+    assert rules_of(SamplePackage(), tmp_path / "other") == set()
+    files = SamplePackage().replace("benchmarks/cosmoflow/implementations/torch/common/provenance.py", b"x")
     assert rules_of(files, tmp_path / "half") == set()
     files.replace("benchmarks/cosmoflow/implementations/torch/cosmoflow/train.py", b"x")
     assert rules_of(files, tmp_path / "files") == {"SET12"}
-    spelled = SamplePackage().code(DISTRIBUTION.upper().replace("-", "_"))
+    spelled = SamplePackage().remove("benchmarks").code(DISTRIBUTION.upper().replace("-", "_"))
     assert rules_of(spelled, tmp_path / "spelled") == {"SET12"}
-    deeper = SamplePackage().code().replace("benchmarks/cosmoflow/implementations/torch/src/common/provenance.py", b"x")
+    deeper = SamplePackage().replace("benchmarks/cosmoflow/implementations/torch/src/common/provenance.py", b"x")
     deeper.replace("benchmarks/cosmoflow/implementations/torch/src/cosmoflow/train.py", b"x")
     assert rules_of(deeper, tmp_path / "deeper") == {"SET12"}
-    alone = SamplePackage().replace(f"{CODE}/train.py", b"x")
+    alone = SamplePackage().remove("benchmarks").replace(f"{CODE}/train.py", b"x")
     assert rules_of(alone, tmp_path / "alone") == {"SET12"}
     named.by_suite()
     assert rules_of(named, tmp_path / "whole") == set()
 
 
 def test_a_run_without_the_records_of_its_siblings_is_found(tmp_path: Path) -> None:
-    package = SamplePackage().code().by_suite()
+    package = SamplePackage().by_suite()
     assert not check_paths([package.write(tmp_path / "whole")], Options()).findings
     package.edit(3, lambda log: log.drop("provenance").drop("number_of_parameters").drop("dataset_variant"))
     findings = check_paths([package.write(tmp_path / "without")], Options()).findings

@@ -11,7 +11,7 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.case import PROFILES, Case
-from compliance.model.finding import SEVERITIES
+from compliance.model.finding import OFFICIAL_RULE, SEVERITIES
 from compliance.rules import catalog
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import LogRule, Rule
@@ -74,7 +74,8 @@ def test_rule_is_documented(rule):
 
 
 def test_ids_are_a_prefix_and_two_digits():
-    assert all(id_[:3].isalpha() and id_[:3].isupper() and id_[3:].isdecimal() for id_ in all_rules())
+    numbered = all_rules().keys() - {OFFICIAL_RULE}
+    assert all(id_[:3].isalpha() and id_[:3].isupper() and id_[3:].isdecimal() for id_ in numbered)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -103,7 +104,6 @@ def test_a_valid_log_passes(benchmark, round_, division, profile):
         lambda: SamplePackage(division="open"),
         lambda: SamplePackage("deepcam").power(),
         lambda: SamplePackage().by_suite(),
-        lambda: SamplePackage().code(),
     ],
 )
 @pytest.mark.parametrize("profile", PROFILES)

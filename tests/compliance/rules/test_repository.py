@@ -17,21 +17,21 @@ def found(package, folder, profile="strict"):
 
 
 def test_a_package_with_code_has_no_findings(tmp_path):
-    assert found(SamplePackage().code(), tmp_path / "Example") == []
+    assert found(SamplePackage(), tmp_path / "Example") == []
 
 
 def test_scripts_may_link_to_those_of_the_implementation(tmp_path):
-    package = SamplePackage().code().move(f"{OWN}/setup.sh", "benchmarks/cosmoflow/implementations/torch/setup.sh")
+    package = SamplePackage().move(f"{OWN}/setup.sh", "benchmarks/cosmoflow/implementations/torch/setup.sh")
     package.links[f"{OWN}/setup.sh"] = "../implementations/torch/setup.sh"
     assert found(package, tmp_path / "Example") == []
 
 
 def test_published_code_without_folders_of_systems_passes(tmp_path):
-    assert found(SamplePackage().code().remove(OWN), tmp_path / "Example") == [("PKG25", "warning", OWN)]
+    assert found(SamplePackage().remove(OWN), tmp_path / "Example") == [("PKG25", "warning", OWN)]
 
 
 def test_a_link_to_an_implementation_that_is_not_there_fails(tmp_path):
-    package = SamplePackage().code().code("jax").remove("benchmarks/cosmoflow/implementations/jax")
+    package = SamplePackage().code("jax").remove("benchmarks/cosmoflow/implementations/jax")
     assert found(package, tmp_path / "Example") == [
         ("PKG26", "error", OWN),
         ("PKG26", "error", f"{OWN}/example_n64_jax.json"),
@@ -39,7 +39,7 @@ def test_a_link_to_an_implementation_that_is_not_there_fails(tmp_path):
 
 
 def test_links_are_not_followed(tmp_path):
-    package = SamplePackage().code()
+    package = SamplePackage()
     package.links = {f"{OWN}/data": "/", f"{OWN}/again": ".."}
     root = package.write(tmp_path / "Example")
     assert sum(entry.kind == "link" for entry in contents_of(root)) == 2
@@ -48,13 +48,13 @@ def test_links_are_not_followed(tmp_path):
 
 
 def test_pipes_are_refused_and_not_read(tmp_path):
-    root = SamplePackage().code().write(tmp_path / "Example")
+    root = SamplePackage().write(tmp_path / "Example")
     os.mkfifo(os.path.join(root, OWN, "pipe"))
     assert found(SamplePackage(), root) == [("PKG31", "error", f"{OWN}/pipe")]
 
 
 def test_a_cache_is_one_finding_and_many_files_are_few(tmp_path):
-    package = SamplePackage().code()
+    package = SamplePackage()
     for number in range(40):
         package.replace(f"{OWN}/__pycache__/{number}.pyc", b"x").replace(f"{OWN}/old_{number}.bak", b"x")
     report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
@@ -64,7 +64,7 @@ def test_a_cache_is_one_finding_and_many_files_are_few(tmp_path):
 
 
 def test_large_files_fail(tmp_path):
-    root = SamplePackage().code().write(tmp_path / "Example")
+    root = SamplePackage().write(tmp_path / "Example")
     with open(os.path.join(root, OWN, "weights.pt"), "wb") as file:
         file.truncate((50 << 20) + 1)
     assert found(SamplePackage(), root) == [("PKG10", "error", f"{OWN}/weights.pt")]
@@ -72,12 +72,12 @@ def test_large_files_fail(tmp_path):
 
 @pytest.mark.parametrize("name", ["LICENSE", "AUTHORS.md"])
 def test_credits_may_name_people(tmp_path, name):
-    package = SamplePackage().code().replace(f"{OWN}/{name}", b"Jane Doe <jane@example.org>\n")
+    package = SamplePackage().replace(f"{OWN}/{name}", b"Jane Doe <jane@example.org>\n")
     assert found(package, tmp_path / "Example") == []
 
 
 def test_personal_data_in_files_has_its_line(tmp_path):
-    package = SamplePackage().code().replace("provenance.json", b'{\n "data_dir": "/home/jane/data"\n}')
+    package = SamplePackage().replace("provenance.json", b'{\n "data_dir": "/home/jane/data"\n}')
     package.replace("notes.bin", b"\0\0jane@example.org")
     report = check_paths([package.write(tmp_path / "Example")], Options(round="3.0"))
     (finding,) = report.packages[0].findings
@@ -86,7 +86,7 @@ def test_personal_data_in_files_has_its_line(tmp_path):
 
 def test_files_beside_the_logs_are_searched_but_not_the_logs(tmp_path):
     key = "AKIA" + "QZ4TK7HBN2WMX6RD"
-    package = SamplePackage().code().file("slurm-12.out", f"AWS_ACCESS_KEY_ID={key}\nmail jane.doe@example.org\n")
+    package = SamplePackage().file("slurm-12.out", f"AWS_ACCESS_KEY_ID={key}\nmail jane.doe@example.org\n")
     package.edit(1, lambda log: log.add("notice", key))
     path = "results/example_n64/strong/cosmoflow/slurm-12.out"
     expected = [("PKG03", "warning", path), ("PRV02", "warning", path), ("PRV03", "error", path)]
@@ -95,18 +95,18 @@ def test_files_beside_the_logs_are_searched_but_not_the_logs(tmp_path):
 
 @pytest.mark.parametrize(("again", "severity"), [(1.0, "warning"), (True, "error"), ("1", "error")])
 def test_a_member_named_twice_is_compared_as_logged_values_are(again, severity, tmp_path):
-    package = SamplePackage().code().system(number_of_nodes=1).again("number_of_nodes", again)
+    package = SamplePackage().system(number_of_nodes=1).again("number_of_nodes", again)
     assert ("PKG35", severity, "systems/example_n64.json") in found(package, tmp_path / "Example")
 
 
 def test_many_unexpected_files_are_few_findings(tmp_path):
-    package = SamplePackage().code()
+    package = SamplePackage()
     for number in range(25):
         package.file(f"run_{number}.txt", "x")
     assert [rule for rule, _, _ in found(package, tmp_path / "Example")] == ["PKG03"] * 21
 
 
 def test_the_official_profile_does_not_look(tmp_path):
-    package = SamplePackage().code().remove(OWN).replace("a:~", b"jane@example.org")
+    package = SamplePackage().remove(OWN).replace("a:~", b"jane@example.org")
     package.links["data"] = "/"
     assert found(package, tmp_path / "Example", "official") == []

@@ -82,16 +82,16 @@ def test_a_seed_too_long_for_a_number_is_told_from_a_text(tmp_path):
 
 def test_the_runs_of_a_result_were_made_by_one_version_of_the_code(tmp_path):
     other = {"source_sha256": "6" * 64}
-    package = SamplePackage().code().by_suite().edit(3, lambda log: log.provenance(**other))
+    package = SamplePackage().by_suite().edit(3, lambda log: log.provenance(**other))
     (found,) = report(package, tmp_path / "closed").findings
     assert (found.rule, found.severity, found.line) == ("RUN20", "error", 3)
     assert found.path.endswith("result_3.txt") and f"; {json.dumps('6' * 32)} in result_3.txt" in found.message
-    package = SamplePackage(division="open").code().by_suite().edit(3, lambda log: log.provenance(**other))
+    package = SamplePackage(division="open").by_suite().edit(3, lambda log: log.provenance(**other))
     assert [(one.rule, one.severity) for one in report(package, tmp_path / "open").findings] == [("RUN20", "warning")]
 
 
 def test_other_libraries_are_one_warning_for_a_result(tmp_path):
-    package = SamplePackage().code().by_suite()
+    package = SamplePackage().by_suite()
     for number in (3, 4, 5):
         package.edit(number, lambda log, own=number: log.versions(torch=f"2.{own}", numpy=f"2.{own}", mpi4py=None))
     (found,) = report(package, tmp_path).findings
@@ -100,7 +100,7 @@ def test_other_libraries_are_one_warning_for_a_result(tmp_path):
 
 
 def test_a_provenance_of_many_versions_stays_small(tmp_path):
-    package = SamplePackage().code().by_suite()
+    package = SamplePackage().by_suite()
     package.edit(3, lambda log: log.versions(**{f"library {number}": "x" * 200 for number in range(1000)}))
     package.edit(4, lambda log: log.versions(**{f"library {number}": "1" for number in range(1000)}))
     found = report(package, tmp_path)

@@ -1,0 +1,35 @@
+"""The rule that tells, beside the strict verdict, what the committee's tool would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
+from compliance.rules.rule import RULES, Rule
+
+
+class OfficialVerdict(Rule, strict_only=True):
+    """The committee's checker accepts what the written rules accept."""
+
+    id = OFFICIAL_RULE
+    severity = WARNING
+    cite = "mlperf-logging 4.1.68, mlperf_logging.package_checker and compliance_checker"
+    differs = "this is what the profile official says"
+    why = "A result is submitted to the committee's tool, which also refuses some logs that break no written rule."
+    fix = "Change what that tool refuses, or agree with the committee on it; --profile official shows all that it says."
+    bad = (
+        lambda package: (
+            package("deepcam").edit(1, lambda log: log.set("seed", "11")).edit(2, lambda log: log.set("seed", "12"))
+        ),
+    )
+
+    def check(self, refused: list[Finding]) -> Iterator[Finding]:
+        """Yield a warning for each rule of the profile official. refused: the errors in this profile."""
+        for rule in dict.fromkeys(finding.rule for finding in refused):
+            findings = [finding for finding in refused if finding.rule == rule]
+            first, keys = findings[0], dict.fromkeys(finding.key for finding in findings if finding.key)
+            about = f" ({listed(list(keys))})" if keys else ""
+            more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+            message = f"the committee's checker refuses this: {rule}{about}: {first.message}{more}"
+            fix = first.fix or RULES[rule].fix
+            yield self.finding(first.path, first.line, message, first.expected, first.key, fix=fix)

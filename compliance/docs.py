@@ -83,7 +83,7 @@ def rules_page() -> str:
     """Return the reference of all rules of the suite, by family."""
     parts = [
         f"# Rules\n\n{NOTICE}\n",
-        f"{len(all_rules())} rules. `python -m compliance.check --explain ID` shows one of them. The messages "
+        f"{len(all_rules())} rules. `mlperf-hpc check --explain ID` shows one of them. The messages "
         "come from running each rule on its own examples.\n",
     ]
     for family, about in FAMILIES.items():

@@ -16,11 +16,13 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from common.command import PROGRAM
 from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
 from compliance.benchmarks import PACKAGES
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
+from submission.cli import resolve_command
 from tests.module_graph import Tree
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,14 +42,17 @@ def blocks(page):
 
 
 def commands(page):
-    """Yield the words of each Python command on a page but scripts, from the module on, split as the shell would."""
+    """Yield the words of each command on a page but scripts, from its Python module on, split as the shell would."""
     for block in blocks(page):
         if block.startswith("#!"):
             continue
         for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True) if "-m " in line else []
+            words = shlex.split(line.removeprefix("$ "), comments=True) if re.search("-m |mlperf-hpc ", line) else []
             if "-m" in words:
                 yield words[words.index("-m") + 1 :]
+            elif PROGRAM in words and not words[-1].startswith("--help"):
+                module, arguments = resolve_command(words[words.index(PROGRAM) + 1 :])
+                yield [module.removesuffix(".__main__"), *arguments]
 
 
 NEW = "ocean_eddies"
@@ -218,7 +223,7 @@ PRINTED = [
     (page, block)
     for page in (ROOT / "README.md", ROOT / "docs" / "guide" / "check.md")
     for block in blocks(page)
-    if re.search(r"^\$ python -m compliance.check \w+\.txt$", block, re.MULTILINE)
+    if re.search(r"^\$ mlperf-hpc check \w+\.txt$", block, re.MULTILINE)
 ]
 
 
@@ -228,9 +233,10 @@ def test_the_checker_prints_what_the_pages_show(page, block, tmp_path, monkeypat
     Path("result_0.txt").write_bytes(SampleLog("cosmoflow").bytes())
     early = SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop")
     Path("stopped_early.txt").write_bytes(early.bytes())
-    command, _, shown = block[block.index("$ python -m compliance.check") :].partition("\n")
+    monkeypatch.setattr(sys, "argv", [PROGRAM])
+    command, _, shown = block[block.index("$ mlperf-hpc check") :].partition("\n")
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        check(command.split()[4:])
+        check(command.split()[3:])
     printed = out.getvalue().splitlines()
     missing = [line for line in shown.splitlines() if line and line not in printed]
     assert len(PRINTED) >= 3 and shown.strip() and missing == []
@@ -315,7 +321,8 @@ def status_of(line):
     """Return the status that a line of the page ends with, on a few samples, which do not meet the target."""
     if "--print-config" in line or "--list-configs" in line:
         return 0
-    return next(status for name, status in MISSED.items() if re.search(rf"(^|\.){name}\b", line.partition("  #")[0]))
+    command = line.partition("  #")[0]
+    return next(status for name, status in MISSED.items() if re.search(rf"(^|\.|{PROGRAM} ){name}\b", command))
 
 
 @pytest.mark.exhaustive

@@ -19,7 +19,7 @@ from compliance.engine.options import Options
 from compliance.engine.parallel import examine_all
 from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, PASSING, SKIPPED, WARNING, Finding, worst
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judged_run import OTHER_SUITE, JudgedRun
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import RCP_BYPASS
@@ -86,6 +86,11 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
         report.packages.append(replace(package, sets=finished))
     report.sets.extend(_judge_results(results, copies, report, options) for results in folders)
     for number, package in enumerate(report.packages):
+        if {run.only_rule for results in package.sets for run in results.runs} == {OTHER_SUITE}:
+            others = Finding("PKG01", SKIPPED, package.root, 0, "the package: its logs are of another suite")
+            report.packages[number] = replace(package, findings=[others])
+            report.rounds[:] = [entry for entry in report.rounds if entry[0] != package.root]
+            continue
         rules = rules_of(PackageRule, package.round, None, options.profile)
         findings = apply_rules(rules, package, report, options)
         if not package.whole:
@@ -199,6 +204,9 @@ def _judge_results(results: ResultSet, copies: list[Copies], report: Report, opt
     """Return a result with its convergence, its score and what the rules find."""
     if results.unchecked:
         reason = "the official tool does not look into this folder"
+        return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
+    if results.foreign:
+        reason = "the runs: none of the logs is one of MLPerf HPC"
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))

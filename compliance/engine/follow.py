@@ -36,9 +36,10 @@ class _Watched(Struct):
 
 
 def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> int:
-    """Watch until every log has its run_stop; return the exit status of the last state.
+    """Watch until every log has its run_stop, or for the timeout none grows; return the exit status of the last state.
 
-    Print each finding once, as soon as it is certain. Wait for a file that does not exist yet.
+    Print each finding once, as soon as it is certain. Wait for a file that does not exist yet. After Ctrl-C, report the
+    last state, too, and raise KeyboardInterrupt.
     """
     watched = []
     for path in paths:
@@ -47,15 +48,19 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
         task = LogTask(path, initial_case(path, options), options)
         watched.append(_Watched(path, task, LogReader(path)))
     news = time.monotonic()
-    while any(watch.run is None for watch in watched):
-        looked = [_read_news(watch) for watch in watched if watch.run is None]
-        if any(looked):
-            news = time.monotonic()
-        elif timeout_seconds and time.monotonic() - news > timeout_seconds:
-            break
-        else:
-            time.sleep(POLL_SECONDS)
-    return _report_verdicts(watched)
+    try:
+        while any(watch.run is None for watch in watched):
+            looked = [_read_news(watch) for watch in watched if watch.run is None]
+            if any(looked):
+                news = time.monotonic()
+            elif timeout_seconds and time.monotonic() - news > timeout_seconds:
+                break
+            else:
+                time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        _report_verdicts(watched, "interrupted")
+        raise
+    return _report_verdicts(watched, f"nothing was logged for {timeout_seconds:g} s (--follow-timeout)")
 
 
 def _read_news(watch: _Watched) -> bool:
@@ -130,12 +135,18 @@ def _describe_progress(log: Log, task: LogTask) -> str:
     return text + (f", stopped: {clean(stop.meta('status'))}" if stop else "")
 
 
-def _report_verdicts(watched: list[_Watched]) -> int:
+def _report_verdicts(watched: list[_Watched], reason: str) -> int:
+    """Print the last state of each log, with the reason if it has no run_stop; return the exit status."""
     code = 0
     for watch in watched:
-        run = watch.run or judge_log(watch.reader.close(), watch.task)
+        run, ended = watch.run, ""
+        if run is None:
+            log = watch.reader.close()
+            run = judge_log(log, watch.task)
+            _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)
+            ended = "" if log["run_stop"] else f"; no run_stop yet: {reason}"
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
-        _print_now(f"{watch.path}: {run.verdict}{minutes}")
+        _print_now(f"{watch.path}: {run.verdict}{minutes}{ended}")
         code = max(code, 1 if run.verdict == "FAIL" else 0)
     return code
 

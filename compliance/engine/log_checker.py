@@ -21,7 +21,7 @@ from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
 from compliance.model.case import OFFICIAL, Case
 from compliance.model.finding import ERROR, SKIPPED, Finding, listed
-from compliance.model.judged_run import JudgedRun
+from compliance.model.judged_run import OTHER_SUITE, JudgedRun
 from compliance.model.layout import PowerPlace
 from compliance.rules.catalog import import_log_rules
 from compliance.rules.rule import LogRule, Rule, rules_of
@@ -78,19 +78,28 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
     """
     case = complete_case(log, task)
     findings: list[Finding] = []
-    prefixes, reason = _readable_part(log) if case.strict else (("",), "")
+    only_rule = _find_only_rule(log, task.options) if case.strict else ""
+    prefixes, reason = ((only_rule,), "") if only_rule else _readable_part(log) if case.strict else (("",), "")
     import_log_rules()
     rules = rules_of(LogRule, case.round, case.division, case.profile)
-    if reason:
+    if prefixes != ("",):
         rules = tuple(rule for rule in rules if rule.id.startswith(prefixes))
-    started = not case.strict or any(log[key] for key in STARTED)
+    started = bool(only_rule) or not case.strict or any(log[key] for key in STARTED)
     for of_rule in apply_each(rules, task.path, log, case):
         of_rule = of_rule if started else _missing_as_one(of_rule, log)
         findings += of_rule if len(of_rule) <= FINDINGS_KEPT else _limit_findings(of_rule)
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
+    if only_rule:
+        return replace(_add_judgement(Run(log.path), task, case, findings), only_rule=only_rule)
     run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
     return _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
+
+
+def _find_only_rule(log: Log, options: Options) -> str:
+    """Return the only rule that applies to a file that is no log of MLPerf HPC, "" if it is one or the rule is out."""
+    rule = "FRM03" if log.no_log else OTHER_SUITE if log.other_suite else ""
+    return rule if rule and options.filter([Finding(rule, ERROR, log.path, 0, "")])[0] else ""
 
 
 def _add_judgement(

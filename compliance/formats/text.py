@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from common.command import clean, counted
+from common.command import as_called, clean, counted
 from compliance.formats.findings import (
     Group,
     ScoreTable,
@@ -63,7 +63,7 @@ def render(report: Report, style: Style) -> str:
     findings = all_shown(report)
     results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
     rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
-    explain = f"; explain a rule: python -m compliance.check --explain {rule}" if rule else ""
+    explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
     if style.quiet:
         failing = grouped(findings, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
         blocks = [*(_group_lines(group, style) for group in failing), [_verdict_line(report, findings, style)]]
@@ -124,12 +124,16 @@ def _log_lines(report: Report, style: Style) -> list[str]:
     runs = alone(report)
     passing = sum(run.verdict == PASS for run in runs)
     collapse = passing > MANY_LOGS and not style.verbose
+    foreign = sum(bool(run.only_rule) for run in runs)
+    count_foreign = foreign > FEW and not style.verbose
     rows = [
         (report.qualify(run.verdict), shown_path(run.path, style), run_text(run))
         for run in runs
-        if not (collapse and run.verdict == PASS)
+        if not (collapse and run.verdict == PASS) and not (count_foreign and run.only_rule)
     ]
     lines = _align_columns(rows, style)
+    if count_foreign:
+        lines.append(f"{_paint_verdict(FAIL, FAIL, style)}  {counted(foreign, 'file')} that are no logs of MLPerf HPC")
     if collapse:
         word = report.qualify(PASS)
         lines.append(f"{_paint_verdict(word, word, style)}  {counted(passing, 'log')} (--verbose lists them)")

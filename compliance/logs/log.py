@@ -24,6 +24,7 @@ from common.tree import NAMED, Tree
 from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.course import Course
+from compliance.logs.file_kind import EMPTY, OUTPUT, FileKind, find_encoding, find_kind, find_suite
 from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.personal_data import Mention, Watch
 from compliance.logs.record import (
@@ -35,6 +36,7 @@ from compliance.logs.record import (
     Sharing,
     decode_long,
     depth,
+    is_long,
     repeated_field,
     shown,
 )
@@ -50,6 +52,8 @@ LATEST_MS: Final = 4_100_000_000_000  # 2099
 PROBLEMS_KEPT: Final = 100
 OTHER_KEYS_KEPT: Final = 500
 LONGEST_KEY: Final = 80
+COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
+"""The detail of a record that cannot be decoded because of them."""
 
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = (
@@ -85,7 +89,7 @@ class Log:
 
     personal: the first mail addresses and home directories in any line, record or not. rates: the lowest and the
     highest speed that the run records of itself, each with its line; empty if it records none.
-    inflated_bytes: of a compressed log, what was read of it.
+    inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     """
 
     def __init__(self, path: str) -> None:
@@ -96,6 +100,7 @@ class Log:
         self.other_keys: set[str] = set()
         self.rates: tuple[tuple[float, int], ...] = ()
         self.inflated_bytes = 0
+        self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
         self._problem_counts: Counter[str] = Counter()
@@ -125,6 +130,16 @@ class Log:
         of_keys = [record for key in keys for record in self.records.get(key, ())]
         of_keys.sort(key=FILE_ORDER)
         return of_keys
+
+    @property
+    def no_log(self) -> FileKind | None:
+        """What the file is, if it is no log."""
+        return self.kind if self.kind and (self.kind.binary or not self.record_count) else None
+
+    @cached_property
+    def other_suite(self) -> FileKind | None:
+        """Of which other suite the log is, if it is of one."""
+        return find_suite(self.value("submission_benchmark"), self.other_keys)
 
     @cached_property
     def events(self) -> list[Record]:
@@ -203,8 +218,11 @@ class LogReader:
         if self._carry or self._skipping:
             carry, self._carry, self._skipping = bytes(self._carry), bytearray(), False
             self._read_lines(carry + b"\n")
-        self.log.records = {key: of_key for key, of_key in self._slots.items() if of_key}
-        return self.log
+        log = self.log
+        log.records = {key: of_key for key, of_key in self._slots.items() if of_key}
+        if not (log.kind or log.record_count or log.problems):
+            log.kind = OUTPUT if log.line_count else EMPTY
+        return log
 
     def snapshot(self) -> Log:
         """Return the log so far; feeding may go on."""
@@ -250,7 +268,7 @@ class LogReader:
                 log.problem("deep", line)
                 continue
             try:
-                record = decode(text) if size <= long_bytes else decode_long(text)
+                record = decode(text) if size <= shallow_bytes or not is_long(text) else decode_long(text)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 if (slow := self._decode_slowly(text, line)) is None:
                     continue
@@ -334,7 +352,7 @@ class LogReader:
             log.problem("deep", line_number)
             return None
         except ValueError as error:
-            log.problem("json", line_number, str(error))
+            log.problem("json", line_number, COLORS if b"\x1b[" in text else str(error))
             return None
         if not isinstance(fields, dict):
             log.problem("no object", line_number, type(fields).__name__)
@@ -409,10 +427,12 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
     packed, blocks = pieces(stream)
     total = 0
     for piece in blocks:
-        encoding = None if total else _foreign_encoding(piece)
-        if encoding:
-            reader.log.problem("encoding", 1, encoding)
-            return
+        if not total:
+            reader.log.kind = find_kind(piece)
+            if TOKEN not in piece and (encoding := find_encoding(piece)):
+                if reader.log.kind is None:
+                    reader.log.problem("encoding", 1, encoding)
+                return
         reader.feed(piece)
         total += len(piece)
         if packed:
@@ -420,16 +440,3 @@ def _feed_all(reader: LogReader, stream: BinaryIO) -> None:
         elif total > MAX_LOG_BYTES:
             reader.log.problem("too large", 0, f"{MAX_LOG_BYTES >> 30} GiB")
             return
-
-
-def _foreign_encoding(block: bytes) -> str | None:
-    """Return the name of the encoding if the text is not ASCII, UTF-8 or Latin-1."""
-    if TOKEN in block:
-        return None
-    for mark, name in ((b"\xff\xfe\0\0", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16")):
-        if block.startswith(mark):
-            return name
-    head = block[:4096]
-    if head.count(b"\0") > len(head) // 3:
-        return "UTF-16 or UTF-32 without a byte order mark, or binary data"
-    return None

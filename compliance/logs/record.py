@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final, cast, overload
 
@@ -13,6 +14,7 @@ import msgspec
 from common.record import Record as Record  # also for rules
 
 LONG_RECORD_BYTES: Final = 512 << 10  # of longer records, only what rules need is decoded
+MOST_LISTS: Final = 10_000  # and objects, in a record that is decoded as a whole
 MOST_FIELDS: Final = 200_000  # and strings, in one record; more are not compared
 MAX_DEPTH: Final = 400  # of nested lists and objects; far below Python's limit, which depends on the caller's depth
 
@@ -151,7 +153,8 @@ FILE_ORDER: Final = attrgetter("order")
 
 STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 NAME_OR_BRACE: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+(:)?|[{}]', re.DOTALL)
-ROUND_BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
+LEVELS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
+"""How each bracket changes the depth, as signed bytes: by 1 or by -1."""
 NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _decode_raw = msgspec.json.Decoder(_LongRecord).decode
 _decode_metadata = msgspec.json.Decoder(_KnownMetadata).decode
@@ -165,13 +168,13 @@ def decode_long(text: bytes) -> Record:
     """
     raw = _decode_raw(text)
     value, metadata = bytes(raw.value), bytes(raw.metadata)
-    if any(len(part) <= LONG_RECORD_BYTES and depth(part) > MAX_DEPTH for part in (value, metadata)):
+    if any(not is_long(part) and depth(part) > MAX_DEPTH for part in (value, metadata)):
         raise msgspec.DecodeError("nested too deeply")
-    if len(value) <= LONG_RECORD_BYTES:
+    if not is_long(value):
         kept = msgspec.json.decode(value)
     else:
         kept = value[:80].decode("utf-8", "replace")
-    if len(metadata) <= LONG_RECORD_BYTES:
+    if not is_long(metadata):
         fields = msgspec.json.decode(metadata, type=dict)
     else:
         needed = msgspec.structs.asdict(_decode_metadata(metadata))
@@ -210,17 +213,22 @@ def shown(value: Any) -> str:
     return json.dumps(value)[:80]
 
 
+def is_long(text: bytes) -> bool:
+    """Return whether a record or a part of it takes too much time or memory to be decoded as a whole."""
+    return len(text) > LONG_RECORD_BYTES or _count_lists(text) > MOST_LISTS
+
+
+def _count_lists(text: bytes) -> int:
+    """Return the number of lists and objects, or more, since brackets in strings count."""
+    return text.count(b"[") + text.count(b"{")
+
+
 def depth(text: bytes) -> int:
-    """Return how deeply lists and objects are nested; for damaged text, an upper limit."""
-    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+    """Return how deeply lists and objects are nested, 0 if there are few; for damaged text, what a parser may reach."""
+    if _count_lists(text) <= MAX_DEPTH:
         return 0
-    brackets = STRING.sub(b"", text).translate(ROUND_BRACKETS, NO_BRACKETS)
-    for level in range(MAX_DEPTH + 1):
-        outer = brackets.replace(b"()", b"")  # without the innermost level
-        if outer == brackets:
-            return level + brackets.count(b"(")
-        brackets = outer
-    return MAX_DEPTH + 1
+    brackets = STRING.sub(b"", text).translate(LEVELS, NO_BRACKETS)
+    return max(accumulate(memoryview(brackets).cast("b"), initial=0))
 
 
 def memory_bytes(text: bytes) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import field
 
 from compliance.logs.official import OfficialReading
@@ -10,12 +12,16 @@ from compliance.logs.run import Run
 from compliance.model.case import Case
 from compliance.model.finding import Finding, worst
 
+OTHER_SUITE: Final = "SET02"
+"""The rule that says that a log is of another suite."""
+
 
 class JudgedRun(Run, frozen=True, kw_only=True):
     """What one log says, and how it was judged.
 
     case: what it was judged by. power: what its power files say, None without them.
     findings: of the rules about logs; ignored: those that do not count, with the reason.
+    only_rule: that was applied to a file that is no log of MLPerf HPC, else "".
     parsed_clean: the official tools could decode every record. official: what else these tools read; None in the
     profile strict. by_official: the same run judged by the profile official, where that was asked for.
     """
@@ -24,6 +30,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     power: RunPower | None = None
     findings: list[Finding] = field(default_factory=list)
     ignored: list[tuple[Finding, str]] = field(default_factory=list)
+    only_rule: str = ""
     parsed_clean: bool = True
     official: OfficialReading | None = None
     by_official: JudgedRun | None = None

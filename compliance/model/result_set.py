@@ -121,7 +121,8 @@ class ResultSet(Struct, frozen=True):
         The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
         """
         paths = set()
-        if not self.loose and len(self.failing) == 1 and (self.scaling == STRONG or not self.strict):
+        may_fail = not (self.loose or self.foreign) and (self.scaling == STRONG or not self.strict)
+        if may_fail and len(self.failing) == 1:
             paths.add(self.failing[0].path)
         if not self.strict:
             paths.update(run.path for run in self.pruned)
@@ -162,6 +163,11 @@ class ResultSet(Struct, frozen=True):
         if self.reference is None or self.loose or not self.strict:
             return 0
         return max(0, self.reference.runs - len(self.runs))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether there are logs and none of them is one of MLPerf HPC: then nothing is judged of the runs together."""
+        return bool(self.runs) and all(run.only_rule for run in self.runs)
 
     @property
     def failing(self) -> list[JudgedRun]:

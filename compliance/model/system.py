@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import as_count, same
+from compliance.logs.file_kind import find_encoding, find_kind
 
 MAX_DESCRIPTION_BYTES = 4 << 20
 MOST_REPEATED = 20
@@ -110,13 +111,17 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     try:
         data = tree.read(path, MAX_DESCRIPTION_BYTES)
         description.encoding = _foreign_bytes(data)
+        if encoding := find_encoding(data):
+            raise ValueError(f"has the encoding {encoding}; convert it: iconv -f {encoding[:6]} -t UTF-8")
         text = data.decode("utf-8-sig", "replace")
         fields = json.loads(text, object_pairs_hook=partial(_last_members, text, description.repeated))
         if not isinstance(fields, dict):
             raise ValueError(f"contains a JSON {type(fields).__name__}, not an object")
         description.fields = fields
     except json.JSONDecodeError as error:
-        description.problem, description.line = f"is not valid JSON: {error.msg}", error.lineno
+        kind = None if text.lstrip().startswith("{") else find_kind(data)
+        description.line = 0 if kind else error.lineno
+        description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {error.msg}"
     except RefusedFileError as error:
         description.problem = error.reason
     except RecursionError:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS, MAX_RATIO
-from compliance.logs.log import EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
+from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
 from compliance.model.case import Case
 from compliance.model.finding import Finding
@@ -15,6 +15,7 @@ from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
 SHOWN = 10
+UNCOLOR = r"Switch colors off where the log is written (NO_COLOR=1), or strip them: sed 's/\x1b\[[0-9;]*m//g' FILE."
 EMPTY_MEMBER = zlib.compressobj(wbits=31).flush()
 
 
@@ -88,11 +89,21 @@ class HoldsRecords(LogRule):
     cite = FORMAT
     why = "Everything that is checked comes from the records."
     fix = "Write the run's mllog output to this file; console output without `:::MLLOG ` is not read."
-    bad = (lambda log: b"", lambda log: b"epoch 1 loss 0.3\n")
+    differs = "strict refuses an archive even if it holds the lines of a log as they are"
+    bad = (
+        lambda log: b"",
+        lambda log: b"epoch 1 loss 0.3\n",
+        lambda log: b"PK\3\4" + log().bytes(),
+        lambda log: b"<html><body>\n" + log().text().replace('"', "&quot;").encode(),
+        lambda log: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+        lambda log: b'{"division": "closed", "system_name": "example_n64"}',
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if not log.record_count and not problems(log, "unreadable", "encoding", "compressed"):
-            yield self.finding(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
+        kind = log.no_log
+        if kind and (case.strict or not log.record_count):
+            message = f"this is {kind.name}, not a log"
+            yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=kind.fix)
 
 
 class Parses(LogRule):
@@ -111,6 +122,7 @@ class Parses(LogRule):
         lambda log: log().raw("seed", lambda line: b":::MLLOG " + b"[" * 3000 + b"]" * 3000),
         lambda log: log().field("seed", "time_ms", None),
         lambda log: log().field("seed", "metadata", None),
+        lambda log: log().raw("run_stop", lambda line: b"\x1b[32m" + line + b"\x1b[0m"),
     )
     KINDS = ("json", "no object", "missing field", "deep", "time type", "field type")
 
@@ -119,7 +131,8 @@ class Parses(LogRule):
         reported = problems(log, *kinds)
         for problem in reported[:SHOWN]:
             message = MESSAGES[problem.kind].format(problem.detail)
-            yield self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`")
+            fix = UNCOLOR if problem.detail == COLORS else ""
+            yield self.finding(log.path, problem.line, message, "`:::MLLOG {json object}`", fix=fix)
         if len(reported) > SHOWN:
             more = f"and {len(reported) - SHOWN} or more such lines"
             yield self.finding(log.path, reported[SHOWN].line, more, "`:::MLLOG {json object}`")

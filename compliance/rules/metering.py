@@ -280,7 +280,7 @@ class WholeNode(FileRule):
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
     why = "Counters of processors or GPUs leave out memory, fans, disks, network and the losses of the power supplies."
     fix = (
-        "Measure the node with `python -m common.measure power --source ipmi`, or another meter of the whole node; "
+        "Measure the node with `mlperf-hpc measure power --source ipmi`, or another meter of the whole node; "
         "otherwise submit without power/."
     )
     good = (lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),)

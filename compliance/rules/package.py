@@ -143,7 +143,7 @@ class Described(PackageRule):
     id = "PKG04"
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
-    fix = "Write systems/<system>.json with the folder's name; check it with `python -m json.tool`."
+    fix = "Write systems/<system>.json with the folder's name, as `mlperf-hpc system` does."
     differs = (
         "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
         " bytes that are not UTF-8 (strict: a warning)"

@@ -83,19 +83,25 @@ class KnownBenchmark(LogRule):
     cite = "hpc_training_rules.adoc#benchmarks"
     why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
     fix = f"Log submission_benchmark as {names_in_words()}, in lower case."
+    differs = "strict says of which other suite a log is, and judges nothing else in it"
     bad = (
         lambda log: log().drop("submission_benchmark"),
         lambda log: log().set("submission_benchmark", "CosmoFlow"),
         lambda log: log(round_="2.0").set("submission_benchmark", "openfold"),
         lambda log: log().set("submission_benchmark", "../../etc/passwd"),
+        lambda log: log().set("submission_benchmark", "resnet"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not case.strict and case.division is None and case.round != "0.7":
             return  # the official tool checks the benchmark only in the files of a known division
         key = "submission_benchmark"
-        yield from self.exactly_once(log, key)
         first = log.first(key)
+        if case.strict and log.other_suite:
+            line, name, fix = first.line if first else 0, log.other_suite.name, log.other_suite.fix
+            yield self.finding(log.path, line, f"this is {name}, not of MLPerf HPC", "", key, fix=fix)
+            return
+        yield from self.exactly_once(log, key)
         names = benchmarks_of(case.round)
         if first and first.value not in names:
             message = f"the benchmark name is {show(first.value)}: round {case.round} has none of that name"

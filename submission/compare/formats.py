@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from common.command import clean, counted
+from common.command import as_called, clean, counted
 from common.values import is_number, same
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code
@@ -125,7 +125,8 @@ def _ending(one: Comparison) -> str:
     if not one.changes:
         return "B has A's hyperparameters."
     if one.as_overrides:
-        return f"To train B with A's hyperparameters, add to python -m {one.pair.benchmark}.train CONFIG:"
+        command = as_called(f"python -m {one.pair.benchmark}.train CONFIG")
+        return f"To train B with A's hyperparameters, add to {command}:"
     return "To train B with A's hyperparameters, set these (keys of the log):"
 
 

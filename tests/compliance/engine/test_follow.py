@@ -77,4 +77,26 @@ def test_it_gives_up_after_the_timeout_and_judges_what_is_there(tmp_path, capsys
     path.write_bytes(SampleLog().bytes()[:9000])
     assert main(["--follow", str(path), str(tmp_path / "never.txt"), "--follow-timeout", "0.2"]) == 1
     out = capsys.readouterr().out
-    assert "waiting (No such file" in out and out.splitlines()[-1].endswith("FAIL")
+    reason = "FAIL; no run_stop yet: nothing was logged for 0.2 s (--follow-timeout)"
+    assert "waiting (No such file" in out and out.count(reason) == 2 and out.splitlines()[-1].endswith(reason)
+    assert [line.partition(" error ")[0] for line in out.splitlines() if " ORD05 " in line] == [f"{path}:"]
+
+
+def test_a_last_line_without_an_end_counts_after_the_timeout(tmp_path, capsys):
+    path = tmp_path / "live.txt"
+    whole = SampleLog().bytes()
+    path.write_bytes(whole[: whole.index(b"\n", whole.index(b'"key": "run_stop"'))])
+    assert main(["--follow", str(path), "--follow-timeout", "0.2"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("PASS, 86.67 min")
+
+
+def test_after_an_interruption_it_says_what_is_missing(tmp_path, capsys, monkeypatch):
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "live.txt"
+    path.write_bytes(SampleLog().bytes()[:9000])
+    monkeypatch.setattr(following.time, "sleep", interrupt)
+    assert main(["--follow", str(path)]) == 130
+    out = capsys.readouterr().out
+    assert "error QUA01" in out and out.splitlines()[-1].endswith("FAIL; no run_stop yet: interrupted")

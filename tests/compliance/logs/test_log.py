@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compliance.logs import log as reader
+from compliance.logs import record as record_module
 from compliance.logs.log import KEYS, LogReader, parse_log, read_log
 from compliance.logs.record import EpochRecord
 from compliance.samples.log import SampleLog
@@ -167,6 +168,39 @@ def test_nesting_has_a_limit_of_its_own():
     assert answers(0) == answers(300) == [[], [], [], ["deep"], ["deep"]]
 
 
+def count_depth(text):
+    """Return the most brackets that are open at once, outside strings, character by character."""
+    deepest = level = 0
+    in_string = escaped = False
+    for character in text.decode():
+        if not in_string:
+            level += (character in "[{") - (character in "]}")
+            deepest = max(deepest, level)
+        if character == '"' and not escaped:
+            in_string = not in_string
+        escaped = in_string and character == "\\" and not escaped
+    return deepest
+
+
+PARTS = ("[", "]", "{", "}", "[[{", "}]]", '"', '"[', '["', '\\"', "\\", "\\\\", ",", "é")
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(st.lists(st.sampled_from(PARTS), max_size=40).map(lambda parts: "".join(parts).encode()))
+def test_depth_is_counted_outside_strings(text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_module, "MAX_DEPTH", 0)  # texts with no more brackets are not looked at
+        assert record_module.depth(text) == count_depth(text)
+
+
+@pytest.mark.parametrize("lists", [1_000, record_module.MOST_LISTS])
+def test_lists_that_no_rule_reads_are_not_decoded_if_they_are_many(lists):
+    data = line("seed", [[]] * lists, metadata={"epoch_num": 7, "trace": [[]] * lists}) + line(value=2)
+    log = parse_log(data)
+    assert [record.line for record in log["seed"]] == [1, 2] and not log.problems
+    assert log["seed"][0].meta("epoch_num") == 7 and (type(log["seed"][0].value) is list) == (lists == 1_000)
+
+
 def test_many_members_are_no_slow_path():
     members = ", ".join(f'"{number // 2}": 0' for number in range(30_000))
     log = parse_log(b':::MLLOG {"time_ms": 1, "key": "seed", "value": 0, "metadata": {' + members.encode() + b"}}\n")
@@ -211,7 +245,9 @@ FRAGMENTS = st.sampled_from((*ENDS_AND_JUNK, *LONG, line(end=b""), line("other")
 def test_pieces_make_no_difference(data, sizes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "MAX_LINE_BYTES", 400)
-        patch.setattr(reader, "LONG_RECORD_BYTES", 250)
+        for module in (reader, record_module):
+            patch.setattr(module, "LONG_RECORD_BYTES", 250)
+        patch.setattr(reader, "MAX_DEPTH", 100)  # shorter records than twice this are not long
         assert contents(in_pieces(data, sizes)) == contents(in_pieces(data, []))
 
 

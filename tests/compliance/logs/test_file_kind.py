@@ -1,0 +1,247 @@
+"""What is given as a log and is none is named, with what to do, in one finding; so is a log of another suite."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import tarfile
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compliance.engine import Options, check_paths
+from compliance.engine.log_checker import LogTask, judge_log
+from compliance.formats.style import Style
+from compliance.formats.text import render
+from compliance.logs.file_kind import _KINDS, _TRAINING
+from compliance.logs.log import parse_log
+from compliance.model.case import Case
+from compliance.model.system import read_description
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+
+VALID = SampleLog(epochs=2).bytes()
+
+
+def judged(data, profile="strict"):
+    return judge_log(parse_log(data, "result_0.txt"), LogTask("result_0.txt", Case("3.0", profile)))
+
+
+def zip_of(name):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, VALID)
+    return buffer.getvalue()
+
+
+def tar_of(name):
+    buffer, entry = io.BytesIO(), tarfile.TarInfo(name)
+    entry.size = len(VALID)
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(entry, io.BytesIO(VALID))
+    return buffer.getvalue()
+
+
+TAR = tar_of("result_0.txt")
+STORED = ("zip", "torch.save", "tar", "tar.gz")
+"""Files that contain the lines of a log as they are: the official tool reads them."""
+JSON = {"submitter": "University", "division": "closed", "system_name": "n64", "number_of_nodes": "16"}
+DLIO = {"start": "2025-01-01", "num_accelerators": 8, "metric": {"train_au_mean_percentage": 99.0}}
+FILES = {
+    "zip": (zip_of("result_0.txt"), "a zip archive", "unzip FILE"),
+    "an empty zip": (b"PK\5\6" + bytes(18), "a zip archive", "unzip FILE"),
+    "torch.save": (zip_of("model/data.pkl"), "checkpoint", "result_<i>.txt"),
+    "tar": (TAR, "a tar archive", "tar xf FILE"),
+    "tar.gz": (gzip.compress(TAR), "a tar archive", "tar xf FILE"),
+    "tar.xz": (lzma.compress(TAR), "xz", "tar xf"),
+    "bzip2": (bz2.compress(VALID), "bzip2", "bunzip2"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x58" + bytes(range(99)), "zstd", "unzstd"),
+    "7z": (b"7z\xbc\xaf\x27\x1c\0\4" + bytes(range(99)), "a 7z archive", "7z x"),
+    "gzip in gzip": (gzip.compress(gzip.compress(VALID)), "twice", "gunzip"),
+    "PDF": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF", "result_<i>.txt"),
+    "PNG": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "an image", "result_<i>.txt"),
+    "JPEG": (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "an image", "result_<i>.txt"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(99), "HDF5", "result_<i>.txt"),
+    "ELF": (b"\x7fELF\2\1\1" + bytes(99), "a program", "result_<i>.txt"),
+    "pickle": (pickle.dumps({"epoch": 3}), "a pickle", "result_<i>.txt"),
+    "HTML": (b"\n<!DOCTYPE html>\n<html>" + VALID.replace(b'"', b"&quot;"), "a web page", "Download"),
+    "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS", "git lfs pull"),
+    "annex": (b"/annex/objects/SHA256E-s9--0.txt\n", "git-annex", "git annex get"),
+    "annex, a link as text": (b"../.git/annex/objects/a/b/SHA256E-s9--0.txt", "git-annex", "git annex get"),
+    "system": (json.dumps(JSON, indent=2).encode(), "a system description", "system --check"),
+    "system with a mark": (b"\xef\xbb\xbf" + json.dumps(JSON).encode(), "a system description", "system --check"),
+    "Storage": (json.dumps(DLIO, indent=4).encode(), "MLPerf Storage", "mlpstorage"),
+    "Inference": (b"=" * 48 + b"\nMLPerf Results Summary\n" + b"=" * 48 + b"\nSUT name : x", "Inference", "submission"),
+    "no token": (VALID.replace(b":::MLLOG ", b""), "without `:::MLLOG `", "mllog"),
+    "JSON": (b'{"epoch": 1}\n{"epoch": 2}\n', "a JSON object", "result_<i>.txt"),
+    "Slurm": (b"srun: job 12 queued\nslurmstepd: error: *** JOB 12 CANCELLED ***\n", "a job's output?", "result_<i>"),
+    "empty": (b"", "an empty file", "ended before"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_kind_is_one_finding(name):
+    data, kind, fix = FILES[name]
+    run = judged(data)
+    (finding,) = run.findings
+    assert (finding.rule, finding.severity, run.verdict) == ("FRM03", "error", "FAIL")
+    assert kind in finding.message and finding.message.startswith("this is ") and fix in finding.fix
+    official = judged(data, "official")
+    assert official.only_rule == "" and (official.verdict == "FAIL" or name in STORED)
+
+
+def test_every_kind_has_an_example():
+    named = {judged(data).findings[0].message for data, _, _ in FILES.values()}
+    assert {f"this is {kind.name}, not a log" for _, kind in _KINDS} <= named
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        VALID,
+        b'{"loss": 0.5}\n' + VALID,
+        b'{"system_name": "n64", "number_of_nodes": 16}\n' + VALID,
+        b"<html><pre>\n" + VALID + b"</pre></html>\n",
+        b"=====\nMLPerf Results Summary\n" + VALID,
+        b"PK: 3\n" + VALID,
+        gzip.compress(VALID),
+    ],
+)
+def test_a_log_stays_one_whatever_text_is_before_it(data):
+    assert judged(data).verdict == judged(data, "official").verdict == "PASS"
+
+
+def test_an_archive_that_is_not_compressed_is_no_log_though_it_contains_one():
+    assert judged(TAR).only_rule == "FRM03"
+    assert judged(TAR, "official").only_rule == "", "the official tool reads the lines in it"
+
+
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(st.sampled_from([data[:80] for data, _, _ in FILES.values()]), st.integers(0, 80), st.binary(max_size=300))
+def test_no_first_bytes_stop_the_reader(head, kept, rest):
+    for data in (head[:kept] + rest, head[:kept] + rest + b"\n" + VALID, gzip.compress(head[:kept] + rest)):
+        for profile in ("strict", "official"):
+            run = judged(data, profile)
+            assert not [finding for finding in run.findings if "the rule itself failed" in finding.message]
+            assert not run.only_rule or len(run.findings) == 1
+
+
+# -- logs of other suites ----------------------------------------------------------------------------------
+
+
+def loadgen(key, value):
+    record = {
+        "key": key,
+        "value": value,
+        "time_ms": 0.004,
+        "namespace": "mlperf::logging",
+        "event_type": "POINT_IN_TIME",
+    }
+    return f":::MLLOG {json.dumps(record | {'metadata': {'is_error': False, 'file': 'version.cc'}})}\n"
+
+
+LOGS = {
+    "MLPerf Training (llama2_70b_lora)": SampleLog().set("submission_benchmark", "llama2_70b_lora").bytes(),
+    "MLPerf Training (bert)": SampleLog().set("submission_benchmark", "BERT ").bytes(),
+    "MLCommons Science (cloudmask)": SampleLog().set("submission_benchmark", "CloudMask").bytes(),
+    "MLPerf Inference": (
+        loadgen("loadgen_version", "4.1")
+        + loadgen("effective_scenario", "Offline")
+        + loadgen("result_validity", "VALID")
+    ).encode(),
+}
+
+
+@pytest.mark.parametrize("suite", LOGS)
+def test_a_log_of_another_suite_is_one_finding(suite):
+    (finding,) = judged(LOGS[suite]).findings
+    assert (finding.rule, finding.severity) == ("SET02", "error")
+    assert finding.message == f"this is a log of {suite}, not of MLPerf HPC"
+    assert finding.fix
+    assert judged(LOGS[suite], "official").only_rule == ""
+
+
+def test_the_benchmarks_of_training_are_those_of_its_tool():
+    meta = pytest.importorskip("mlperf_logging.benchmark_meta")
+    assert set(meta.get_result_file_counts("training")) == _TRAINING
+
+
+@pytest.mark.parametrize("name", ["my_benchmark", "", 5, ["bert"]])
+def test_an_unknown_benchmark_is_of_no_suite(name):
+    log = SampleLog().set("submission_benchmark", name).add("loadgen_version", "4.1")
+    run = judged(log.bytes())
+    assert run.only_rule == "" and "SET02" in {finding.rule for finding in run.findings}
+
+
+@pytest.mark.parametrize("options", [Options(ignore={"SET02": "a trial"}), Options(select=("ORD", "SET03"))])
+def test_a_rule_that_is_left_out_does_not_take_the_others_with_it(options):
+    data = SampleLog().set("submission_benchmark", "bert").drop("run_stop").bytes()
+    run = judge_log(parse_log(data), LogTask("result_0.txt", Case("3.0"), options))
+    assert "ORD05" in {finding.rule for finding in run.findings}
+
+
+def test_many_logs_of_another_suite_are_few_lines(tmp_path):
+    for number in range(12):
+        (tmp_path / f"result_{number}.txt").write_bytes(LOGS["MLPerf Training (bert)"])
+    report = check_paths([tmp_path], Options(jobs=1))
+    assert {(finding.rule, finding.severity) for finding in report.findings} == {
+        ("SET02", "error"),
+        ("RUN01", "skipped"),
+    }
+    text = render(report, Style())
+    assert text.count("MLPerf Training (bert)") == 1 and "in 12 files" in text and len(text.splitlines()) < 20
+    assert text.count("FAIL") == 2 and "12 files that are no logs of MLPerf HPC" in text
+
+
+def test_a_package_of_another_suite_is_not_judged_as_ours(tmp_path):
+    package = SamplePackage(round_="0.7")
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.set("submission_benchmark", "resnet"))
+    package.replace("systems/left_over.json", b"{}")
+    report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
+    found = {finding.rule for finding in report.findings if finding.severity != "skipped"}
+    assert found == {"SET02"} and report.verdict == "FAIL" and report.rounds == []
+
+
+def test_one_damaged_file_leaves_the_others_of_its_result_judged(tmp_path):
+    root = SamplePackage().write(tmp_path / "Example")
+    log = next((tmp_path / "Example" / "results").rglob("result_1.txt"))
+    log.write_bytes(FILES["LFS"][0])
+    report = check_paths([root], Options(jobs=1))
+    about = [finding for finding in report.findings if finding.path == str(log)]
+    assert {finding.rule for finding in about} == {"FRM03", "RUN02", "RUN03", "RUN17"}
+    assert report.verdict == "FAIL" and report.sets[0].score.minutes > 1
+
+
+def test_the_only_log_of_a_result_may_not_be_another_file(tmp_path):
+    package = SamplePackage(runs=1).write(tmp_path / "Example")
+    next((tmp_path / "Example" / "results").rglob("result_1.txt")).write_bytes(b"")
+    assert check_paths([package], Options(jobs=1)).verdict == "FAIL"
+
+
+# -- other files that are read ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (json.dumps(JSON).encode("utf-16"), "has the encoding UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
+        (FILES["LFS"][0], "is a pointer of Git LFS, not JSON"),
+        (b'{"system_name": ', "is not valid JSON: Expecting value"),
+    ],
+)
+def test_a_system_description_of_another_kind(data, words, tmp_path):
+    path = tmp_path / "n64.json"
+    path.write_bytes(data)
+    assert read_description(str(path)).problem == words
+
+
+def test_colors_around_a_record_are_named():
+    lines = b"".join(b"\x1b[32m" + line + b"\x1b[0m\n" for line in VALID.splitlines())
+    findings = [finding for finding in judged(lines).findings if finding.severity == "error"]
+    assert {finding.rule for finding in findings} == {"FRM04"}
+    assert "terminal colors" in findings[0].message and "NO_COLOR" in findings[0].fix

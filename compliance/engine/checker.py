@@ -13,6 +13,7 @@ from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
 from compliance.benchmarks import reference_of
+from compliance.engine.causes import mark_consequences
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
 from compliance.engine.log_checker import LogTask, apply_each
 from compliance.engine.options import Options
@@ -53,6 +54,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         report = replace(report, official=_make_report(open_paths(paths, officially), theirs, officially))
         if not options.narrowed:
             _add_refusals(report, options)
+    mark_consequences(report)
     _inherit_findings(report)
     return report
 

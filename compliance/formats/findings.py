@@ -62,6 +62,12 @@ def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
     ]
 
 
+def split_causes(findings: Iterable[Shown]) -> tuple[list[Shown], list[Shown]]:
+    """Return the causes, and the findings that follow from them."""
+    every = list(findings)
+    return [entry for entry in every if not entry.finding.cause], [entry for entry in every if entry.finding.cause]
+
+
 def all_shown(report: Report) -> list[Shown]:
     """Return all findings of a report as shown, in its order."""
     tolerated = report.tolerated

@@ -19,6 +19,7 @@ from compliance.formats.findings import (
     places,
     result_rows,
     score_tables,
+    split_causes,
     summary,
 )
 from compliance.formats.style import Style
@@ -64,15 +65,17 @@ def render(report: Report, style: Style) -> str:
     results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
     rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
     explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
+    causes, following = (findings, []) if style.verbose else split_causes(findings)
     if style.quiet:
-        failing = grouped(findings, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
+        failing = grouped(causes, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
         blocks = [*(_group_lines(group, style) for group in failing), [_verdict_line(report, findings, style)]]
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
     blocks = [
         _round_lines(report, style),
         _align_columns(results, style),
         _log_lines(report, style),
-        *(_group_lines(group, style) for group in grouped(findings, ERROR, WARNING)),
+        *(_group_lines(group, style) for group in grouped(causes, ERROR, WARNING)),
+        _following_lines(following),
         *_minor_blocks(findings, style),
         _ignored_lines(report),
         *(_table_lines(table, style) for table in score_tables(report)),
@@ -159,6 +162,14 @@ def _group_lines(group: Group, style: Style) -> list[str]:
         else:
             lines += [f"  {text}", f"    {extent(findings)}: {_name_places(places(findings, style), style)}"]
     return lines
+
+
+def _following_lines(following: list[Shown]) -> list[str]:
+    if not following:
+        return []
+    rules = ", ".join(dict.fromkeys(group.rule for group in grouped(following)))
+    verb = "follows" if len(following) == 1 else "follow"
+    return [f"and {counted(len(following), 'finding')} that {verb} from these ({rules}; --verbose shows all)"]
 
 
 def _minor_blocks(findings: list[Shown], style: Style) -> list[list[str]]:

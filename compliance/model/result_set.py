@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 
+LIKE_A_LOG: Final = re.compile(r"result[^.]*[0-9](\.(txt|log|out)(\.gz)?)?|[^.].*\.(log|out)", re.IGNORECASE)
 TIMES: Final = "times"
 VALUES: Final = "values"
 POWER: Final = "power"
@@ -168,6 +170,11 @@ class ResultSet(Struct, frozen=True):
     def foreign(self) -> bool:
         """Whether there are logs and none of them is one of MLPerf HPC: then nothing is judged of the runs together."""
         return bool(self.runs) and all(run.only_rule for run in self.runs)
+
+    @property
+    def misnamed(self) -> list[str]:
+        """The other files and folders that seem to be logs of runs under another name than result_<i>.txt."""
+        return [path for path in self.other_files if LIKE_A_LOG.fullmatch(os.path.basename(path))]
 
     @property
     def failing(self) -> list[JudgedRun]:

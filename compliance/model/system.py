@@ -121,7 +121,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except json.JSONDecodeError as error:
         kind = None if text.lstrip().startswith("{") else find_kind(data)
         description.line = 0 if kind else error.lineno
-        description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {error.msg}"
+        description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {_explain_error(error)}"
     except RefusedFileError as error:
         description.problem = error.reason
     except RecursionError:
@@ -129,6 +129,16 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except (OSError, ValueError) as error:
         description.problem = str(error)
     return description
+
+
+def _explain_error(error: json.JSONDecodeError) -> str:
+    """Return what is wrong, also for the two mistakes of which the decoder says only where it gave up."""
+    before, after = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
+    if before.endswith(",") and after[:1] in ("}", "]"):
+        return "a comma after the last member"
+    if after[:1] in ("“", "”", "„", "‘", "’"):
+        return f"a typographic quotation mark, {after[0]}; JSON has straight ones"
+    return error.msg
 
 
 def _last_members(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from operator import le
 
+from common.reference import FIRST_RUNS_MS, since
 from common.values import is_number
-from compliance.logs.log import Log
+from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import Record
 from compliance.model.case import Case
-from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.rules.rule import LogRule
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
@@ -17,6 +19,7 @@ LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
 INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
 CLOCK_TOLERANCE_MS = 1000
 NEVER_MS = 9e99
+YEAR_MS = 365 * 86_400_000
 
 
 def before(log: Log, key: str, record: Record) -> bool:
@@ -266,3 +269,31 @@ class PositiveTime(LogRule, strict_only=True):
             seconds = (stop.time_ms - start.time_ms) / 1000
             message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
             yield self.finding(log.path, stop.line, message, "run_stop after run_start", "run_stop")
+
+
+class RoundOfTime(LogRule, strict_only=True):
+    """A run is judged by the round of its time, or by a later one."""
+
+    id = "ORD20"
+    severity = NOTE
+    cite = "the dates of the published logs"
+    rounds = since("0.7", "2.0")
+    differs = "the official tool is told the round"
+    once = True
+    why = "A folder's name or --round may choose the rules of an older round than the run was made for."
+    fix = "Check with --round and the round of the run, or move it to a folder of that round."
+    good = (lambda log: log(round_="2.0"),)
+    bad = (
+        lambda log: log(round_="2.0").times(lambda time_ms: time_ms + YEAR_MS),
+        lambda log: log(benchmark="deepcam", round_="0.7").times(lambda time_ms: time_ms + YEAR_MS),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        start = log.first("run_start")
+        time_ms = start.time_ms if start and start.time_ms < LATEST_MS else 0
+        begun = [round_ for round_ in since(case.round)[1:] if time_ms > FIRST_RUNS_MS[round_]]
+        if start and begun:
+            month = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m}"
+            why = f" ({case.round_why})" if case.round_why else ""
+            message = f"the run of {month} is judged by round {case.round}{why}; runs of round {begun[-1]} had begun"
+            yield self.finding(log.path, start.line, message, f"--round {begun[-1]}", "run_start")

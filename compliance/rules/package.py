@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
+from common.reference import FIRST_RUNS_MS
 from compliance.benchmarks import benchmarks_of, names_in_words
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, few
-from compliance.model.layout import STRONG, WEAK
+from compliance.model.layout import POWER, PRUNED, STRONG, WEAK
 from compliance.model.package import Package
 from compliance.model.package_files import FOLDER
+from compliance.model.result_set import ResultSet
 from compliance.model.system import STATUSES, SystemDescription, is_blank, is_placeholder
+from compliance.rules.repository import LEFT_OVER
 from compliance.rules.rule import PackageRule, show
 
 STRUCTURE = "submission_rules.adoc#submission-structure"
 DESCRIPTION = "submission_rules.adoc#system-description"
 UNCHECKED = "the official tools check no description in round 0.7"
-FLAT_UNTIL_MS = 1_614_556_800_000  # March 2021: the logs of round 0.7 are older, those of round 1.0 younger
 
 FIELDS = tuple(
     "submitter division status system_name number_of_nodes host_processors_per_node host_processor_model_name "
@@ -65,19 +69,27 @@ class Layout(PackageRule):
             results = name == "results"
             if not results and not package.strict:
                 continue  # it misses single descriptions: PKG04
-            more = ": the number of runs is 0" if results else ""
-            finding = self.finding(folder, 0, f"layout: there is no folder {name!r}{more}", "results/ and systems/")
-            yield finding._replace(incomplete=results and package.strict)
+            folders = [entry.name for entry in package.contents if entry.kind == FOLDER and not entry.folder]
+            near = next((other for other in folders if find_near(other, [name])), "") if package.strict else ""
+            more = f", but {near!r}" if near else ": the number of runs is 0" if results else ""
+            fix = rename(near, name) if near else ""
+            message = f"layout: there is no folder {name!r}{more}"
+            finding = self.finding(folder, 0, message, "results/ and systems/", fix=fix)
+            yield finding._replace(incomplete=results and package.strict and not near)
         for folder, expected in package.unexpected if package.strict else ():
-            message = f"layout: unexpected folder {os.path.basename(folder)!r}"
-            yield self.finding(folder, 0, message, expected)
+            name = os.path.basename(folder)
+            near = find_near(name, (STRONG, WEAK))
+            message, fix = f"layout: unexpected folder {name!r}", rename(name, near) if near else ""
+            yield self.finding(folder, 0, message, expected, fix=fix)
         if not package.strict:
             return
-        late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FLAT_UNTIL_MS]
+        late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
         if package.flat and (package.round != "0.7" or late):
             why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
-            yield self.finding(os.path.join(package.root, "results"), 0, message, "strong/ or weak/ in between")
+            place = os.path.dirname(package.sets[0].folder) if package.sets else os.path.join(package.root, "results")
+            fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
+            yield self.finding(place, 0, message, "strong/ or weak/ in between", fix=fix)
         if package.round == "0.7" and not package.flat and package.sets:
             message = "layout: round 0.7 has no strong or weak folders"
             yield self.finding(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
@@ -86,6 +98,24 @@ class Layout(PackageRule):
             finding = self.finding(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
             yield finding._replace(incomplete=not files)
+
+
+def find_near(name: str, names: Iterable[str]) -> str:
+    """Return the one of the names that is probably meant, "" if none is alike."""
+    folded = name.strip().casefold()
+    alike = [other for other in names if other.startswith(folded) or folded.startswith(other)]
+    return next(iter(alike or difflib.get_close_matches(folded, list(names), 1)), "") if folded else ""
+
+
+def rename(old: str, new: str) -> str:
+    """Return the fix for a wrong name."""
+    return f"Rename {old} to {new}."
+
+
+def right_name(name: str) -> str:
+    """Return the name that a log should have: result_1.txt for Result_1.TXT."""
+    number = re.search("[0-9]+", name)
+    return f"result_{number[0] if number else '<i>'}.txt"
 
 
 class BenchmarkFolders(PackageRule, strict_only=True):
@@ -102,8 +132,13 @@ class BenchmarkFolders(PackageRule, strict_only=True):
         benchmarks = benchmarks_of(package.round)
         for results in package.sets:
             if results.folder_benchmark not in benchmarks:
-                message = f"unknown benchmark folder {results.folder_benchmark!r} in round {package.round}"
-                yield self.finding(results.folder, 0, message, " or ".join(benchmarks))
+                name = results.folder_benchmark
+                message, near = (
+                    f"unknown benchmark folder {name!r} in round {package.round}",
+                    find_near(name, benchmarks),
+                )
+                fix = rename(name, near) if near else ""
+                yield self.finding(results.folder, 0, message, " or ".join(benchmarks), fix=fix)
 
 
 class FileNames(PackageRule):
@@ -128,13 +163,24 @@ class FileNames(PackageRule):
                     message = f"the committee's checker does not read {name}: it is compressed"
                     fix = "Unpack the logs: gunzip result_*.txt.gz"
                     yield self.finding(run.path, 0, message, name.removesuffix(".gz"), "", ERROR, fix)
-            kinds = (
-                (path, "unexpected folder" if os.path.isdir(path) else "unexpected") for path in results.other_files
-            )
-            yield from few(
-                self.finding(path, 0, f"file names: {kind} {os.path.basename(path)!r}", "result_<i>.txt")
-                for path, kind in kinds
-            )
+            yield from few(self._check_names(results))
+
+    def _check_names(self, results: ResultSet) -> Iterator[Finding]:
+        severity = ERROR if results.missing_runs else WARNING  # then these are the missing runs
+        for path in results.other_files:
+            name = os.path.basename(path)
+            kind, fix = ("unexpected folder", "") if os.path.isdir(path) else ("unexpected", "")
+            message, expected = f"file names: {kind} {name!r}", "result_<i>.txt"
+            if path in results.misnamed:
+                first = os.path.basename(results.misnamed[0])
+                fix = f"Rename them, such as {first} to {right_name(first)}."
+                if os.path.isdir(results.misnamed[0]):
+                    fix = f"Move the logs up, such as {first}/{right_name(first)} to {right_name(first)}."
+                yield self.finding(path, 0, message, expected, "", severity, fix)
+            elif near := find_near(name, (PRUNED, POWER) if kind == "unexpected folder" else ()):
+                yield self.finding(path, 0, f"{message}: did you mean {near!r}?", near, fix=rename(name, near))
+            elif not LEFT_OVER.fullmatch(name):  # PKG32
+                yield self.finding(path, 0, message, expected)
 
 
 class Described(PackageRule):
@@ -158,11 +204,24 @@ class Described(PackageRule):
 
     def check(self, package: Package) -> Iterator[Finding]:
         used = dict.fromkeys(r.system for r in package.sets if package.strict or not r.unchecked or not package.flat)
-        for system in used:
-            if system not in package.descriptions:
-                path = os.path.join(package.root, "systems", f"{system}.json")
-                message = f"system json missing: no description of {system}"
-                yield self.finding(path, 0, message, f"systems/{system}.json")
+        missing = [system for system in used if system not in package.descriptions]
+        unused = [name for name in package.descriptions if name not in used]
+        renamed = package.strict and len(missing) == len(unused) == 1
+        for system in missing:
+            path = os.path.join(package.root, "systems", f"{system}.json")
+            message, fix = f"system json missing: no description of {system}", ""
+            if renamed and system != system.strip():
+                path, message = (
+                    os.path.join(package.root, "results", system),
+                    f"the folder {system!r} ends with a blank",
+                )
+                fix = rename(repr(system), repr(system.strip()))
+            elif renamed:
+                path = package.descriptions[unused[0]].path
+                message = f"system json of no result, while no description of {system} exists"
+                fix = rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
+            finding = self.finding(path, 0, message, f"systems/{system}.json", fix=fix)
+            yield finding._replace(cause="PKG01" if package.missing else "")
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
@@ -171,9 +230,9 @@ class Described(PackageRule):
                 message = f"system json {description.encoding}: the official tool cannot read it"
                 severity = WARNING if package.strict else ERROR
                 yield self.finding(description.path, 1, message, "UTF-8 without a byte order mark", severity=severity)
-            elif package.strict and name not in used and package.sets:
-                message = "system description without results"
-                yield self.finding(description.path, 0, message, "results of this system", severity=WARNING)
+            elif package.strict and name in unused and package.sets and not renamed:
+                message, fix = "system description without results", "Delete it, or add the results of this system."
+                yield self.finding(description.path, 0, message, "results of this system", "", WARNING, fix)
 
 
 class OneMeaning(PackageRule, strict_only=True):

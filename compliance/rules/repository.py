@@ -18,15 +18,19 @@ UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
 LEFT_OVER = re.compile(
     r"(?P<cache>__pycache__|.*\.egg-info|Thumbs\.db)|(?P<compiled>.*\.(?:py[co]|o|obj|class))"
-    r"|(?P<core>core(?:\.[0-9]+)?)|(?P<copy>.*(?:~|\.bak|\.orig|\.rej|\.swp))|(?P<log>.*\.(?:log|out))"
+    r"|(?P<mac>\.DS_Store|\._.*|__MACOSX)|(?P<core>core(?:\.[0-9]+)?)|(?P<weights>.*\.(?:ckpt|pth?|safetensors))"
+    r"|(?P<copy>.*(?:~|\.bak|\.orig|\.rej|\.swp))|(?P<log>.*\.(?:log|out))"
 )
 KINDS = {
-    "cache": "a by-product of a tool",
-    "compiled": "compiled code",
-    "core": "a core dump, which contains the memory of a process",
-    "copy": "a copy made by an editor or merge tool",
-    "log": "an empty log",
+    "cache": ("a by-product of a tool", "find . -name __pycache__ -prune -exec rm -r {} +"),
+    "compiled": ("compiled code", "find . -name '*.py[co]' -delete -o -name '*.o' -delete"),
+    "mac": ("a file of macOS beside the ones that you made", "find . -name '._*' -delete -o -name .DS_Store -delete"),
+    "core": ("a core dump, which contains the memory of a process", "find . -name 'core*' -type f"),
+    "weights": ("a checkpoint among the results", ""),
+    "copy": ("a copy made by an editor or merge tool", ""),
+    "log": ("an empty log", ""),
 }
+"""What each kind is, and a command that deletes or shows such files."""
 
 
 class RepositoryRule(PackageRule):
@@ -67,7 +71,7 @@ class RepositoryNames(RepositoryRule, strict_only=True):
 
     def _find_forbidden(self, package: Package) -> Iterator[Finding]:
         for entry in package.contents:
-            if entry.name.startswith(".") or " " in entry.name:
+            if (entry.name.startswith(".") or " " in entry.name) and _left_over(entry) != "mac":
                 message = f"name with a space or a leading dot: {entry.name!r}"
                 yield self.finding(package.path(entry), 0, message, "a plain name", severity=WARNING)
 
@@ -191,7 +195,7 @@ class NothingLeftOver(RepositoryRule, strict_only=True):
     id = "PKG32"
     severity = WARNING
     why = "They hide what matters, and a core dump may contain passwords."
-    fix = "Delete them: find . -name __pycache__ -prune -exec rm -r {} +"
+    fix = "Delete them."
     good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/core/a.py", b"x"),)
     bad = (
         lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/__pycache__/a.pyc", b"x"),
@@ -210,15 +214,18 @@ class NothingLeftOver(RepositoryRule, strict_only=True):
             kind = _left_over(entry)
             if kind and not entry.path.startswith(inside):
                 inside = f"{entry.path}/" if entry.kind == FOLDER else inside
-                yield self.finding(package.path(entry), 0, f"left over: {KINDS[kind]}", "not in the package")
+                name, command = KINDS[kind]
+                fix = f"Delete them: {command}" if command else ""
+                yield self.finding(package.path(entry), 0, f"left over: {name}", "not in the package", fix=fix)
 
 
 def _left_over(entry: PackageEntry) -> str:
     """Return its kind, a key of `KINDS`, or ""."""
     match = LEFT_OVER.fullmatch(entry.name)
     kind = match.lastgroup if match else None
-    if kind is None or (kind != "cache" and entry.kind != FILE):
+    if kind is None or (kind not in ("cache", "mac") and entry.kind != FILE):
         return ""
-    if kind == "log" and (entry.size or entry.path.startswith(f"{RESULTS}/")):  # other rules read the results
-        return ""
+    among_results = entry.path.startswith(f"{RESULTS}/")
+    if (kind == "log" and (entry.size or among_results)) or (kind == "weights" and not among_results):
+        return ""  # other rules read the results
     return kind

@@ -47,6 +47,8 @@ class Rule:
     """The base of all rules.
 
     cite: where the rules say so. why: why it matters. fix: how to fix it.
+    follows: ids of rules; where one of them has found something in the same log, result or package, what this one finds
+    there follows from it, and people read it on request only.
     once: of a log rule; warnings and notes that several logs of a result share are reported once, for the first log.
     profiles: in which profiles the rule runs, both unless the class is defined with `strict_only=True`; differs: how
     its findings differ between them.
@@ -59,6 +61,7 @@ class Rule:
     cite: ClassVar[str] = ""
     why: ClassVar[str] = ""
     fix: ClassVar[str] = ""
+    follows: ClassVar[tuple[str, ...]] = ()
     once: ClassVar[bool] = False
     profiles: ClassVar[tuple[str, ...]] = PROFILES
     differs: ClassVar[str] = ""

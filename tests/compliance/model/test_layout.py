@@ -1,11 +1,13 @@
 """Where logs are looked for, and which round they are judged by."""
 
 import os
+import re
 
 import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.model.layout import discover, round_of_path
+from compliance.rules.order import YEAR_MS
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -118,3 +120,33 @@ def test_the_report_says_which_round_and_why(asked, tmp_path):
     path.write_bytes(SampleLog().bytes())
     report = check_paths([path], Options(round=asked))
     assert report.rounds == [(str(path), asked or "3.0", "as asked for" if asked else "the newest", "log")]
+
+
+@pytest.mark.parametrize(
+    ("round_", "folder", "asked", "told"),
+    [
+        ("3.0", "v2.0", None, r"round 2.0 \(a folder above is named so\).* 3.0 had begun"),
+        ("3.0", "mine", "1.0", r"round 1.0 \(as asked for\).* 3.0 had begun"),
+        ("1.0", "v1.0", "0.7", r"round 0.7 \(as asked for\).* 1.0 had begun"),
+        ("0.7", "mine", "1.0", ""),
+        ("2.0", "v2.0", None, ""),
+        ("2.0", "v3.0", None, ""),
+        ("3.0", "mine", None, ""),
+    ],
+)
+def test_an_older_round_than_the_runs_dates_is_a_note(round_, folder, asked, told, tmp_path):
+    SamplePackage(round_=round_).write(tmp_path / folder / "Example")
+    report = check_paths([str(tmp_path)], Options(round=asked, jobs=1))
+    notes = [finding for finding in report.findings if finding.rule == "ORD20"]
+    assert {finding.severity for finding in notes} <= {"note"} and bool(notes) == bool(told)
+    assert all(re.search(told, finding.message) for finding in notes)
+
+
+def test_runs_of_later_dates_in_a_flat_layout_are_told_their_round(tmp_path):
+    package = SamplePackage(round_="0.7")
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.times(lambda time_ms: time_ms + 3 * YEAR_MS))
+    report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
+    messages = [finding.message for finding in report.findings if finding.rule in ("ORD20", "PKG01")]
+    assert any("round 0.7 (the layout is flat); runs of round 3.0" in message for message in messages)
+    assert any("without strong or weak, but runs after round 0.7" in message for message in messages)

@@ -59,7 +59,9 @@ class Report(Struct, frozen=True):
     @property
     def set_aside(self) -> list[Finding]:
         """The ignored findings that only a found settings file ignores."""
-        return [finding for finding, _ in self.ignored if not finding.rule.startswith(tuple(self.ignore))]
+        aside, ignored = tuple(self.settings.set_aside), tuple(self.ignore)
+        rules = [finding for finding, _ in self.ignored if finding.rule.startswith(aside)]
+        return [finding for finding in rules if not finding.rule.startswith(ignored)]
 
     @property
     def tolerated(self) -> set[str]:

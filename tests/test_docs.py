@@ -46,8 +46,9 @@ def commands(page):
     for block in blocks(page):
         if block.startswith("#!"):
             continue
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True) if re.search("-m |mlperf-hpc ", line) else []
+        lines = block.replace("\\\n", " ").splitlines()
+        for line in [line.removeprefix("$ ") for line in lines if line.startswith("$ ")] or lines:
+            words = shlex.split(line, comments=True) if re.search("-m |mlperf-hpc ", line) else []
             if "-m" in words:
                 yield words[words.index("-m") + 1 :]
             elif PROGRAM in words and not words[-1].startswith("--help"):

@@ -51,7 +51,9 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     if options.asks_official:
         officially = options.officially()
         theirs = [run.by_official for run in runs if run.by_official]
-        report = replace(report, official=_make_report(open_paths(paths, officially), theirs, officially))
+        official = _make_report(open_paths(paths, officially), theirs, officially)
+        mark_consequences(official)
+        report = replace(report, official=official)
         if not options.narrowed:
             _add_refusals(report, options)
     mark_consequences(report)
@@ -111,7 +113,8 @@ def _add_refusals(report: Report, options: Options) -> None:
     assert official is not None
 
     def refusals(ours: Iterable[Finding], theirs: Iterable[Finding]) -> list[Finding]:
-        refused = [finding for finding in theirs if finding.severity == ERROR]
+        errors = [finding for finding in theirs if finding.severity == ERROR]
+        refused = [finding for finding in errors if not finding.cause] or errors
         if not refused or worst(ours) not in PASSING:
             return []
         from compliance.rules.official import OfficialVerdict  # only a difference pays for it

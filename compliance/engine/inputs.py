@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -11,12 +12,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from common.reference import ROUNDS
+from common.reference import FIRST_RUNS_MS, ROUNDS
 from common.tree import RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.engine.log_checker import LogTask
 from compliance.engine.options import Options
-from compliance.model.case import Case
+from compliance.model.case import STRICT, Case
 from compliance.model.layout import (
     FLAT,
     NAMED,
@@ -81,7 +82,8 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
     packages = []
     for package in places.packages:
         kind = PACKAGE if package.whole else RESULT
-        packages.append(_open_package(package, open_case(package.root, kind, package.flat), options, waivers))
+        flat = package.flat and not (options.profile == STRICT and _is_later(package))
+        packages.append(_open_package(package, open_case(package.root, kind, flat), options, waivers))
     folders = []
     for place in places.folders:
         case = open_case(place.folder, RESULT)
@@ -89,6 +91,13 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
         folders.append(_with_logs(results, place, options, waivers))
     logs = [LogTask(path, open_case(path, LOG), options) for path in places.logs]
     return Inputs(rounds, packages, folders, logs, waivers)
+
+
+def _is_later(package: PackagePlace) -> bool:
+    """Tell whether the logs are of a time after the round of the flat layout, which then is a mistake."""
+    logs = (log for results in package.sets for log in results.logs)
+    times = TIME.search(package.tree.begin(next(logs, ""), MOST_BYTES))
+    return times is not None and int(times[1]) > FIRST_RUNS_MS[ROUNDS[1]]
 
 
 def initial_case(path: str, options: Options, flat: bool = False) -> Case:
@@ -183,6 +192,7 @@ def _with_logs(results: ResultSet, layout: SetPlace, options: Options, waivers: 
 
 
 MOST_BYTES: Final = 1 << 16
+TIME: Final = re.compile(rb'"time_ms": *([0-9]{13})\b')
 
 
 def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:

@@ -91,7 +91,8 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
     if reason:
         findings.append(Finding("FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:
-        return replace(_add_judgement(Run(log.path), task, case, findings), only_rule=only_rule)
+        nothing = extract_run(Log(log.path), None, None, (), task.options.details)
+        return replace(_add_judgement(nothing, task, case, findings), only_rule=only_rule)
     run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
     return _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
 

@@ -225,7 +225,8 @@ class Described(PackageRule):
         for name, description in package.descriptions.items():
             if description.problem:
                 message = f"system json {description.problem}"
-                yield self.finding(description.path, description.line, message, "a JSON object")
+                fix = f"Correct it, as it {description.problem}; `python -m json.tool FILE` checks it."
+                yield self.finding(description.path, description.line, message, "a JSON object", fix=fix)
             elif description.encoding:
                 message = f"system json {description.encoding}: the official tool cannot read it"
                 severity = WARNING if package.strict else ERROR

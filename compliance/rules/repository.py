@@ -25,7 +25,7 @@ KINDS = {
     "cache": ("a by-product of a tool", "find . -name __pycache__ -prune -exec rm -r {} +"),
     "compiled": ("compiled code", "find . -name '*.py[co]' -delete -o -name '*.o' -delete"),
     "mac": ("a file of macOS beside the ones that you made", "find . -name '._*' -delete -o -name .DS_Store -delete"),
-    "core": ("a core dump, which contains the memory of a process", "find . -name 'core*' -type f"),
+    "core": ("a core dump, which contains the memory of a process", ""),
     "weights": ("a checkpoint among the results", ""),
     "copy": ("a copy made by an editor or merge tool", ""),
     "log": ("an empty log", ""),

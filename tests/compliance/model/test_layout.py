@@ -7,7 +7,6 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from compliance.model.layout import discover, round_of_path
-from compliance.rules.order import YEAR_MS
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -142,11 +141,8 @@ def test_an_older_round_than_the_runs_dates_is_a_note(round_, folder, asked, tol
     assert all(re.search(told, finding.message) for finding in notes)
 
 
-def test_runs_of_later_dates_in_a_flat_layout_are_told_their_round(tmp_path):
-    package = SamplePackage(round_="0.7")
-    for number in range(1, 11):
-        package.edit(number, lambda log: log.times(lambda time_ms: time_ms + 3 * YEAR_MS))
-    report = check_paths([package.write(tmp_path / "Example")], Options(jobs=1))
-    messages = [finding.message for finding in report.findings if finding.rule in ("ORD20", "PKG01")]
-    assert any("round 0.7 (the layout is flat); runs of round 3.0" in message for message in messages)
-    assert any("without strong or weak, but runs after round 0.7" in message for message in messages)
+def test_runs_of_later_dates_in_a_flat_layout_are_judged_by_their_round(tmp_path):
+    root = SamplePackage("deepcam").move("results/example_n64/strong/deepcam", "results/example_n64/deepcam")
+    report = check_paths([root.write(tmp_path / "Example")], Options(jobs=1))
+    (finding,) = [finding for finding in report.findings if not finding.cause]
+    assert (finding.rule, report.sets[0].round) == ("PKG01", "3.0") and "without strong or weak" in finding.message

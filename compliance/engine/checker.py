@@ -70,6 +70,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
         select=options.select,
         ignore=options.ignore,
         fail_on=options.fail_on,
+        settings=options.settings,
     )
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]

@@ -14,7 +14,7 @@ class OfficialVerdict(Rule, strict_only=True):
     """The committee's checker accepts what the written rules accept."""
 
     id = OFFICIAL_RULE
-    follows = DAMAGE_RULES
+    follows = (*DAMAGE_RULES, "SET02")
     severity = WARNING
     cite = "mlperf-logging 4.1.68, mlperf_logging.package_checker and compliance_checker"
     differs = "this is what the profile official says"

@@ -119,7 +119,7 @@ class FailingRuns(SetRule):
         run_minutes = run.minutes if run.converged else None
         if run.damage:
             message = f"{names_of([run])} is damaged, not a run that missed the target: {run.damage.message}"
-            fix = f"Repair the file, as {run.damage.rule} of it says; otherwise it is the one that may fail."
+            fix = f"Repair the file as its {run.damage.rule} says; otherwise it stays the one run that may fail."
             run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
         elif run.converged:
             fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."

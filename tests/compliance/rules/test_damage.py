@@ -25,11 +25,12 @@ def died(lines):
     return b"".join(LINES[:lines]) + SampleLog(run=1).times(lambda time_ms: time_ms + 3_600_000).bytes()
 
 
+START = next(number for number, line in enumerate(LINES) if b'"run_start"' in line)  # lines before it
 REPAIRABLE = {
-    "each line twice": (b"".join(2 * line for line in LINES), ("2 times", "equal lines"), "awk", 2),
-    "twice in a row": (SAMPLE * 2, ("2 times", "equal lines"), "awk", len(LINES) + 1),
-    "three ranks": (b"".join(b"0: %b1: %b2: %b" % (3 * (line,)) for line in LINES), ("3 times",), "awk", 2),
-    "two ranks, one late": (by_two_ranks(), ("2 times", "0.007 s"), "grep", 2),
+    "each line twice": (b"".join(2 * line for line in LINES), ("2 times", "equal lines"), "awk", 2 * START + 2),
+    "twice in a row": (SAMPLE * 2, ("2 times", "equal lines"), "awk", len(LINES) + START + 1),
+    "three ranks": (b"".join(b"0: %b1: %b2: %b" % (3 * (line,)) for line in LINES), ("3 times",), "awk", 3 * START + 2),
+    "two ranks, one late": (by_two_ranks(), ("2 times", "0.007 s"), "grep", 2 * START + 2),
     "restarted": (died(40), ("2 runs", "line 41", "run 2 ended with success"), "sed", 41),
     "restarted after the end": (
         SAMPLE + b"".join(SampleLog(run=50).bytes().splitlines(keepends=True)[:50]),

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from common.command import CommandParser, UsageError, checked_output
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
@@ -21,7 +23,9 @@ from compliance.cli import (
 )
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
+from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, SEVERITIES
+from compliance.model.settings_file import Settings, find_settings, read_settings
 from compliance.rules.catalog import all_rules
 from compliance.rules.own_rules import load_rules
 
@@ -57,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_check(arguments: argparse.Namespace) -> int:
-    load_rules()  # of installed packages, before ids are looked up
+    settings = _read_settings(arguments)
+    load_rules(settings.rules)  # and those of installed packages, before ids are looked up
     if arguments.explain or arguments.list_rules:
         return _show_rules(arguments)
     if not arguments.paths:
@@ -65,11 +70,11 @@ def _run_check(arguments: argparse.Namespace) -> int:
     missing = [path for path in arguments.paths if path != "-" and not arguments.follow and not os.path.lexists(path)]
     if missing:
         raise UsageError(f"no such file or folder: {missing[0]}")
-    options = _read_options(arguments)
+    options = _read_options(arguments, settings)
     if arguments.follow:
         from compliance.engine.follow import follow  # only this mode pays for it
 
-        return follow(arguments.paths, options, arguments.follow_timeout)
+        return follow(arguments.paths, replace(options, settings=Settings()), arguments.follow_timeout)
     refuse_to_overwrite(arguments.output, arguments.paths)
     report = check_paths(arguments.paths, options)
     write_text(FORMATS[arguments.format](report, _choose_style(arguments)), arguments.output)
@@ -97,6 +102,9 @@ def _make_parser() -> argparse.ArgumentParser:
         help="look for copies of runs of these submissions, too; may be repeated (their logs are not judged)",
     )
     add_waivers_option(judging)
+    config = judging.add_mutually_exclusive_group()
+    config.add_argument("--config", metavar="FILE", help="settings (default: mlperf-hpc.toml here or above, in part)")
+    config.add_argument("--no-config", action="store_true", help="look for no settings")
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,...", help="only these ids or prefixes")
@@ -106,9 +114,7 @@ def _make_parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
     output.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of standard output")
-    output.add_argument(
-        "--fail-on", choices=SEVERITIES[:3], default=ERROR, help="least severity with exit status 1 (default: error)"
-    )
+    output.add_argument("--fail-on", choices=SEVERITIES[:3], help="least severity with exit status 1 (default: error)")
     output.add_argument("-q", "--quiet", action="store_true", help="show only what fails, and the verdict")
     output.add_argument("-v", "--verbose", action="store_true", help="show every finding, note and skipped rule")
     output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
@@ -118,11 +124,27 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
     parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {VERSION}")
+    parser.set_defaults(profile=None, fail_on=None)  # see _read_settings
     return parser
 
 
-def _read_options(arguments: argparse.Namespace) -> Options:
-    ignore = {}
+def _read_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings, and set by them, or by default, what the command line leaves open."""
+    if arguments.no_config:
+        settings = Settings()
+    else:
+        settings = find_settings() if arguments.config is None else read_settings(arguments.config)
+    arguments.round = arguments.round or settings.round
+    arguments.profile = arguments.profile or settings.profile or STRICT
+    arguments.fail_on = arguments.fail_on or settings.fail_on or ERROR
+    arguments.allow_mini = arguments.allow_mini or settings.allow_mini
+    arguments.waivers = arguments.waivers or settings.waivers
+    return settings
+
+
+def _read_options(arguments: argparse.Namespace, settings: Settings) -> Options:
+    _check_prefixes(settings.ignore, f"{settings.path}: ignore: ")
+    ignore = dict(settings.ignore) if settings.named else {}
     for text in arguments.ignore:
         id_, _, reason = text.partition("=")
         if not reason.strip():
@@ -142,15 +164,16 @@ def _read_options(arguments: argparse.Namespace) -> Options:
         progress=sys.stderr.isatty(),
         against=tuple(arguments.against),
         fail_on=arguments.fail_on,
+        settings=settings,
     )
 
 
-def _check_prefixes(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Return the ids and prefixes; raise ValueError if no rule has one."""
+def _check_prefixes(prefixes: Iterable[str], where: str = "") -> tuple[str, ...]:
+    """Return the ids and prefixes; raise ValueError, which begins with where they are, if no rule has one."""
     wanted = tuple(prefixes)
     for prefix in wanted:
-        if not any(id_.startswith(prefix) for id_ in all_rules()):
-            raise ValueError(f"no rule {prefix!r}; --list-rules shows all")
+        if not prefix or not any(id_.startswith(prefix) for id_ in all_rules()):
+            raise ValueError(f"{where}no rule {prefix!r}; --list-rules shows all")
     return wanted
 
 

@@ -51,9 +51,11 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     if options.asks_official:
         officially = options.officially()
         theirs = [run.by_official for run in runs if run.by_official]
-        report = replace(report, official=_make_report(open_paths(paths, officially), theirs, officially))
+        official = _make_report(open_paths(paths, officially), theirs, officially)
+        mark_consequences(official)
+        report = replace(report, official=official)
         if not options.narrowed:
-            _add_refusals(report, options)
+            _add_refusals(report, official)
     mark_consequences(report)
     _inherit_findings(report)
     return report
@@ -68,6 +70,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
         select=options.select,
         ignore=options.ignore,
         fail_on=options.fail_on,
+        settings=options.settings,
     )
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
@@ -104,35 +107,29 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
     return report
 
 
-def _add_refusals(report: Report, options: Options) -> None:
+def _add_refusals(report: Report, official: Report) -> None:
     """Add warnings on what the official tool refuses where the written rules pass: to packages, results and logs."""
-    official = report.official
-    assert official is not None
 
-    def refusals(ours: Iterable[Finding], theirs: Iterable[Finding]) -> list[Finding]:
-        refused = [finding for finding in theirs if finding.severity == ERROR]
+    def refusals(ours: Iterable[Finding], officially: Iterable[Finding]) -> list[Finding]:
+        errors = [finding for finding in officially if finding.severity == ERROR]
+        refused = [finding for finding in errors if not finding.cause] or errors
         if not refused or worst(ours) not in PASSING:
             return []
         from compliance.rules.official import OfficialVerdict  # only a difference pays for it
 
-        kept, ignored = options.filter(list(OfficialVerdict().check(refused)))
-        report.ignored.extend(ignored)
-        return kept
+        return list(OfficialVerdict().check(refused))
 
     inside: set[str] = set()
-    for at, (package, theirs) in enumerate(zip(report.packages, official.packages, strict=True)):
-        findings = [*package.findings, *refusals(package.deciding(), theirs.deciding())]
-        report.packages[at] = replace(package, findings=findings)
-        inside.update(run.path for results in package.sets for run in (*results.runs, *results.pruned))
-    loose = {results.folder: results for results in official.sets if results.loose}
-    for at, results in enumerate(report.sets):
-        if results.loose and results.folder in loose:
-            findings = [*results.findings, *refusals(results.deciding(), loose[results.folder].deciding())]
-            report.sets[at] = replace(results, findings=findings)
-            inside.update(run.path for run in results.runs)
-    for at, (run, by_official) in enumerate(zip(report.runs, official.runs, strict=True)):
+    by_folder = {results.folder: results for results in official.sets}
+    for results in report.sets:
+        if theirs := by_folder.get(results.folder):
+            results.findings.extend(refusals(results.deciding(), theirs.deciding()))
+            inside.update(run.path for run in (*results.runs, *results.pruned))
+    for package, other in zip(report.packages, official.packages, strict=True):
+        package.findings.extend(refusals(package.findings, other.findings))
+    for run, by_official in zip(report.runs, official.runs, strict=True):
         if run.path not in inside:
-            report.runs[at] = replace(run, findings=[*run.findings, *refusals(run.findings, by_official.findings)])
+            run.findings.extend(refusals(run.findings, by_official.findings))
 
 
 def _inherit_findings(report: Report) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from compliance.model.case import OFFICIAL, STRICT
 from compliance.model.finding import ERROR, Finding
+from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
 from compliance.rules.rule import FAMILIES, prefix
 
@@ -23,6 +24,7 @@ class Options(Struct, frozen=True):
     registered for later checks of this process. details: also keep what reports and packages need of each log.
     against: trees of other submissions, whose runs are only compared with those that are checked.
     fail_on: the least severity of a finding that gives the exit status 1. suite_only: rules of your own do not count.
+    settings: the file that some of these come from; of a found one, what it ignores is not in `ignore`.
     """
 
     profile: str = STRICT
@@ -40,6 +42,7 @@ class Options(Struct, frozen=True):
     against: tuple[str, ...] = ()
     fail_on: str = ERROR
     suite_only: bool = False
+    settings: Settings = Settings()
 
     @property
     def narrowed(self) -> bool:
@@ -53,19 +56,23 @@ class Options(Struct, frozen=True):
 
     def officially(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
-        return replace(self, profile=OFFICIAL, select=(), ignore={}, against=(), details=False, suite_only=True)
+        all_rules = replace(self, select=(), ignore={}, settings=Settings())
+        return replace(all_rules, profile=OFFICIAL, against=(), details=False, suite_only=True)
 
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
-        if not self.narrowed and not self.suite_only:
+        ignore = (*self.ignore.items(), *self.settings.set_aside.items())
+        if not self.select and not ignore and not self.suite_only:
             return list(findings), []
         kept, ignored = [], []
         for finding in findings:
             if self.suite_only and prefix(finding.rule) not in FAMILIES:
                 continue
-            reason = next((why for id_, why in self.ignore.items() if finding.rule.startswith(id_)), None)
+            if self.select and not finding.rule.startswith(self.select):
+                continue
+            reason = next((why for id_, why in ignore if finding.rule.startswith(id_)), None)
             if reason is not None:
                 ignored.append((finding, reason))
-            elif not self.select or finding.rule.startswith(self.select):
+            else:
                 kept.append(finding)
         return kept, ignored

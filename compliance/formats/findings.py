@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -175,9 +176,12 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
 
 
 def limits(report: Report) -> list[str]:
-    """Return sentences on the rules that did not count, which make the verdict PARTIAL."""
-    selected = [f"Only the rules {', '.join(report.select)} count (--select)"] if report.select else []
-    return selected + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in report.ignore.items()]
+    """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
+    sentences = [report.settings.describe()] if report.settings.path else []
+    if report.select:
+        sentences.append(f"Only the rules {', '.join(report.select)} count (--select)")
+    left_out = (*report.ignore.items(), *report.settings.set_aside.items())
+    return sentences + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in left_out]
 
 
 def official_words(report: Report) -> str:
@@ -198,7 +202,10 @@ def summary(report: Report, findings: list[Shown]) -> str:
     # Then all errors say that runs are missing.
     severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)
     words = f"{report.verdict}: {lacks}{', '.join(_severity_counts(findings, severities))} in {counted(*extent_)}"
-    return "; ".join(filter(None, (words, official_words(report))))
+    number = Counter(finding.severity for finding in report.set_aside)
+    aside = ", ".join(counted(number[severity], severity) for severity in SEVERITIES[:3] if number[severity])
+    aside = f"{aside} set aside by {clean(report.settings.path)}, which nobody named" if aside else ""
+    return "; ".join(filter(None, (words, aside, official_words(report))))
 
 
 def shortage(report: Report) -> str:

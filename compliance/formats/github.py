@@ -7,7 +7,7 @@ step; the job's log has all of them.
 from __future__ import annotations
 
 from common.command import clean
-from compliance.formats.findings import Group, Shown, all_shown, grouped, limits, summary
+from compliance.formats.findings import Group, Shown, all_shown, grouped, limits, lowered, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
@@ -24,12 +24,13 @@ def render(report: Report, style: Style) -> str:
     """
     findings = all_shown(report)
     lines = []
-    for group in grouped(findings, ERROR, WARNING):
+    all_findings = [*findings, *lowered(report.set_aside, False)]
+    for group in grouped(all_findings, ERROR, WARNING):
         fix = f"\nFix: {group.fix}" if group.fix else ""
         for same in _group_alike(group):
             repeated = f" ({len(same)} times in this file)" if len(same) > 1 else ""
             lines.append(_format_command(same[0], same[0].text + repeated + fix, style))
-    for group in grouped(findings, NOTE, SKIPPED):
+    for group in grouped(all_findings, NOTE, SKIPPED):
         first = group.entries[0]
         label = "not checked: " if group.severity == SKIPPED else ""
         more = f" ({group.extent()})" if len(group.entries) > 1 else ""

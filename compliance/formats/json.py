@@ -22,6 +22,7 @@ from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.settings_file import Settings
 from compliance.rules.rule import RULES
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "official_verdict": report.verdict if report.profile == OFFICIAL else official.verdict if official else None,
         "select": list(report.select),
         "ignore": dict(report.ignore),
+        "settings": _settings_object(report.settings, style),
         "exit_code": report.exit_code,
         "counts": {**counts, "tolerated": inside},
         "rounds": [
@@ -82,6 +84,16 @@ def document(report: Report, style: Style) -> dict[str, Any]:
 
 def _attributes(subject: object, *names: str) -> dict[str, Any]:
     return {name: getattr(subject, name) for name in names}
+
+
+def _settings_object(settings: Settings, style: Style) -> dict[str, Any] | None:
+    if not settings.path:
+        return None
+    return {
+        "path": relative(settings.path, style),
+        **_attributes(settings, "named", "not_applied"),
+        "set_aside": dict(settings.set_aside),
+    }
 
 
 def _log_object(run: JudgedRun, report: Report, tolerated: bool, style: Style) -> dict[str, Any]:

@@ -50,6 +50,8 @@ def render(report: Report, style: Style) -> str:
     if report.own or len(report.packages) > 1:
         rules = rules_of(SubmissionsRule, ROUNDS[-1], None, report.profile)
         _add_rules(_add_suite(root, "all together"), report.own, rules, style)
+    if report.set_aside:
+        _add_rules(_add_suite(root, "set aside"), report.set_aside, (), style)
     for element in (root, *root):  # how many cases of each outcome it has
         for name, tag in COUNTED.items():
             element.set(name, str(sum(1 for _ in element.iter(tag))))

@@ -27,8 +27,10 @@ ROOT = "%SRCROOT%"
 
 def render(report: Report, style: Style) -> str:
     """Return the report as a SARIF log with one run."""
-    shown_findings = [entry for group in grouped(all_shown(report)) for entry in group.entries]
-    ignored = [(lowered([finding], False)[0], reason) for finding, reason in report.ignored]
+    aside = report.set_aside
+    groups = grouped([*all_shown(report), *lowered(aside, False)])
+    shown_findings = [entry for group in groups for entry in group.entries]
+    ignored = [(lowered([finding], False)[0], reason) for finding, reason in report.ignored if finding not in aside]
     rule_ids = {id_ for id_, rule in all_rules().items() if report.profile in rule.profiles}
     ids = sorted(rule_ids.union(entry.finding.rule for entry in (*shown_findings, *(entry for entry, _ in ignored))))
     results = [_result_object(entry, ids, style) for entry in shown_findings if entry.severity != SKIPPED]

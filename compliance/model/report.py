@@ -11,6 +11,7 @@ from compliance.model.finding import ERROR, OFFICIAL_RULE, PARTIAL, PASSING, SEV
 from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
+from compliance.model.settings_file import Settings
 
 
 class Report(Struct, frozen=True):
@@ -19,10 +20,10 @@ class Report(Struct, frozen=True):
     rounds: what each input was judged by: (path, round, why that round, whether it is a log, a result or a package).
     runs: every log, with its own findings in `run.findings`; sets, packages: as found.
     own: findings about no particular log, set or package. own_rules: ids of the rules that are not the suite's, by the
-    file or module that they come from. ignored: findings that --ignore took out, with the reason.
+    file or module that they come from. ignored: findings that --ignore or a settings file took out, with the reason.
     against: other trees, with the number of their logs that those of this report were compared with.
     select, ignore: which rules alone count, and which do not, with the reason. fail_on: the least severity that fails.
-    official: what the official tool says of the same; None where it was not asked.
+    settings: the file that was read. official: what the official tool says of the same; None where it was not asked.
     """
 
     profile: str
@@ -37,6 +38,7 @@ class Report(Struct, frozen=True):
     select: tuple[str, ...] = ()
     ignore: Mapping[str, str] = {}
     fail_on: str = ERROR
+    settings: Settings = Settings()
     official: Report | None = None
 
     @property
@@ -53,6 +55,13 @@ class Report(Struct, frozen=True):
         for package in self.packages:
             yield package.root, package.findings
         yield "", self.own
+
+    @property
+    def set_aside(self) -> list[Finding]:
+        """The ignored findings that only a found settings file ignores."""
+        aside, ignored = tuple(self.settings.set_aside), tuple(self.ignore)
+        rules = [finding for finding, _ in self.ignored if finding.rule.startswith(aside)]
+        return [finding for finding in rules if not finding.rule.startswith(ignored)]
 
     @property
     def tolerated(self) -> set[str]:
@@ -86,7 +95,7 @@ class Report(Struct, frozen=True):
 
     def qualify(self, verdict: str) -> str:
         """Return the verdict on a part of the report; PARTIAL if it passes, but not all rules count."""
-        return PARTIAL if verdict in PASSING and (self.select or self.ignore) else verdict
+        return PARTIAL if verdict in PASSING and (self.select or self.ignore or self.settings.set_aside) else verdict
 
     def verdict_of(self, results: ResultSet) -> str:
         """Return the verdict on a result with its logs, and what is wrong with it in its package."""
@@ -94,6 +103,6 @@ class Report(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if runs are missing or a finding has the severity `fail_on` or a higher one, else 0."""
+        """1 if a finding, be it set aside, or that runs are missing, has the severity `fail_on` or a higher one."""
         failing = SEVERITIES[: SEVERITIES.index(self.fail_on) + 1]
-        return int(any(finding.severity in failing for finding in self.deciding()))
+        return int(any(finding.severity in failing for finding in (*self.deciding(), *self.set_aside)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
@@ -24,9 +25,11 @@ class OfficialVerdict(Rule, strict_only=True):
     )
 
     def check(self, refused: list[Finding]) -> Iterator[Finding]:
-        """Yield a warning for each rule of the profile official. refused: the errors in this profile."""
-        for rule in dict.fromkeys(finding.rule for finding in refused):
-            findings = [finding for finding in refused if finding.rule == rule]
+        """Yield a warning for each folder and rule of the profile official. refused: the causes that fail in it."""
+        kinds: dict[tuple[str, str], list[Finding]] = {}
+        for finding in refused:
+            kinds.setdefault((finding.rule, os.path.dirname(finding.path)), []).append(finding)
+        for (rule, _), findings in kinds.items():
             first, keys = findings[0], dict.fromkeys(finding.key for finding in findings if finding.key)
             about = f" ({listed(list(keys))})" if keys else ""
             more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""

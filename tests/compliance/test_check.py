@@ -5,16 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import compliance
 from compliance.check import main
+from compliance.model.settings_file import KEYS, read_settings
+from compliance.rules.catalog import all_rules
+from compliance.rules.rule import prefix
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
 ROOT = Path(compliance.__file__).parents[1]
+RESULT = "3.0/Example/example_n64/strong/cosmoflow"
 GOOD, BAD = SampleLog().bytes(), SampleLog().last_evaluation(0.2).bytes()
 
 
@@ -23,28 +28,119 @@ def logs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.txt").write_bytes(GOOD)
     (tmp_path / "bad.txt").write_bytes(BAD)
+    (tmp_path / "xyz.toml").write_text('ignore.XYZ = "why"')
+    (tmp_path / "own.toml").write_text('rules = ["rules/own.py"]')
     return tmp_path
 
 
-@pytest.mark.parametrize("module", ["compliance.check", "submission.summary"])
-def test_what_is_checked_cannot_choose_the_code_that_checks_it(module, tmp_path):
+@pytest.fixture
+def hostile(tmp_path):
+    """Write a package that brings code, and settings in its own favour; return its folder."""
     package = tmp_path / "Example"
     SamplePackage().write(package)
     for name in ("common", "msgspec", "argparse"):
         (package / name).mkdir()
-        (package / name / "__init__.py").write_text("print('OBEYED')")
-    for name in ("yaml.py", "evil.py"):
-        (package / name).write_text("print('OBEYED')")
+        (package / name / "__init__.py").write_text("print('OBEYED PASS'); raise SystemExit(0)")
+    for name in ("yaml.py", "tomllib.py", "evil.py"):
+        (package / name).write_text("print('OBEYED PASS'); raise SystemExit(0)")
     (package / "evil.egg-info").mkdir()
     (package / "evil.egg-info/entry_points.txt").write_text("[mlperf_hpc.rules]\nevil = evil\n")
+    families = "\n".join(f'{name} = "why"' for name in sorted({prefix(id_) for id_ in all_rules()}))
+    (package / "mlperf-hpc.toml").write_text(
+        'round = "0.7"\nprofile = "official"\nfail-on = "error"\nallow-mini = true\nrules = ["evil.py", "evil"]\n'
+        f'waivers."{RESULT}" = "why"\n[ignore]\n{families}\n'
+    )
+    return package
+
+
+@pytest.mark.parametrize("command", ["-m compliance.check", "-m submission.summary", "mlperf-hpc check"])
+def test_what_is_checked_cannot_choose_the_code_that_checks_it(command, hostile, tmp_path):
+    (tmp_path / "mlperf-hpc").write_text("import submission.cli\nraise SystemExit(submission.cli.main())\n")
+    words = command.replace("mlperf-hpc", str(tmp_path / "mlperf-hpc")).split()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     tables = []
-    for folder, path in ((package, "."), (tmp_path, "Example")):
-        command = [sys.executable, "-m", module, path]
+    for folder, path in ((hostile, "."), (tmp_path, "Example")):
+        command = [sys.executable, *words, path]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0 and "OBEYED" not in done.stdout and not done.stderr
-        tables.append(done.stdout[done.stdout.index("Time to train") :])
-    assert tables[0] == tables[1] and not list(package.rglob("*.pyc"))
+        table = done.stdout.split("Time to train")[1].split("\n\n")[0]
+        tables.append([word for word in table.split() if word not in ("PASS", "PARTIAL")])
+    assert tables[0] == tables[1] and not list(hostile.rglob("*.pyc"))
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("fail_on", ["error", "warning"])
+def test_what_is_checked_cannot_choose_its_settings(failing, fail_on, hostile, monkeypatch, capsys):
+    for number in range(failing):
+        log = hostile / f"results/example_n64/strong/cosmoflow/result_{number}.txt"
+        log.write_bytes(SampleLog(run=number).last_evaluation(0.2).bytes())
+    monkeypatch.chdir(hostile)
+    options = [".", "--fail-on", fail_on, "--format", "json"]
+    status = main([*options, "--no-config"])
+    without = json.loads(capsys.readouterr().out)
+    assert main(options) >= status
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["profile"], found["exit_code"]) == ("PARTIAL", "strict", status or failing)
+    assert found["official_verdict"] == without["official_verdict"] and found["rounds"] == without["rounds"]
+    kinds = [finding["rule"] for finding in without["findings"] if finding["severity"] == "error"]
+    assert {*kinds} <= {finding["rule"] for finding in found["ignored"]}
+    monkeypatch.chdir("..")
+    assert main(["Example", *options[1:]]) == status
+    assert json.loads(capsys.readouterr().out)["verdict"] == without["verdict"]
+
+
+SHOWN_ASIDE = {
+    "text": "PARTIAL: 0 errors, 0 warnings, 0 notes in 1 log; 1 error, 1 warning set aside by mlperf-hpc.toml",
+    "markdown": "1 error, 1 warning set aside by mlperf-hpc.toml",
+    "github": "::error file=bad.txt",
+    "junit": '<failure type="QUA01"',
+    "sarif": '"level": "error"',
+    "json": '"named": false',
+}
+
+
+@pytest.mark.parametrize(("kind", "words"), SHOWN_ASIDE.items())
+def test_what_a_found_file_ignores_is_set_aside_and_counts(kind, words, logs, capsys):
+    (logs / "mlperf-hpc.toml").write_text(
+        "ignore.QUA01 = 'in discussion'\nignore.OFFICIAL = 'why'\nprofile = 'official'"
+    )
+    assert main(["bad.txt", "--format", kind]) == 1
+    out = capsys.readouterr().out
+    assert words in out and "in discussion" in out.replace("&#39;", "'") and "PARTIAL" in out
+    if kind == "text":
+        assert "Settings: mlperf-hpc.toml (found; not applied: profile; " in out
+    assert main(["bad.txt", "--ignore", "QUA01=my own reason"]) == 0
+    assert main(["bad.txt", "--select", "FRM"]) == 0
+    assert main(["bad.txt", "--follow"]) == 1
+    assert main(["good.txt"]) == 0 and "PARTIAL" in capsys.readouterr().out
+
+
+def test_a_named_file_applies_and_the_command_line_wins(logs, capsys):
+    (logs / "ci.toml").write_text("round = '2.0'\nfail-on = 'note'\nignore.QUA01 = 'the reason'\nignore.SET = 'why'\n")
+    assert main(["bad.txt", "--config", "ci.toml", "--fail-on", "error"]) == 0
+    out = capsys.readouterr().out
+    assert "Round 2.0" in out and "Settings: ci.toml (named)" in out and "QUA01 (the reason)" in out
+    assert main(["bad.txt", "--config", "ci.toml", "--round", "3.0", "--ignore", "QUA01=another"]) in (0, 1)
+    out = capsys.readouterr().out
+    assert "Round 3.0" in out and "QUA01 (another)" in out and "the reason" not in out
+
+
+def test_a_found_file_can_be_stricter(hostile, tmp_path, monkeypatch, capsys):
+    (tmp_path / "pyproject.toml").write_text("[tool.mlperf-hpc]\nfail-on = 'warning'\n")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert main(["../Example"]) == 1
+    assert "Settings: ../pyproject.toml (found)" in capsys.readouterr().out
+    assert main(["../Example", "--fail-on", "error"]) == 0
+    assert main(["../Example", "--no-config"]) == 0
+
+
+def test_the_example_of_the_guide_is_right(logs):
+    text = (ROOT / "docs/guide/check.md").read_text().split("```toml\n")[1].split("```")[0]
+    (logs / "ci.toml").write_text(text)
+    settings = read_settings("ci.toml")
+    assert settings.rules == ("rules/own.py",) and len(settings.ignore) == len(settings.waivers) == 1
+    assert set(KEYS) == {*tomllib.loads(text)}
 
 
 def test_a_current_folder_that_is_gone_is_no_error(logs, capsys):
@@ -71,6 +167,11 @@ def test_exit_status_and_message(logs, capsys):
         (["good.txt", "--round", "4.0"], "there is no round '4.0'; known are 0.7, 1.0, 2.0, 3.0"),
         (["good.txt", "--ignore", "QUA01"], "a reason is required"),
         (["good.txt", "--ignore", "XYZ=why"], "no rule 'XYZ'"),
+        (["good.txt", "--ignore", "=why"], "no rule ''"),
+        (["good.txt", "--config", "none.toml"], "none.toml: cannot read the settings"),
+        (["good.txt", "--config", "xyz.toml"], "xyz.toml: ignore: no rule 'XYZ'"),
+        (["good.txt", "--config", "own.toml"], "rules/own.py: cannot be read"),
+        (["good.txt", "--config", "own.toml", "--no-config"], "not allowed with"),
         (["good.txt", "--select", "QUA,NOPE"], "no rule 'NOPE'"),
         (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
         (["good.txt", "--waivers", "good.txt"], "good.txt, line 1: the waivers are not valid YAML"),

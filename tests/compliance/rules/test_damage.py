@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.model.finding import OFFICIAL_RULE
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
@@ -125,8 +126,10 @@ def damaged(data, number=1, benchmark="cosmoflow"):
 
 
 def check(package, folder):
+    """Return the report, and the errors and warnings on the result, without what the committee's tool says."""
     report = check_paths([package.write(folder / "Example")], Options())
-    return report, [finding for finding in report.sets[0].findings if finding.severity in ("error", "warning")]
+    findings = [finding for finding in report.sets[0].findings if finding.severity in ("error", "warning")]
+    return report, [finding for finding in findings if finding.rule != OFFICIAL_RULE]
 
 
 @pytest.mark.parametrize("case", REPAIRABLE)
@@ -178,3 +181,9 @@ def test_only_the_run_that_may_fail_lacks_its_seed(tmp_path):
     assert {finding.rule for finding in found if finding.severity == "error"} == set()
     _, found = check(SamplePackage().edit(1, lambda log: log.drop("seed")), tmp_path / "lives")
     assert {finding.rule for finding in found if finding.severity == "error"} == {"RUN03"}
+
+
+def test_what_the_official_tool_says_of_a_damaged_file_follows_from_the_damage(tmp_path):
+    report, _ = check(damaged(SAMPLE * 2), tmp_path)
+    (refusal,) = [finding for finding in report.findings if finding.rule == OFFICIAL_RULE]
+    assert refusal.path.endswith("result_1.txt") and refusal.cause == "FRM10"

@@ -39,6 +39,7 @@ def test_a_run_that_died_early_is_one_finding(tmp_path):
     assert silent.message == "result_3.txt states no settings; other runs of the result do"
     assert found.verdict == "WARN" and results.batch_size == 256 and results.convergence.passed
     assert {finding.rule for finding in results.findings if finding.severity in ("error", "warning")} == {
+        "OFFICIAL",
         "RUN02",
         "RUN17",
     }

@@ -76,13 +76,14 @@ class Report(Struct, frozen=True):
 
     @property
     def verdict(self) -> str:
-        """PASS, WARN, INCOMPLETE or FAIL, PARTIAL where rules were left out; see `deciding`."""
-        return self.qualify(worst(self.deciding()))
+        """PASS, WARN, INCOMPLETE or FAIL, also of what is set aside; PARTIAL where it passes without some rules."""
+        return self.qualify(worst((*self.deciding(), *self.set_aside)))
 
     @property
     def strict_verdict(self) -> str:
         """The verdict without what the official tool says."""
-        return self.qualify(worst(finding for finding in self.deciding() if finding.rule != OFFICIAL_RULE))
+        every = (*self.deciding(), *self.set_aside)
+        return self.qualify(worst(finding for finding in every if finding.rule != OFFICIAL_RULE))
 
     def deciding(self) -> list[Finding]:
         """Return the findings as they count: errors inside a tolerated run are warnings."""

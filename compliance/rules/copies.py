@@ -34,6 +34,7 @@ class SeedsLogged(SetRule):
     """Every run of a closed result logs its seed, a whole number."""
 
     id = "RUN03"
+    follows = ("RUN08",)
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
@@ -85,6 +86,7 @@ class SeedsUnique(SetRule):
     """No two runs of a closed result share a seed."""
 
     id = "RUN04"
+    follows = ("RUN05",)
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
@@ -158,6 +160,7 @@ class NoCopies(SetRule, strict_only=True):
     """No two logs of a result are copies of one run."""
 
     id = "RUN05"
+    follows = ("FRM01",)
     cite = RESULTS
     differs = UNSEEN
     why = "A copied log stands for a run that never happened; no two published runs agree in their intervals."
@@ -173,7 +176,8 @@ class NoCopies(SetRule, strict_only=True):
         pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
         for first, second in pairs[:SHOWN]:
             message = f"duplicate log: {how_alike(first, second, os.path.basename(first.path))}"
-            yield self.finding(second.path, 0, message, "a run for each log")
+            fix = f"Remove {os.path.basename(second.path)}, or put the log of its own run there."
+            yield self.finding(second.path, 0, message, "a run for each log", fix=fix)
         if len(pairs) > SHOWN:
             message = f"{len(pairs) - SHOWN} more duplicate logs: {_name_pairs(pairs[SHOWN:])}"
             yield self.finding(pairs[SHOWN][1].path, 0, message, "a run for each log")

@@ -12,7 +12,7 @@ from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.finding import ERROR, FAIL, NOTE, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, result_name
-from compliance.model.result_set import ResultSet, names_of
+from compliance.model.result_set import TIMES, ResultSet, names_of
 from compliance.model.score import TimeToTrain, range_with_rejected
 from compliance.rules.rule import SetRule, show
 
@@ -46,9 +46,25 @@ class NumberOfRuns(SetRule):
         else:
             return
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
-        finding = self.finding(results.folder, 0, message, expected, severity=NOTE if results.loose else ERROR)
+        severity, fix = (NOTE if results.loose else ERROR), ""
+        if count > wanted:
+            fix = (
+                f"Submit {wanted} runs of one series, none chosen. Instances of a throughput result belong into weak/."
+            )
+        finding = self.finding(results.folder, 0, message, expected, severity=severity, fix=fix)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
-        yield finding._replace(incomplete=results.missing_runs > 0 and not results.other_files)
+        incomplete = results.missing_runs > 0 and not results.other_files
+        yield finding._replace(incomplete=incomplete, cause=self._find_cause(results, count - wanted))
+
+    @staticmethod
+    def _find_cause(results: ResultSet, surplus: int) -> str:
+        """Return the rule whose finding explains it: logs of another benchmark, under other names, or copies."""
+        copied = {id(copy) for copies in results.copies if copies.kind == TIMES for _, copy in copies.pairs}
+        if results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs):
+            return "RUN08"
+        if surplus < 0:
+            return "PKG03" if results.strict and len(results.misnamed) >= -surplus else ""
+        return "RUN05" if len(copied) >= surplus else ""
 
 
 def _missing_files(results: ResultSet) -> str:
@@ -103,7 +119,8 @@ class FailingRuns(SetRule):
         if len(failing) > 1:
             message = f"too many failed runs: {len(failing)} of {len(results.runs)} logs fail ({names})"
             fix = f"Repair the damaged files first: {damaged}. Repeat the series if several runs still fail."
-            yield self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "")
+            finding = self.finding(results.folder, 0, message, "at most one", fix=fix if damaged else "")
+            yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
         elif failing and results.scaling == WEAK and results.strict:
             message = f"a failing instance among the models: {names}"
             fix = f"Repair the damaged file {damaged}, or move it to pruned_results." if damaged else ""
@@ -231,6 +248,7 @@ class SameBatchSize(SetRule):
     """All runs of a result have the same global batch size."""
 
     id = "RUN06"
+    follows = ("RUN08",)
     cite = RESULTS
     why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
     fix = "Repeat the runs that differ."
@@ -257,6 +275,7 @@ class SameSettings(SetRule, strict_only=True):
     """All runs of a result have the same hyperparameters."""
 
     id = "RUN07"
+    follows = ("RUN08",)
     cite = RESULTS
     divisions = ("closed",)
     differs = "the official tool does not compare the runs"
@@ -288,6 +307,7 @@ class SettingsStated(SetRule, strict_only=True):
     """Every run of a result states the settings that its other runs state."""
 
     id = "RUN17"
+    follows = ("RUN08",)
     cite = RESULTS
     differs = "the official package checker crashes where only some runs of a closed result state global_batch_size"
     why = "A run that does not state what the others do cannot be compared with them."
@@ -303,6 +323,7 @@ class SettingsStated(SetRule, strict_only=True):
         settings = {id(run): {BATCH_SIZE: run.batch_size, **run.settings} for run in compared}
         stated = {run: tuple(key for key in own if is_stated(own[key])) for run, own in settings.items()}
         keys = sorted({key for settings in stated.values() for key in settings})
+        yield from self._compare_staging(compared, results.round)
         for runs in _group_runs(compared, lambda run: stated[id(run)]):
             missing = [key for key in keys if key not in stated[id(runs[0])]]
             if missing:
@@ -312,6 +333,14 @@ class SettingsStated(SetRule, strict_only=True):
                 message = f"{names_of(runs)} {verb} {absence}; other runs of the result do"
                 severity = ERROR if contradicts else WARNING
                 yield self.finding(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
+
+    def _compare_staging(self, runs: list[JudgedRun], round_: str) -> Iterator[Finding]:
+        """Yield a note on runs without staging among others with it, in the rounds whose time contains the staging."""
+        without = [run for run in runs if not run.staging_ms]
+        if round_ in ("1.0", "2.0") and 0 < len(without) < len(runs):
+            message = f"{names_of(without)}: no staging is logged; other runs of the result log theirs"
+            fix = "Log staging_start and staging_stop in each run: this round counts the time between them."
+            yield self.finding(without[0].path, 0, message, "staging in all runs", "staging_start", NOTE, fix)
 
 
 class SameSoftware(SetRule, strict_only=True):

@@ -182,7 +182,9 @@ class SettingsAllowed(LogRule):
             if applies(setting, log):
                 wrong = next(record for record in records if not check.allows(record.value))
                 message = _describe_value(setting, wrong, check)
-                yield self.finding(log.path, wrong.line, message, check.text, setting.key)
+                is_text = isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal()
+                fix = f"Log {setting.key} as a number, without quotation marks." if is_text else ""
+                yield self.finding(log.path, wrong.line, message, check.text, setting.key, fix=fix)
 
 
 class Samples(LogRule):

@@ -106,7 +106,10 @@ class RightFolder(SetRule, strict_only=True):
                 f" are of {wrong[0].benchmark}"
             )
             line = wrong[0].lines.get("submission_benchmark", 0)
-            yield self.finding(wrong[0].path, line, message, results.folder_benchmark, "submission_benchmark")
+            expected, fix = results.folder_benchmark, ""
+            if len(wrong) == len(results.runs) and len({run.benchmark for run in wrong}) == 1:
+                fix = f"Rename the folder {expected} to {wrong[0].benchmark}."
+            yield self.finding(wrong[0].path, line, message, expected, "submission_benchmark", fix=fix)
         described = results.description.division if results.description else None
         stated = [run for run in results.runs if is_stated(run.submission.get("submission_division"))]
         differing = [run for run in stated if described and run.submission["submission_division"] != described]

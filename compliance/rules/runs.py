@@ -141,9 +141,8 @@ class FailingRuns(SetRule):
         elif run.converged:
             fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."
         if results.strict and isinstance(results.score, TimeToTrain) and results.score.minutes is not None:
-            message += (
-                f"; the score is {results.score.minutes:.2f} min{' with it as the slowest run' * bool(run.damage)}"
-            )
+            as_slowest = " with it as the slowest run" if run.damage else ""
+            message += f"; the score is {results.score.minutes:.2f} min{as_slowest}"
             range_ = range_with_rejected(results.score, run_minutes)
             if range_ and (run.damage or run.converged):
                 texts = list(dict.fromkeys(f"{minutes:.2f}" for minutes in range_))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compliance.model.finding import ERROR, OFFICIAL_RULE, WARNING, Finding
+from compliance.model.finding import ERROR, WARNING, Finding
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.rules.rule import RULES
@@ -13,15 +13,7 @@ COUNTED = (ERROR, WARNING)
 
 
 def mark_consequences(report: Report) -> None:
-    """Give each finding whose rule `follows` another one that found something in the same log, result or package it.
-
-    What the official tool says of a damaged log follows from the damage.
-    """
-    damaged = {run.path: run.damage.rule for run in report.runs if run.damage}
-    for _, findings in report.groups():
-        for at, finding in enumerate(findings):
-            if finding.rule == OFFICIAL_RULE and finding.path in damaged:
-                findings[at] = finding._replace(cause=damaged[finding.path])
+    """Give each finding whose rule `follows` another one that found something in the same log, result or package it."""
     for package in report.packages:
         for results in package.sets:
             _mark_result(results, _find_rules(f for f in package.findings if package.concerns(f.path, results)))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
+from compliance.model.judged_run import DAMAGE_RULES
 from compliance.rules.rule import RULES, Rule
 
 
@@ -13,6 +14,7 @@ class OfficialVerdict(Rule, strict_only=True):
     """The committee's checker accepts what the written rules accept."""
 
     id = OFFICIAL_RULE
+    follows = DAMAGE_RULES
     severity = WARNING
     cite = "mlperf-logging 4.1.68, mlperf_logging.package_checker and compliance_checker"
     differs = "this is what the profile official says"

@@ -252,7 +252,8 @@ class FasterThanSiblings(SetRule, strict_only=True):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        rates = [(run, run.samples_per_s) for run in results.runs if run.samples_per_s is not None and not run.mini]
+        runs = [run for run in results.runs if not run.mini and not run.damage]
+        rates = [(run, run.samples_per_s) for run in runs if run.samples_per_s is not None]
         if len(rates) < ENOUGH_RUNS:
             return
         ascending = sorted(rate for _, rate in rates)

@@ -135,7 +135,7 @@ class FailingRuns(SetRule):
         passed = "if it passed"
         run_minutes = run.minutes if run.converged else None
         if run.damage:
-            message = f"{names_of([run])} is damaged, not a run that missed the target: {run.damage.message}"
+            message = f"{names_of([run])} is damaged, not a run that missed the target"
             fix = f"Repair the file as its {run.damage.rule} says; otherwise it stays the one run that may fail."
             run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
         elif run.converged:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from math import inf
 from typing import Final, NamedTuple
@@ -61,12 +61,11 @@ def _find_repeats(log: Log) -> Damage | None:
     first_stop_ms = min((record.time_ms for record in log["run_stop"]), default=inf)
     if count < 2 or not (max(starts_ms) <= min(starts_ms) + TOGETHER_MS and max(starts_ms) < first_stop_ms):
         return None
-    alike: dict[tuple[str, float | None], list[Record]] = defaultdict(list)
-    for record in log.events:
-        alike[record.key, epoch_number(record)].append(record)
-    if sum(len(records) % count == 0 for records in alike.values()) < MOST_OF * len(alike):
+    # Hashes: there may be a million events.
+    alike = Counter(hash((record.key, epoch_number(record))) for record in log.events)
+    if sum(number % count == 0 for number in alike.values()) < MOST_OF * len(alike):
         return None
-    distinct = {repr((record.key, record.time_ms, record.value, record.metadata)) for record in log.events}
+    distinct = {hash((r.key, r.time_ms, repr(r.value), repr(r.metadata))) for r in log.events}
     if len(distinct) * count <= len(log.events) + count:
         how = "in equal lines"
         fix = f"Keep each line once: awk -F:::MLLOG '!seen[$NF]++' {_repair(log)}."
@@ -74,7 +73,7 @@ def _find_repeats(log: Log) -> Damage | None:
         how = f"started within {(max(starts_ms) - min(starts_ms)) / 1000:.3g} s"
         fix = f"Keep the lines of rank 0, as with srun --label: grep '^ *0: ' {_repair(log)}."
     return Damage(
-        min(records[1].line for records in alike.values() if len(records) > 1),
+        log["run_start"][1].line,
         f"every event of the run is there {count} times, {how}: {count} ranks (or tee) wrote the file",
         "each record once",
         f"{fix} Let only rank 0 log.",

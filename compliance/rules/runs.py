@@ -136,14 +136,13 @@ class FailingRuns(SetRule):
         run_minutes = run.minutes if run.converged else None
         if run.damage:
             message = f"{names_of([run])} is damaged, not a run that missed the target"
-            fix = f"Repair the file, as {run.damage.rule} of it says; otherwise it is the one that may fail."
+            fix = f"Repair the file as its {run.damage.rule} says; otherwise it stays the one run that may fail."
             run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
         elif run.converged:
             fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."
         if results.strict and isinstance(results.score, TimeToTrain) and results.score.minutes is not None:
-            message += (
-                f"; the score is {results.score.minutes:.2f} min{' with it as the slowest run' * bool(run.damage)}"
-            )
+            as_slowest = " with it as the slowest run" if run.damage else ""
+            message += f"; the score is {results.score.minutes:.2f} min{as_slowest}"
             range_ = range_with_rejected(results.score, run_minutes)
             if range_ and (run.damage or run.converged):
                 texts = list(dict.fromkeys(f"{minutes:.2f}" for minutes in range_))

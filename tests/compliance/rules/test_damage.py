@@ -128,13 +128,8 @@ def damaged(data, number=1, benchmark="cosmoflow"):
 def check(package, folder):
     """Return the report, and the errors and warnings on the result, without what the committee's tool says."""
     report = check_paths([package.write(folder / "Example")], Options())
-<<<<<<< HEAD
-    told = [finding for finding in report.sets[0].findings if not finding.cause]
-    return report, [finding for finding in told if finding.severity in ("error", "warning")]
-=======
     findings = [finding for finding in report.sets[0].findings if finding.severity in ("error", "warning")]
     return report, [finding for finding in findings if finding.rule != OFFICIAL_RULE]
->>>>>>> damage
 
 
 @pytest.mark.parametrize("case", REPAIRABLE)
@@ -173,7 +168,11 @@ def test_a_run_that_reached_the_target_tells_the_score_that_it_would_give(tmp_pa
 def test_damaged_files_are_repaired_before_a_series_is_repeated(tmp_path):
     package = damaged(SAMPLE * 2).edit(2, lambda log: log.last_evaluation(0.2))
     (finding,) = [one for one in check(package, tmp_path)[0].sets[0].findings if one.rule == "RUN02"]
-    assert finding.cause and finding.severity == "error" and finding.fix.startswith("Repair the damaged files first: result_1.txt.")
+    assert (
+        finding.cause
+        and finding.severity == "error"
+        and finding.fix.startswith("Repair the damaged files first: result_1.txt.")
+    )
 
 
 def test_the_size_of_the_system_is_compared_although_a_log_is_empty(tmp_path):

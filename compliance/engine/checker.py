@@ -25,7 +25,7 @@ from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
 from compliance.model.package_files import RCP_BYPASS
 from compliance.model.report import Report
-from compliance.model.result_set import Copies, ResultSet
+from compliance.model.result_set import Copies, ResultSet, names_of
 from compliance.model.score import Throughput, TimeToTrain, throughput, time_to_train, without_result
 from compliance.rules.catalog import import_all_rules, import_log_rules
 from compliance.rules.own_rules import load_rules, own_rules
@@ -110,20 +110,21 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
 def _add_refusals(report: Report, official: Report) -> None:
     """Add warnings on what the official tool refuses where the written rules pass: to packages, results and logs."""
 
-    def refusals(ours: Iterable[Finding], officially: Iterable[Finding]) -> list[Finding]:
+    def refusals(ours: Iterable[Finding], officially: Iterable[Finding], failing: str = "") -> list[Finding]:
         errors = [finding for finding in officially if finding.severity == ERROR]
         refused = [finding for finding in errors if not finding.cause] or errors
         if not refused or worst(ours) not in PASSING:
             return []
         from compliance.rules.official import OfficialVerdict  # only a difference pays for it
 
-        return list(OfficialVerdict().check(refused))
+        return list(OfficialVerdict().check(refused, failing))
 
     inside: set[str] = set()
     by_folder = {results.folder: results for results in official.sets}
     for results in report.sets:
         if theirs := by_folder.get(results.folder):
-            results.findings.extend(refusals(results.deciding(), theirs.deciding()))
+            failing = names_of(results.failing)
+            results.findings.extend(refusals(results.deciding(), theirs.deciding(), failing))
             inside.update(run.path for run in (*results.runs, *results.pruned))
     for package, other in zip(report.packages, official.packages, strict=True):
         package.findings.extend(refusals(package.findings, other.findings))
@@ -136,9 +137,19 @@ def _inherit_findings(report: Report) -> None:
     """Give each result of a package the findings on the package, and between packages, that concern it."""
     number = 0
     for at, package in enumerate(report.packages):
-        about = [*package.findings, *report.own]
+        inside = os.path.join(package.root, "")
+        about = [*package.findings, *(finding for finding in report.own if finding.path.startswith(inside))]
+        concerned = [[results for results in package.sets if package.concerns(f.path, results)] for f in about]
         members = [
-            replace(results, inherited=[finding for finding in about if package.concerns(finding.path, results)])
+            # An error that concerns no result in particular concerns all.
+            replace(
+                results,
+                inherited=[
+                    finding
+                    for finding, of in zip(about, concerned, strict=True)
+                    if results in of or (not of and finding.severity == ERROR)
+                ],
+            )
             for results in package.sets
         ]
         report.packages[at] = replace(package, sets=members)

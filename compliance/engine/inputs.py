@@ -81,9 +81,9 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
 
     packages = []
     for package in places.packages:
-        kind = PACKAGE if package.whole else RESULT
         flat = package.flat and not (options.profile == STRICT and _is_later(package))
-        packages.append(_open_package(package, open_case(package.root, kind, flat), options, waivers))
+        case = open_case(package.part or package.root, RESULT if package.part else PACKAGE, flat)
+        packages.append(_open_package(package, case, options, waivers))
     folders = []
     for place in places.folders:
         case = open_case(place.folder, RESULT)
@@ -140,7 +140,7 @@ def _open_package(
             unreadable(layout.root, layout.tree) if case.strict else crashes(layout.root, case.round, layout.tree)
         ),
         tree=layout.tree,
-        whole=layout.whole,
+        whole=not layout.part,
     )
     opened = []
     for folder in layout.sets:

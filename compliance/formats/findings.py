@@ -197,7 +197,8 @@ def summary(report: Report, findings: list[Shown]) -> str:
     If runs are missing, their number comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
     """
     described = sum(len(package.descriptions) for package in report.packages)
-    extent_ = (described, "system description") if described and not report.runs else (len(report.runs), "log")
+    alone_ = {kind for *_, kind in report.rounds} == {"system description"}
+    extent_ = (described, "system description") if alone_ else (len(report.runs), "log")
     lacks = f"{shortage(report)}; " if report.verdict == INCOMPLETE else ""
     # Then all errors say that runs are missing.
     severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)

@@ -63,9 +63,9 @@ def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
     findings = all_shown(report)
     results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
-    rule = next((group.rule for group in grouped(findings) if group.rule in RULES), "")
-    explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
     causes, following = (findings, []) if style.verbose else split_causes(findings)
+    rule = next((group.rule for group in grouped(causes) if group.rule in RULES), "")
+    explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
     if style.quiet:
         failing = grouped(causes, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
         blocks = [*(_group_lines(group, style) for group in failing), [_verdict_line(report, findings, style)]]
@@ -104,6 +104,8 @@ def _round_lines(report: Report, style: Style) -> list[str]:
         reason = f" ({clean(why)})" if why else ""
         subject = kind if len(paths) == 1 else f"{kind}s"
         lines.append(f"Round {clean(round_)}, profile {report.profile}, {subject} {names}{reason}")
+    if any(not package.whole for package in report.packages):
+        lines.append("Only this part of the package was judged; check the whole before you submit it")
     lines += limits(report)
     for tree, count in report.against:
         lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")

@@ -173,6 +173,8 @@ def runs_text(results: ResultSet) -> str:
 
 def run_text(run: JudgedRun) -> str:
     """Return a single log in a few words: `cosmoflow closed, round 3.0, 114.35 min, 47 epochs`."""
+    if run.only_rule:
+        return "no log of MLPerf HPC"
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
     parts = [names or "unknown benchmark", f"round {run.round}"]
     if run.mini:

@@ -22,10 +22,13 @@ class FileKind(NamedTuple):
 
 
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
+_REPLACE: Final = "Put the run's own log, the file that mllog wrote, in its place."
 _UNPACK: Final = "Unpack it: `{} FILE`, then check what it contains."
 _INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
-EMPTY: Final = FileKind("an empty file", "Look at the job's output: it probably ended before the run logged anything.")
-OUTPUT: Final = FileKind("text without a line of mlperf-logging (a job's output?)", _CHECK_LOG)
+EMPTY: Final = FileKind(
+    "an empty file", "Copy it again. If it is empty there, too, its run logged nothing: repeat the run."
+)
+OUTPUT: Final = FileKind("text without a line of mlperf-logging (a job's output?)", _REPLACE)
 
 _BINARY: Final = (
     (rb"PK\x03\x04.{26}[^/]{1,99}/(?:data\.pkl|byteorder|version|\.)", "binary data: a PyTorch checkpoint", _CHECK_LOG),
@@ -57,7 +60,7 @@ _TEXT: Final = (
     (
         rb'\{.*"(?:system_name|host_processors_per_node|accelerators_per_node)"',
         "a system description",
-        f"Check it with `mlperf-hpc system --check FILE`. {_CHECK_LOG}",
+        "Check it with `mlperf-hpc system --check FILE`.",
     ),
     (rb'\{\s*"', "a JSON object", _CHECK_LOG),
 )

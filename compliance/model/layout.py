@@ -74,12 +74,12 @@ class PackagePlace(Struct):
     """An organisation's folder; links that leave it are not followed.
 
     unexpected: folders that fit no layout, and what was expected there. tree: reads its files.
-    whole: all its results are to be judged, and it itself.
+    part: the folder in it that alone is to be judged; "" for all of it.
     """
 
     root: str
     organisation: str
-    whole: bool = True
+    part: str = ""
     flat: bool = False
     sets: list[SetPlace] = []
     systems: list[str] = []
@@ -135,7 +135,7 @@ def _discover_folder(path: str, places: Places) -> None:
     if root is not None:
         package = _read_package(root)
         inside = os.path.realpath(path)
-        package.whole = inside == os.path.realpath(os.path.join(root, RESULTS))
+        package.part = "" if inside == os.path.realpath(os.path.join(root, RESULTS)) else path
         package.sets = [layout for layout in package.sets if _is_within(os.path.realpath(layout.folder), inside)]
         package.unexpected = [pair for pair in package.unexpected if _is_within(os.path.realpath(pair[0]), inside)]
         if package.sets:

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import is_number
+from common.values import explain_json_error, is_number
 from common.version import DISTRIBUTION
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, natural
 
@@ -258,7 +258,7 @@ def read_scaling(path: str, strict: bool, tree: Tree = ANYWHERE) -> Scaling | No
     try:
         document = json.loads(tree.read(path, MAX_BYTES).decode("utf-8-sig", "replace"))
     except json.JSONDecodeError as error:
-        return Scaling(path, None, f"is not valid JSON: {error.msg}", error.lineno)
+        return Scaling(path, None, f"is not valid JSON: {explain_json_error(error)}", error.lineno)
     except RefusedFileError as error:
         return Scaling(path, None, error.reason)
     except OSError as error:

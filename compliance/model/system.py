@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from common.tree import ANYWHERE, RefusedFileError, Tree
-from common.values import as_count, same
+from common.values import as_count, explain_json_error, same
 from compliance.logs.file_kind import find_encoding, find_kind
 
 MAX_DESCRIPTION_BYTES = 4 << 20
@@ -121,7 +121,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except json.JSONDecodeError as error:
         kind = None if text.lstrip().startswith("{") else find_kind(data)
         description.line = 0 if kind else error.lineno
-        description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {_explain_error(error)}"
+        description.problem = f"is {kind.name}, not JSON" if kind else f"is not valid JSON: {explain_json_error(error)}"
     except RefusedFileError as error:
         description.problem = error.reason
     except RecursionError:
@@ -129,16 +129,6 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except (OSError, ValueError) as error:
         description.problem = str(error)
     return description
-
-
-def _explain_error(error: json.JSONDecodeError) -> str:
-    """Return what is wrong, also for the two mistakes of which the decoder says only where it gave up."""
-    before, after = error.doc[: error.pos].rstrip(), error.doc[error.pos :].lstrip()
-    if before.endswith(",") and after[:1] in ("}", "]"):
-        return "a comma after the last member"
-    if after[:1] in ("“", "”", "„", "‘", "’"):
-        return f"a typographic quotation mark, {after[0]}; JSON has straight ones"
-    return error.msg
 
 
 def _last_members(text: str, repeated: list[RepeatedMember], pairs: list[tuple[str, Any]]) -> dict[str, Any]:

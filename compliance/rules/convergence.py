@@ -192,7 +192,8 @@ class ScalingFile(SetRule, strict_only=True):
         scaling = results.scaling_file
         if scaling is not None and scaling.problem:
             expected = '{"scaling_factor": a number of at least 1}'
-            yield self.finding(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected)
+            fix = "Correct it; until then no factor is applied to the score." if scaling.line else ""
+            yield self.finding(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected, fix=fix)
 
 
 def _why_not(results: ResultSet) -> str:

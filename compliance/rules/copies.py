@@ -63,7 +63,10 @@ class SeedsLogged(SetRule):
         if missing:
             message = f"seed missing in {len(missing)} of {len(results.runs)} runs: {names_of(missing)}"
             severity = NOTE if results.loose else WARNING if early else ERROR
-            yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity)
+            fix = ""
+            if len(missing) < len(results.runs):
+                fix = "Restore the seed record from the original log; a run that logged none must be repeated with one."
+            yield self.finding(missing[0].path, 0, message, "one seed record in each run", "seed", severity, fix)
         severity = NOTE if results.loose else ERROR
         for run in results.runs:
             yield from self._first_problem(run, results.strict, severity)
@@ -114,9 +117,10 @@ class SeedsUnique(SetRule):
             run, line = places[-1]
             if len(runs) > 1:
                 message = f"duplicate seed {show(number)}: also in {names_of(runs[:-1])}"
+                fix = f"Repeat all but one of these {len(runs)} runs, each with a seed of its own."
                 if results.scaling == WEAK:
-                    message += f"; keep one, prune {names_of(runs[1:])}"
-                yield self.finding(run.path, line, message, "its own seed", "seed")
+                    fix = f"Keep one; move {names_of(runs[1:])} to pruned_results."
+                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix)
             elif len(places) > 1 and not run.damage:
                 message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
                 message += " as that of two runs"
@@ -176,7 +180,9 @@ class NoCopies(SetRule, strict_only=True):
         pairs = [pair for copies in results.copies if copies.kind == TIMES for pair in copies.pairs]
         for first, second in pairs[:SHOWN]:
             message = f"duplicate log: {how_alike(first, second, os.path.basename(first.path))}"
-            fix = f"Remove {os.path.basename(second.path)}, or put the log of its own run there."
+            name = os.path.basename(second.path)
+            surplus = results.reference is not None and len(results.runs) > results.reference.runs
+            fix = f"Remove {name}." if surplus else f"Put the log of a run of its own in the place of {name}."
             yield self.finding(second.path, 0, message, "a run for each log", fix=fix)
         if len(pairs) > SHOWN:
             message = f"{len(pairs) - SHOWN} more duplicate logs: {_name_pairs(pairs[SHOWN:])}"

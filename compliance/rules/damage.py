@@ -149,7 +149,8 @@ def _find_other_unit(log: Log) -> Damage | None:
 
 def _repair(log: Log) -> str:
     """Return the last words of a command that repairs the file."""
-    return f"{shlex.quote(os.path.basename(log.path))} > repaired.txt"
+    name = shlex.quote(os.path.basename(log.path))
+    return f"{name} > repaired.txt && mv repaired.txt {name}"
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:

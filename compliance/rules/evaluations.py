@@ -72,7 +72,7 @@ class EvaluationsReport(LogRule, strict_only=True):
     cite = CONVERGENCE
     differs = "the official tool requires one result per file"
     why = "An evaluation without a result means that a record was lost or removed."
-    fix = "Log the metric of every evaluation."
+    fix = "Restore the record from the original log; if it is missing there, too, log the metric of every evaluation."
     good = (
         lambda log: log().move("epoch_stop", before="eval_stop"),
         lambda log: log().meta("eval_error", "epoch_num", 99, -1),  # the result is there: QUA08

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 
 from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
-from compliance.model.judged_run import DAMAGE_RULES
 from compliance.rules.rule import RULES, Rule
 
 
@@ -14,7 +13,6 @@ class OfficialVerdict(Rule, strict_only=True):
     """The committee's checker accepts what the written rules accept."""
 
     id = OFFICIAL_RULE
-    follows = (*DAMAGE_RULES, "SET02")
     severity = WARNING
     cite = "mlperf-logging 4.1.68, mlperf_logging.package_checker and compliance_checker"
     differs = "this is what the profile official says"
@@ -26,8 +24,17 @@ class OfficialVerdict(Rule, strict_only=True):
         ),
     )
 
-    def check(self, refused: list[Finding]) -> Iterator[Finding]:
-        """Yield a warning for each folder and rule of the profile official. refused: the causes that fail in it."""
+    def check(self, refused: list[Finding], failing: str = "") -> Iterator[Finding]:
+        """Yield a warning for each folder and rule of the profile official.
+
+        refused: the causes that fail in it. failing: names of logs that fail by the written rules, too, but may.
+        """
+        if failing:
+            rules = listed(list(dict.fromkeys(finding.rule for finding in refused)))
+            message = f"the committee's checker refuses the whole result because of {failing} ({rules})"
+            fix = f"Repair {failing}, or repeat the run; that tool does not accept every run that may fail."
+            yield self.finding(refused[0].path, 0, message, refused[0].expected, refused[0].key, fix=fix)
+            return
         kinds: dict[tuple[str, str], list[Finding]] = {}
         for finding in refused:
             kinds.setdefault((finding.rule, os.path.dirname(finding.path)), []).append(finding)

@@ -189,7 +189,7 @@ class Described(PackageRule):
     id = "PKG04"
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
-    fix = "Write systems/<system>.json with the folder's name, as `mlperf-hpc system` does."
+    fix = "Write systems/<system>.json, named after the folder of its results; `mlperf-hpc system` makes one."
     differs = (
         "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
         " bytes that are not UTF-8 (strict: a warning)"
@@ -218,9 +218,9 @@ class Described(PackageRule):
                 fix = rename(repr(system), repr(system.strip()))
             elif renamed:
                 path = package.descriptions[unused[0]].path
-                message = f"system json of no result, while no description of {system} exists"
+                message = f"this system json belongs to no result, and {system} has none"
                 fix = rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
-            finding = self.finding(path, 0, message, f"systems/{system}.json", fix=fix)
+            finding = self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix)
             yield finding._replace(cause="PKG01" if package.missing else "")
         for name, description in package.descriptions.items():
             if description.problem:
@@ -286,7 +286,7 @@ class DescriptionTypes(PackageRule):
     id = "PKG06"
     cite = DESCRIPTION
     why = "The official tools crash on other types, and the score needs the counts."
-    fix = 'Put values in quotes: "accelerators_per_node": "4".'
+    fix = 'Put the value in quotes, such as "number_of_nodes": "16".'
     differs = (
         "strict warns about numbers without quotes; the official tool crashes on some, and never reads counts; "
         + UNCHECKED

@@ -25,7 +25,10 @@ LEFT_OVER = re.compile(
 KINDS = {
     "cache": ("a by-product of a tool", "find . -name __pycache__ -prune -exec rm -r {} +"),
     "compiled": ("compiled code", "find . -name '*.py[co]' -delete -o -name '*.o' -delete"),
-    "mac": ("a file of macOS beside the ones that you made", "find . -name '._*' -delete -o -name .DS_Store -delete"),
+    "mac": (
+        "metadata of macOS, no part of the submission",
+        r"find . \( -name '._*' -o -name .DS_Store -o -name __MACOSX \) -prune -exec rm -r {} +",
+    ),
     "core": ("a core dump, which contains the memory of a process", ""),
     "weights": ("a checkpoint among the results", ""),
     "copy": ("a copy made by an editor or merge tool", ""),
@@ -150,11 +153,11 @@ class LinksInside(RepositoryRule, strict_only=True):
 
 
 class JudgedFiles(RepositoryRule):
-    """What is judged are files of the package, not pipes, folders or links that leave it."""
+    """Only regular files inside the package are judged, not pipes, folders or links that lead out of it."""
 
     id = "PKG33"
     differs = "the official tool follows links to anywhere, and waits for ever at a pipe; strict looks at code as well"
-    why = "It is neither opened nor followed, so that nothing behind it is judged; elsewhere it is something else."
+    why = "Such a link is not followed, so its target is not judged; on another machine it may be something else."
     fix = "Put a copy of the file into the package."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (

@@ -26,7 +26,7 @@ class NumberOfRuns(SetRule):
     id = "RUN01"
     cite = RESULTS
     why = "The score is a mean over a fixed number of runs; any other number would allow choosing the best."
-    fix = "Make the missing runs. Submit all runs of one series, named result_<i>.txt; do not add or remove any."
+    fix = "Make the missing runs, as the others were made. Submit a whole series as result_<i>.txt, without choosing."
     differs = "the official tool does not count in round 0.7, and has no verdict INCOMPLETE"
     good = (lambda package: package(scaling="weak", runs=12),)
     bad = (
@@ -48,9 +48,9 @@ class NumberOfRuns(SetRule):
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
         severity, fix = (NOTE if results.loose else ERROR), ""
         if count > wanted:
-            fix = (
-                f"Submit {wanted} runs of one series, none chosen. Instances of a throughput result belong into weak/."
-            )
+            fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
+            if results.pruned or results.at_once > 1:
+                fix = "These seem to be instances of a throughput result: move the folder to weak/."
         finding = self.finding(results.folder, 0, message, expected, severity=severity, fix=fix)
         # Unexpected files may be runs under a wrong name: then more is wrong than that runs are missing.
         incomplete = results.missing_runs > 0 and not results.other_files
@@ -136,7 +136,7 @@ class FailingRuns(SetRule):
         run_minutes = run.minutes if run.converged else None
         if run.damage:
             message = f"{names_of([run])} is damaged, not a run that missed the target"
-            fix = f"Repair the file as its {run.damage.rule} says; otherwise it stays the one run that may fail."
+            fix = "Repair the file; if that is impossible, it counts as the one run that may fail."
             run_minutes, passed = run.repaired_minutes, "if the repaired file passes"
         elif run.converged:
             fix = "The run reached the target: if only its log is wrong, repair that. One run may fail."
@@ -334,12 +334,12 @@ class SettingsStated(SetRule, strict_only=True):
                 yield self.finding(runs[0].path, 0, message, "the same settings in all runs", missing[0], severity)
 
     def _compare_staging(self, runs: list[JudgedRun], round_: str) -> Iterator[Finding]:
-        """Yield a note on runs without staging among others with it, in the rounds whose time contains the staging."""
+        """Yield a warning about runs without staging among others with it, where the time contains the staging."""
         without = [run for run in runs if not run.staging_ms]
         if round_ in ("1.0", "2.0") and 0 < len(without) < len(runs):
-            message = f"{names_of(without)}: no staging is logged; other runs of the result log theirs"
-            fix = "Log staging_start and staging_stop in each run: this round counts the time between them."
-            yield self.finding(without[0].path, 0, message, "staging in all runs", "staging_start", NOTE, fix)
+            message = f"{names_of(without)}: no staging is logged, as the other runs do: it is counted as none"
+            fix = "Restore staging_start and staging_stop from the original log, or let each run log them."
+            yield self.finding(without[0].path, 0, message, "staging in all runs", "staging_start", WARNING, fix)
 
 
 class SameSoftware(SetRule, strict_only=True):

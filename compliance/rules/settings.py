@@ -119,8 +119,10 @@ class SettingsLogged(LogRule):
 
     id = "SET03"
     cite = HYPERPARAMETERS
-    why = "Reviewers compare hyperparameters from the logs; with two values it is unclear which one was used."
-    fix = "Log each setting once, from rank 0, with the value that the run uses."
+    why = "Reviewers compare the hyperparameters as logged; without a value, or with two, they cannot."
+    fix = (
+        "Restore a lost record from the original log. If the run did not log it, log it once, from rank 0, and repeat."
+    )
     bad = (
         lambda log: log().drop("global_batch_size"),
         lambda log: log().drop("opt_name"),
@@ -181,10 +183,11 @@ class SettingsAllowed(LogRule):
                 continue
             if applies(setting, log):
                 wrong = next(record for record in records if not check.allows(record.value))
-                message = _describe_value(setting, wrong, check)
-                is_text = isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal()
-                fix = f"Log {setting.key} as a number, without quotation marks." if is_text else ""
-                yield self.finding(log.path, wrong.line, message, check.text, setting.key, fix=fix)
+                message, expected, fix = _describe_value(setting, wrong, check), check.text, ""
+                if isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal():
+                    message, expected = f"{setting.key} is the text {show(wrong.value)}", "a number"
+                    fix = f"Log {setting.key} as a number, without quotation marks."
+                yield self.finding(log.path, wrong.line, message, expected, setting.key, fix=fix)
 
 
 class Samples(LogRule):

@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
+from common.command import counted
 from common.reference import ROUNDS, since
 from common.values import is_number, is_stated
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
-from compliance.model.layout import STRONG, WEAK
+from compliance.model.layout import STRONG, WEAK, result_name
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
@@ -102,13 +103,14 @@ class RightFolder(SetRule, strict_only=True):
         wrong = [run for run in results.runs if run.benchmark and run.benchmark != results.folder_benchmark]
         if wrong and results.folder_benchmark and not results.loose:
             message = (
-                f"benchmark folder mismatch: {len(wrong)} logs in folder {results.folder_benchmark!r}"
-                f" are of {wrong[0].benchmark}"
+                f"benchmark folder mismatch: {counted(len(wrong), 'log')} of {len(results.runs)} in the folder"
+                f" {results.folder_benchmark!r} come from {wrong[0].benchmark}"
             )
             line = wrong[0].lines.get("submission_benchmark", 0)
-            expected, fix = results.folder_benchmark, ""
+            expected, other = results.folder_benchmark, wrong[0].benchmark or ""
+            fix = f"Put the logs of {expected} in their place; those of {other} belong in a folder {other}/."
             if len(wrong) == len(results.runs) and len({run.benchmark for run in wrong}) == 1:
-                fix = f"Rename the folder {expected} to {wrong[0].benchmark}."
+                expected, fix = other, f"Rename the folder {expected} to {other}."
             yield self.finding(wrong[0].path, line, message, expected, "submission_benchmark", fix=fix)
         described = results.description.division if results.description else None
         stated = [run for run in results.runs if is_stated(run.submission.get("submission_division"))]
@@ -120,7 +122,8 @@ class RightFolder(SetRule, strict_only=True):
                 f"the system description says {show(described)}"
             )
             line = differing[0].lines.get("submission_division", 0)
-            yield self.finding(differing[0].path, line, message, f"{described!r} in both", "submission_division")
+            fix = "Correct the one that is wrong: division in the system description, or what the trainer logs."
+            yield self.finding(differing[0].path, line, message, "one division", "submission_division", fix=fix)
 
 
 class DescribedSystem(SetRule, strict_only=True):
@@ -152,7 +155,9 @@ class DescribedSystem(SetRule, strict_only=True):
         description = results.description
         if description is None or description.problem:
             if not results.loose:
-                yield self.skipped(results.folder, "logs not compared with the system description: it cannot be read")
+                yield self.skipped(
+                    results.folder, "logs not compared with the system description: it is missing or unreadable"
+                )
             return
         yield from self._check_names(results, str(description.fields.get("submitter", "")))
         yield from self._check_status(results, str(description.fields.get("status", "")))
@@ -168,12 +173,14 @@ class DescribedSystem(SetRule, strict_only=True):
                 yield from self._check_folder(results, submitter)
                 continue
             close = _same_organisation(name, submitter)
-            message = f"organisation spelled differently: logs say {show(name)}, the description {show(submitter)}"
+            logs, fix = f"{counted(len(runs), 'log')} of {len(results.runs)}", ""
+            message = f"organisation spelled differently: {logs} say {show(name)}, the description {show(submitter)}"
             if not close:
-                message = f"organisation mismatch: logs say {show(name)}, the system description {show(submitter)}"
+                message = f"organisation mismatch: {logs} say {show(name)}, the system description {show(submitter)}"
+                fix = "If these are your logs, make submitter and submission_org equal; if not, submit your own."
             line = runs[0].lines.get("submission_org", 0)
             severity = NOTE if close else WARNING
-            yield self.finding(runs[0].path, line, message, "the same name in both", "submission_org", severity)
+            yield self.finding(runs[0].path, line, message, "the same name in both", "submission_org", severity, fix)
 
     def _check_folder(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         """Yield a warning where the submission's folder, in place of the logs, names another organisation."""
@@ -216,17 +223,19 @@ class DescribedSystem(SetRule, strict_only=True):
             yield from self._check_counts(results, description)
             return
         for scale, runs in groupby(results.runs, key=lambda run: (run.nodes, run.accelerators_per_node)):
-            run = next(runs)
+            alike = list(runs)
+            run = alike[0]
             if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
                 continue
             message = (
-                f"node count mismatch: the log says {run.nodes} nodes with {run.accelerators_per_node} accelerators,"
-                f" the system description {nodes} with {accelerators}"
+                f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
+                f" {run.accelerators_per_node} accelerators ({result_name(run.path)}.txt:"
+                f"{run.lines.get('number_of_nodes', 0)}), the system description {nodes} with {accelerators}"
             )
             same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)
-            line = run.lines.get("number_of_nodes", 0)
-            expected = f"{nodes} nodes with {accelerators} accelerators"
-            yield self.finding(run.path, line, message, expected, "number_of_nodes", WARNING if same else ERROR)
+            fix = "State in the system description the nodes and accelerators that ran, if the logs are right."
+            severity = WARNING if same else ERROR
+            yield self.finding(description.path, 0, message, "the same in both", "number_of_nodes", severity, fix)
             return
 
     def _check_counts(self, results: ResultSet, description: SystemDescription) -> Iterator[Finding]:

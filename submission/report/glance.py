@@ -132,9 +132,8 @@ def failures(lines: Sequence[ResultLine], report: Report) -> list[Failure]:
     """Return the results that fail or lack runs, then the errors of whole submissions and across them."""
     found = [_failure(line, shown_of(line.results)) for line in lines]
     whole = [(package_id(at), package.organisation, package.findings) for at, package in enumerate(report.packages, 1)]
-    told = [finding for line in lines for finding in line.results.inherited]
     for section, name, findings in (*whole, (ACROSS, "across submissions", report.own)):
-        reason = _reason(lowered((finding for finding in findings if finding not in told), False))
+        reason = _reason(lowered(findings, False))
         found += [Failure(FAIL, section, name, reason)] if reason else []
     return [one for one in found if one]
 

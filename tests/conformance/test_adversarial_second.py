@@ -52,7 +52,7 @@ PLACES = {
     "r12_scaling_json_half": ("RCP07", "scaling.json", 0),
     "s05_same_seed_second_added": ("RUN04", "result_2.txt", 11),
     "w06_mixed_scale_open": ("RUN19", "result_3.txt", 10),
-    "y01_accelerators_8": ("RUN09", "result_0.txt", 10),
+    "y01_accelerators_8": ("RUN09", "32xXE8545x4A100-SXM4-40GB.json", 0),
     "y03_dup_division": ("PKG35", "32xXE8545x4A100-SXM4-40GB.json", 4),
     "p01_readings_of_other_run": ("POW03", "node_0.txt", 0),
 }

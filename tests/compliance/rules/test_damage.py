@@ -187,7 +187,7 @@ def test_only_the_run_that_may_fail_lacks_its_seed(tmp_path):
     assert {finding.rule for finding in found if finding.severity == "error"} == {"RUN03"}
 
 
-def test_what_the_official_tool_says_of_a_damaged_file_follows_from_the_damage(tmp_path):
+def test_what_the_official_tool_says_of_a_damaged_file_names_it(tmp_path):
     report, _ = check(damaged(SAMPLE * 2), tmp_path)
     (refusal,) = [finding for finding in report.findings if finding.rule == OFFICIAL_RULE]
-    assert refusal.path.endswith("result_1.txt") and refusal.cause == "FRM10"
+    assert refusal.path.endswith("result_1.txt") and refusal.fix.startswith("Repair result_1.txt")

@@ -337,7 +337,7 @@ class SettingsStated(SetRule, strict_only=True):
         """Yield a warning about runs without staging among others with it, where the time contains the staging."""
         without = [run for run in runs if not run.staging_ms]
         if round_ in ("1.0", "2.0") and 0 < len(without) < len(runs):
-            message = f"{names_of(without)}: no staging is logged, as the other runs do: it is counted as none"
+            message = f"no staging in {names_of(without)}, although the other runs log theirs: it counts as 0 minutes"
             fix = "Restore staging_start and staging_stop from the original log, or let each run log them."
             yield self.finding(without[0].path, 0, message, "staging in all runs", "staging_start", WARNING, fix)
 

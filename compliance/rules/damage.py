@@ -68,15 +68,15 @@ def _find_repeats(log: Log) -> Damage | None:
     distinct = {hash((r.key, r.time_ms, repr(r.value), repr(r.metadata))) for r in log.events}
     if len(distinct) * count <= len(log.events) + count:
         how = "in equal lines"
-        fix = f"Keep each line once: awk -F:::MLLOG '!seen[$NF]++' {_repair(log)}."
+        fix, command = "Keep each line once", "awk -F:::MLLOG '!seen[$NF]++'"
     else:
         how = f"started within {(max(starts_ms) - min(starts_ms)) / 1000:.3g} s"
-        fix = f"Keep the lines of rank 0, as with srun --label: grep '^ *0: ' {_repair(log)}."
+        fix, command = "Keep the lines of rank 0, as with srun --label", "grep '^ *0: '"
     return Damage(
         log["run_start"][1].line,
         f"every event of the run is there {count} times, {how}: {count} ranks (or tee) wrote the file",
         "each record once",
-        f"{fix} Let only rank 0 log.",
+        f"{fix}: {_repair(log, command)}. Let only rank 0 log.",
         _minutes_between(min(starts_ms), first_stop_ms) if log["run_stop"] else None,
     )
 
@@ -103,13 +103,14 @@ def _find_restart(log: Log) -> Damage | None:
             complete.append((at, _minutes_between(timed[0].time_ms, timed[-1].time_ms)))
     names = listed([f"run {at + 1}" for at, _ in complete]) or "none of them"
     kept, minutes = complete[-1] if complete else (len(runs) - 1, None)
+    command = _repair(log, f"sed -n '{firsts[kept]},{lasts[kept]}p'")
     which = f"run {kept + 1}" if len(complete) == 1 else f"the one that belongs to this result, such as run {kept + 1}"
     return Damage(
         firsts[1],
         f"the file contains {len(runs)} runs: the second begins at line {firsts[1]}, as when a restarted job"
         f" appends to its log ({names} ended with success)",
         "one run per file",
-        f"Keep {which}: sed -n '{firsts[kept]},{lasts[kept]}p' {_repair(log)}. Write each run to a new file.",
+        f"Keep {which}: {command}. Write each run to a new file.",
         minutes if len(complete) == 1 else None,
     )
 
@@ -136,21 +137,26 @@ def _find_other_unit(log: Log) -> Damage | None:
         if log.records and all(EARLIEST_MS < record.time_ms * factor < LATEST_MS for record in every):
             first = min((records[0] for records in log.records.values()), key=lambda record: record.order)
             start, stop = clock(log)
+            command = _repair(log, f"perl -pe 's|(\"time_ms\": *)([0-9.]+)|$1 . int($2 {change})|e'")
             return Damage(
                 first.line,
                 f"time_ms is in {unit} in the whole file, such as {first.time_ms!r}",
                 "milliseconds since 1970",
-                f"Convert them: perl -pe 's|(\"time_ms\": *)([0-9.]+)|$1 . int($2 {change})|e' {_repair(log)}. mllog"
-                " writes int(time.time() * 1000).",
+                f"Convert them: {command}. mllog writes int(time.time() * 1000).",
                 _minutes_between(start and start * factor, stop and stop * factor),
             )
     return None
 
 
-def _repair(log: Log) -> str:
-    """Return the last words of a command that repairs the file."""
+def _repair(log: Log, command: str) -> str:
+    """Return the command with the file as its input.
+
+    As an argument, a name such as `-e…`, `|…` or `lr=1.log` would be an option, a program to run or an assignment. The
+    original stays: what the command wrote needs a look first.
+    """
     name = shlex.quote(os.path.basename(log.path))
-    return f"{name} > repaired.txt && mv repaired.txt {name}"
+    whole = f"gunzip -c < {name} | {command}" if log.inflated_bytes else f"{command} < {name}"
+    return f"{whole} > repaired.txt (check it, then put it in the place of {name})"
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:

@@ -1,5 +1,6 @@
 """A damaged log is one finding that says what the file is and how to repair it; the score is told with and without."""
 
+import gzip
 import shutil
 import subprocess
 
@@ -53,6 +54,42 @@ def only_finding(report):
     return damage
 
 
+def command_of(damage, first_word):
+    """Return the command in the fix, which begins with this word."""
+    return f"{first_word} {damage.fix.partition(f'{first_word} ')[2].partition('repaired.txt')[0]}repaired.txt"
+
+
+NAMES = ("-e;BEGIN{system('touch run')}#.log", "|touch run;.log", ">other.log", "lr=0.1.log", "-n.log")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", REPAIRABLE)
+def test_the_command_reads_a_file_of_any_name_and_runs_nothing_of_it(case, name, tmp_path):
+    data, _, tool, _ = REPAIRABLE[case]
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool}")
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / name).write_bytes(data)
+    command = command_of(only_finding(check_paths([folder], Options())), tool)
+    subprocess.run(command, shell=True, cwd=folder, check=True, stdin=subprocess.DEVNULL)
+    assert {path.name for path in folder.iterdir()} == {name, "repaired.txt"}
+    assert (folder / name).read_bytes() == data
+    assert check_paths([folder / "repaired.txt"], Options()).verdict == "PASS"
+
+
+@pytest.mark.skipif(shutil.which("gunzip") is None, reason="no gunzip")
+@pytest.mark.parametrize("case", REPAIRABLE)
+def test_the_command_unpacks_a_compressed_file(case, tmp_path):
+    data, _, tool, _ = REPAIRABLE[case]
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool}")
+    (tmp_path / "result_1.txt.gz").write_bytes(gzip.compress(data))
+    command = command_of(only_finding(check_paths([tmp_path], Options())), "gunzip")
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert check_paths([tmp_path / "repaired.txt"], Options()).verdict == "PASS"
+
+
 @pytest.mark.parametrize("case", REPAIRABLE)
 def test_damage_is_one_finding_and_its_command_repairs_the_file(case, tmp_path):
     data, words, tool, line = REPAIRABLE[case]
@@ -63,7 +100,7 @@ def test_damage_is_one_finding_and_its_command_repairs_the_file(case, tmp_path):
     assert report.verdict == "FAIL"
     assert (damage.rule, damage.line) == ("FRM10", line)
     assert all(word in damage.message for word in words), damage.message
-    command = f"{tool} {damage.fix.partition(f'{tool} ')[2].partition('repaired.txt')[0]}repaired.txt"
+    command = command_of(damage, tool)
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool}")
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)

@@ -68,15 +68,15 @@ def _find_repeats(log: Log) -> Damage | None:
     distinct = {hash((r.key, r.time_ms, repr(r.value), repr(r.metadata))) for r in log.events}
     if len(distinct) * count <= len(log.events) + count:
         how = "in equal lines"
-        fix = f"Keep each line once: awk -F:::MLLOG '!seen[$NF]++' {_repair(log)}."
+        fix = f"Keep each line once:\n$ awk -F:::MLLOG '!seen[$NF]++' {_repair(log)}"
     else:
         how = f"started within {(max(starts_ms) - min(starts_ms)) / 1000:.3g} s"
-        fix = f"Keep the lines of rank 0, as with srun --label: grep '^ *0: ' {_repair(log)}."
+        fix = f"Keep the lines of rank 0, as with srun --label:\n$ grep '^ *0: ' {_repair(log)}"
     return Damage(
         log["run_start"][1].line,
         f"every event of the run is there {count} times, {how}: {count} ranks (or tee) wrote the file",
         "each record once",
-        f"{fix} Let only rank 0 log.",
+        f"{fix}\nLet only rank 0 log.",
         _minutes_between(min(starts_ms), first_stop_ms) if log["run_stop"] else None,
     )
 
@@ -109,7 +109,7 @@ def _find_restart(log: Log) -> Damage | None:
         f"the file contains {len(runs)} runs: the second begins at line {firsts[1]}, as when a restarted job"
         f" appends to its log ({names} ended with success)",
         "one run per file",
-        f"Keep {which}: sed -n '{firsts[kept]},{lasts[kept]}p' {_repair(log)}. Write each run to a new file.",
+        f"Keep {which}:\n$ sed -n '{firsts[kept]},{lasts[kept]}p' {_repair(log)}\nWrite each run to a new file.",
         minutes if len(complete) == 1 else None,
     )
 
@@ -140,8 +140,8 @@ def _find_other_unit(log: Log) -> Damage | None:
                 first.line,
                 f"time_ms is in {unit} in the whole file, such as {first.time_ms!r}",
                 "milliseconds since 1970",
-                f"Convert them: perl -pe 's|(\"time_ms\": *)([0-9.]+)|$1 . int($2 {change})|e' {_repair(log)}. mllog"
-                " writes int(time.time() * 1000).",
+                'Convert them:\n$ perl -pe \'s|("time_ms": *)([0-9.]+)|$1 . int($2 '
+                f"{change})|e' {_repair(log)}\nmllog writes int(time.time() * 1000).",
                 _minutes_between(start and start * factor, stop and stop * factor),
             )
     return None
@@ -149,7 +149,8 @@ def _find_other_unit(log: Log) -> Damage | None:
 
 def _repair(log: Log) -> str:
     """Return the last words of a command that repairs the file."""
-    name = shlex.quote(os.path.basename(log.path))
+    name = os.path.basename(log.path)
+    name = shlex.quote(name) if name.isprintable() else "FILE"
     return f"{name} > repaired.txt && mv repaired.txt {name}"
 
 

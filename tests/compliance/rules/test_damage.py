@@ -63,11 +63,11 @@ def test_damage_is_one_finding_and_its_command_repairs_the_file(case, tmp_path):
     assert report.verdict == "FAIL"
     assert (damage.rule, damage.line) == ("FRM10", line)
     assert all(word in damage.message for word in words), damage.message
-    command = f"{tool} {damage.fix.partition(f'{tool} ')[2].partition('repaired.txt')[0]}repaired.txt"
+    (command,) = (line.removeprefix("$ ") for line in damage.fix.split("\n") if line.startswith("$ "))
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool}")
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    repaired = check_paths([tmp_path / "repaired.txt"], Options()).runs[0]
+    repaired = check_paths([path], Options()).runs[0]
     assert repaired.verdict == "PASS"
     assert report.runs[0].repaired_minutes == pytest.approx(repaired.minutes)
 

@@ -150,7 +150,7 @@ def _against(what: str, theirs: dict[str, Any], ours: dict[str, Any], least: flo
 def _log_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
     theirs, ours, official = (found[name] for name in GROUPS["logs"])
     what = f"{ours['count']:.0f} logs of rounds 1.0 to 3.0, in process, one core"
-    yield _against(f"{what}, profile strict", theirs, ours, 25)
+    yield _against(f"{what}, both profiles", theirs, ours, 15)
     yield _against(f"{what}, profile official", theirs, official, 25)
 
 
@@ -184,8 +184,8 @@ def _earlier_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:
     for name, what in texts.items():
         earlier, ours = found[f"earlier_{name}"]["cpu_s"], found[f"ours_{name}"]["cpu_s"]
         ratio = ours / earlier
-        what = f"{what}, beside the earlier checkout: it takes {earlier:.3f} s"
-        yield Row(what, "", f"{ours:.3f} s", f"{ratio:.2f} times the CPU", "<= 1.3", ratio <= 1.3)
+        what = f"{what}, both profiles, beside the earlier checkout, which needs {earlier:.3f} s for strict"
+        yield Row(what, "", f"{ours:.3f} s", f"{ratio:.2f} times the CPU", "<= 1.4", ratio <= 1.4)
 
 
 def _memory_rows(found: dict[str, dict[str, Any]]) -> Iterator[Row]:

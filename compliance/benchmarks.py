@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Final
@@ -53,6 +54,7 @@ def benchmarks_of(round_: str) -> tuple[str, ...]:
     return tuple(name for name, reference in REFERENCES.items() if round_ in reference.rounds)
 
 
+@lru_cache(maxsize=256)  # asked many times for each log
 def reference_of(benchmark: str | None, variant: str) -> Reference | None:
     """Return the facts of a benchmark's variant; None if there is no such benchmark, or no mini problem of it."""
     candidates = (REFERENCES.get(benchmark or ""), *MINIS.get(benchmark or "", ()))

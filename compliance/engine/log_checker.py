@@ -211,7 +211,7 @@ def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Fin
 def _apply_rule(rule: Rule, path: str, subject: tuple[Any, ...]) -> list[Finding]:
     try:
         findings = list(rule.check(*subject))
-        unexpected = [finding for finding in findings if not isinstance(finding, Finding)]
+        unexpected = [finding for finding in findings if not isinstance(finding, Finding)] if findings else []
         if not unexpected:
             return findings
         reason = f"check yields {unexpected[0]!r}; expected self.finding(…) or self.skipped(…)"

@@ -49,9 +49,10 @@ class Shown(NamedTuple):
 
     @property
     def fix(self) -> str:
-        """How to fix it: as the finding says, else as the rule does."""
+        """How to fix it: as the finding says, else as the rule does; a line that begins with `$ ` is a command."""
         rule = RULES.get(self.finding.rule)
-        return clean(self.finding.fix) or (rule.fix if rule else "")
+        fix = self.finding.fix or (rule.fix if rule else "")
+        return "\n".join(clean(line) for line in fix.split("\n"))
 
 
 def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:

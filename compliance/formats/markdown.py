@@ -125,7 +125,7 @@ def _group_details(group: Group, style: Style) -> str:
     head = f"{HEADINGS[group.severity]} <b>{group.rule}</b> {escaped(group.title)} ({group.extent()})"
     lines = [f"<details><summary>{head}</summary>", ""]
     if rule:
-        lines += [f"Why: {escaped(rule.why)}  ", f"Fix: {escaped(group.fix)}", ""]
+        lines += [f"Why: {escaped(rule.why)}  ", f"Fix: {escaped(group.fix.replace(chr(10), ' '))}", ""]
     texts = group.texts()
     for text, findings in list(texts.items())[:MOST_TEXTS]:
         where = place(findings[0].path, findings[0].line, style)

@@ -149,10 +149,12 @@ def _group_lines(group: Group, style: Style) -> list[str]:
     lines = [_paint_verdict(f"{group.severity} {group.rule}", group.severity, style)]
     rule = RULES.get(group.rule)
     for label, prose in (("rule: ", group.title), ("why:  ", rule.why if rule else ""), ("fix:  ", group.fix)):
-        if prose:
-            width = max(style.width, 40)
-            indent = "  " + " " * len(label)
-            lines += textwrap.wrap(prose, width, initial_indent=f"  {label}", subsequent_indent=indent)
+        indent = f"  {label}"
+        for line in prose.split("\n") if prose else ():
+            command = line.startswith("$ ")  # to be copied
+            width = len(line) + len(indent) if command else max(style.width, 40)
+            lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=" " * len(indent))
+            indent = " " * len(indent)
     texts = group.texts()
     for at, (text, findings) in enumerate(texts.items()):
         if at == MANY_TEXTS and not style.verbose:

@@ -76,7 +76,7 @@ def _find_repeats(log: Log) -> Damage | None:
         log["run_start"][1].line,
         f"every event of the run is there {count} times, {how}: {count} ranks (or tee) wrote the file",
         "each record once",
-        f"{fix}: {_repair(log, command)}. Let only rank 0 log.",
+        f"{fix}:\n{_repair(log, command)}Let only rank 0 log.",
         _minutes_between(min(starts_ms), first_stop_ms) if log["run_stop"] else None,
     )
 
@@ -110,7 +110,7 @@ def _find_restart(log: Log) -> Damage | None:
         f"the file contains {len(runs)} runs: the second begins at line {firsts[1]}, as when a restarted job"
         f" appends to its log ({names} ended with success)",
         "one run per file",
-        f"Keep {which}: {command}. Write each run to a new file.",
+        f"Keep {which}:\n{command}Write each run to a new file.",
         minutes if len(complete) == 1 else None,
     )
 
@@ -142,21 +142,21 @@ def _find_other_unit(log: Log) -> Damage | None:
                 first.line,
                 f"time_ms is in {unit} in the whole file, such as {first.time_ms!r}",
                 "milliseconds since 1970",
-                f"Convert them: {command}. mllog writes int(time.time() * 1000).",
+                f"Convert them:\n{command}mllog writes int(time.time() * 1000).",
                 _minutes_between(start and start * factor, stop and stop * factor),
             )
     return None
 
 
 def _repair(log: Log, command: str) -> str:
-    """Return the command with the file as its input.
+    """Return the lines of a fix with the command, which reads the file and leaves it: what comes of it needs a look.
 
-    As an argument, a name such as `-e…`, `|…` or `lr=1.log` would be an option, a program to run or an assignment. The
-    original stays: what the command wrote needs a look first.
+    As an argument, a name such as `-e…`, `|…` or `lr=1.log` would be an option, a program to run or an assignment.
     """
-    name = shlex.quote(os.path.basename(log.path))
+    name = os.path.basename(log.path)
+    name = shlex.quote(name) if name.isprintable() else "FILE"
     whole = f"gunzip -c < {name} | {command}" if log.inflated_bytes else f"{command} < {name}"
-    return f"{whole} > repaired.txt (check it, then put it in the place of {name})"
+    return f"$ {whole} > repaired.txt\nCheck repaired.txt, then put it in the place of the file. "
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:

@@ -221,7 +221,7 @@ class NothingLeftOver(RepositoryRule, strict_only=True):
             if kind and not entry.path.startswith(inside):
                 inside = f"{entry.path}/" if entry.kind == FOLDER else inside
                 name, command = KINDS[kind]
-                fix = f"Delete them: {command}" if command else ""
+                fix = f"Delete them, in the folder of the package:\n$ {command}" if command else ""
                 yield self.finding(package.path(entry), 0, f"left over: {name}", "not in the package", fix=fix)
 
 

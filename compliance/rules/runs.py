@@ -26,7 +26,9 @@ class NumberOfRuns(SetRule):
     id = "RUN01"
     cite = RESULTS
     why = "The score is a mean over a fixed number of runs; any other number would allow choosing the best."
-    fix = "Make the missing runs, as the others were made. Submit a whole series as result_<i>.txt, without choosing."
+    fix = (
+        "Put back a run that was left out, or make the missing runs as the others were made; do not choose among runs."
+    )
     differs = "the official tool does not count in round 0.7, and has no verdict INCOMPLETE"
     good = (lambda package: package(scaling="weak", runs=12),)
     bad = (
@@ -42,11 +44,14 @@ class NumberOfRuns(SetRule):
         if results.scaling == STRONG and count != wanted:
             expected = f"exactly {wanted} files result_<i>.txt"
         elif results.scaling == WEAK and count < wanted:
-            expected = f"at least {wanted} files result_<i>.txt"
+            expected = f"at least {wanted} files result_<i>.txt, besides pruned ones"
         else:
             return
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
-        severity, fix = (NOTE if results.loose else ERROR), ""
+        severity = NOTE if results.loose else ERROR
+        fix = (
+            "" if results.scaling == STRONG else f"Put back what was left out, or repeat all, {wanted} or more at once."
+        )
         if count > wanted:
             fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
             if results.pruned or results.at_once > 1:
@@ -123,7 +128,8 @@ class FailingRuns(SetRule):
             yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
         elif failing and results.scaling == WEAK and results.strict:
             message = f"a failing instance among the models: {names}"
-            fix = f"Repair the damaged file {damaged}, or move it to pruned_results." if damaged else ""
+            move = f"Move {names} to pruned_results/, under a free number."
+            fix = f"Repair the damaged file {damaged}. Or: {move}" if damaged else move
             yield self.finding(results.folder, 0, message, "failing instances in pruned_results", fix=fix)
         elif failing:
             yield self._report_tolerated(failing[0], results)

@@ -186,7 +186,7 @@ class SettingsAllowed(LogRule):
                 message, expected, fix = _describe_value(setting, wrong, check), check.text, ""
                 if isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal():
                     message, expected = f"{setting.key} is the text {show(wrong.value)}", "a number"
-                    fix = f"Log {setting.key} as a number, without quotation marks."
+                    fix = f"Log {setting.key} as a number, without quotes; ask the committee about finished logs."
                 yield self.finding(log.path, wrong.line, message, expected, setting.key, fix=fix)
 
 

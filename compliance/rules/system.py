@@ -102,10 +102,9 @@ class RightFolder(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         wrong = [run for run in results.runs if run.benchmark and run.benchmark != results.folder_benchmark]
         if wrong and results.folder_benchmark and not results.loose:
-            message = (
-                f"benchmark folder mismatch: {counted(len(wrong), 'log')} of {len(results.runs)} in the folder"
-                f" {results.folder_benchmark!r} come from {wrong[0].benchmark}"
-            )
+            count, verb = counted(len(wrong), "log"), "names" if len(wrong) == 1 else "name"
+            message = f"benchmark folder mismatch: {count} of {len(results.runs)} in the folder"
+            message += f" {results.folder_benchmark!r} {verb} {wrong[0].benchmark}"
             line = wrong[0].lines.get("submission_benchmark", 0)
             expected, other = results.folder_benchmark, wrong[0].benchmark or ""
             fix = f"Put the logs of {expected} in their place; those of {other} belong in a folder {other}/."

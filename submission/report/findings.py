@@ -82,7 +82,7 @@ def _group(group: Group, base: str, site: Site) -> Html:
         items = [_list_item(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
         items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
         shown.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
-    texts_of_rule = (("Why:", rule.why), ("How to fix:", rule.fix), ("Source:", rule.cite)) if rule else ()
+    texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""

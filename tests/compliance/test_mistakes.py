@@ -359,7 +359,7 @@ ANSWERS = {
     "w01": Answer("WARN", "'pruned'.*pruned_results", "weak/deepcam/pruned", "rename .*pruned_results"),
     "w02": Answer("FAIL", "QUA01.*target", "weak/deepcam/result_1.txt:75", "target"),
     "w03": Answer("FAIL", "RUN01.* 8.* 5", "strong/deepcam", "weak"),
-    "w04": Answer("INCOMPLETE", "RUN01.* 3.* 5.*2 are missing", "weak/deepcam", "missing run"),
+    "w04": Answer("INCOMPLETE", "RUN01.* 3.* 5.*2 are missing", "weak/deepcam", "repeat all"),
     "w05": HARMLESS,
     "w06": Answer("FAIL", f"PKG04.*{SYSTEM}", "systems/", f"rename systems/{SYSTEM.upper()}.json to .*{SYSTEM}.json"),
     "w07": Answer("WARN", "PKG06.*number_of_nodes.*16", DESCRIPTION, "quotes"),

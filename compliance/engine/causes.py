@@ -10,37 +10,43 @@ from compliance.model.result_set import ResultSet
 from compliance.rules.rule import RULES
 
 COUNTED = (ERROR, WARNING)
+Kinds = set[tuple[str, str]]
+"""Rule and severity of findings."""
 
 
 def mark_consequences(report: Report) -> None:
-    """Give each finding whose rule `follows` another one that found something in the same log, result or package it."""
+    """Give each finding whose rule `follows` another one that found something in the same log, result or package it.
+
+    An error never follows from a warning: it stays when the warning is heeded.
+    """
     for package in report.packages:
         for results in package.sets:
-            _mark_result(results, _find_rules(f for f in package.findings if package.concerns(f.path, results)))
+            _mark_result(results, _find_kinds(f for f in package.findings if package.concerns(f.path, results)))
         of_results = (finding for results in package.sets for finding in results.deciding())
-        _mark(package.findings, _find_rules(package.findings) | _find_rules(of_results))
+        _mark(package.findings, _find_kinds(package.findings) | _find_kinds(of_results))
     for results in report.sets:
         if results.loose:
             _mark_result(results, set())
 
 
-def _mark_result(results: ResultSet, around: set[str]) -> None:
-    whole = _find_rules(results.findings) | around
-    in_logs: set[str] = set()
+def _mark_result(results: ResultSet, around: Kinds) -> None:
+    whole = _find_kinds(results.findings) | around
     for run in (*results.runs, *results.pruned):
-        here = _find_rules(run.findings)
-        in_logs |= here
-        _mark(run.findings, whole | here)
-    _mark(results.findings, whole | in_logs)
+        _mark(run.findings, whole | _find_kinds(run.findings))
+    _mark(results.findings, around | _find_kinds(results.deciding()))
 
 
-def _find_rules(findings: Iterable[Finding]) -> set[str]:
-    return {finding.rule for finding in findings if finding.severity in COUNTED}
+def _find_kinds(findings: Iterable[Finding]) -> Kinds:
+    return {(finding.rule, finding.severity) for finding in findings if finding.severity in COUNTED}
 
 
-def _mark(findings: list[Finding], present: set[str]) -> None:
+def _mark(findings: list[Finding], present: Kinds) -> None:
+    """Set the cause of each finding; one that the rule names itself must be there, too: it may have been left out."""
+    errors = {rule for rule, severity in present if severity == ERROR}
+    causes = {ERROR: errors, WARNING: errors | {rule for rule, _ in present}}
     for at, finding in enumerate(findings):
         rule = RULES.get(finding.rule)
-        if rule and finding.severity in COUNTED and not finding.cause:
-            cause = next((id_ for id_ in rule.follows if id_ in present), "")
+        if rule and finding.severity in COUNTED:
+            possible = (finding.cause,) if finding.cause else rule.follows
+            cause = next((id_ for id_ in possible if id_ in causes[finding.severity]), "")
             findings[at] = finding._replace(cause=cause)

@@ -48,7 +48,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     inputs = open_paths(paths, options)
     runs = list(examine_all(inputs.tasks, options))
     report = _make_report(inputs, runs, options)
-    if options.asks_official:
+    if options.asks_official and not (options.allow_mini and any(run.mini for run in runs)):  # it knows no mini problem
         officially = options.officially()
         theirs = [run.by_official for run in runs if run.by_official]
         official = _make_report(open_paths(paths, officially), theirs, officially)

@@ -51,8 +51,8 @@ class Options(Struct, frozen=True):
 
     @property
     def asks_official(self) -> bool:
-        """Whether the official tool's verdict is told, too; it knows no mini problem."""
-        return self.profile == STRICT and not self.allow_mini
+        """Whether the official tool's verdict is told, too."""
+        return self.profile == STRICT
 
     def officially(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""

@@ -382,7 +382,7 @@ def test_json_keeps_its_schema(nasty, tolerated, tmp_path):
     validator = jsonschema.Draft202012Validator(schema)
     package = SamplePackage(scaling="weak").with_time_to_train().prune(1).write(tmp_path / "Example")
     checked = check_paths([package], Options())
-    for report in (nasty, tolerated, checked, Report("official")):
+    for report in (nasty, tolerated, checked, Report("official"), Report("official", select=("QUA",))):
         assert list(validator.iter_errors(as_json(report))) == []
     known = schema["$defs"]
     for name, shown in (("log", as_json(checked)["logs"][0]), ("set", as_json(checked)["sets"][0])):

@@ -100,3 +100,12 @@ def test_after_an_interruption_it_says_what_is_missing(tmp_path, capsys, monkeyp
     assert main(["--follow", str(path)]) == 130
     out = capsys.readouterr().out
     assert "error QUA01" in out and out.splitlines()[-1].endswith("FAIL; no run_stop yet: interrupted")
+
+
+def test_rules_left_out_make_it_partial_and_fail_on_counts(tmp_path, capsys):
+    path = tmp_path / "live.txt"
+    path.write_bytes(SampleLog().last_evaluation(0.5).double("submission_org").bytes())
+    for narrowed in (["--select", "SET"], ["--ignore", "QUA=why"]):
+        assert main(["--follow", str(path), *narrowed]) == 0
+        assert "PARTIAL" in capsys.readouterr().out.splitlines()[-1]
+    assert main(["--follow", str(path), "--select", "SET", "--fail-on", "warning"]) == 1

@@ -50,8 +50,11 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report = _make_report(inputs, runs, options)
     if options.asks_official and not (options.allow_mini and any(run.mini for run in runs)):  # it knows no mini problem
         officially = options.officially()
+        others = open_paths(paths, officially)
         theirs = [run.by_official for run in runs if run.by_official]
-        official = _make_report(open_paths(paths, officially), theirs, officially)
+        if [entry[1] for entry in others.rounds] != [entry[1] for entry in inputs.rounds]:  # of a flat layout
+            theirs = list(examine_all(others.tasks, officially))
+        official = _make_report(others, theirs, officially)
         mark_consequences(official)
         report = replace(report, official=official)
         if not options.narrowed:
@@ -123,8 +126,9 @@ def _add_refusals(report: Report, official: Report) -> None:
     by_folder = {results.folder: results for results in official.sets}
     for results in report.sets:
         if theirs := by_folder.get(results.folder):
-            failing = names_of(results.failing)
-            results.findings.extend(refusals(results.deciding(), theirs.deciding(), failing))
+            if theirs.round == results.round:  # else the layout is wrong, and that tool goes by the round of the layout
+                failing = names_of(results.failing)
+                results.findings.extend(refusals(results.deciding(), theirs.deciding(), failing))
             inside.update(run.path for run in (*results.runs, *results.pruned))
     for package, other in zip(report.packages, official.packages, strict=True):
         package.findings.extend(refusals(package.findings, other.findings))

@@ -146,3 +146,11 @@ def test_runs_of_later_dates_in_a_flat_layout_are_judged_by_their_round(tmp_path
     report = check_paths([root.write(tmp_path / "Example")], Options(jobs=1))
     (finding,) = [finding for finding in report.findings if not finding.cause]
     assert (finding.rule, report.sets[0].round) == ("PKG01", "3.0") and "without strong or weak" in finding.message
+
+
+@pytest.mark.parametrize("round_", ["1.0", "3.0"])
+def test_of_a_flat_layout_the_official_verdict_is_that_of_the_profile_official(round_, tmp_path):
+    root = SamplePackage("deepcam", round_).move("results/example_n64/strong/deepcam", "results/example_n64/deepcam")
+    folder = root.write(tmp_path / "Example")
+    strict, official = (check_paths([folder], Options(jobs=1, profile=profile)) for profile in ("strict", "official"))
+    assert strict.official.findings == official.findings

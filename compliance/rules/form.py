@@ -80,7 +80,10 @@ class Encoded(FormRule):
     id = "FRM02"
     cite = FORMAT
     why = "In another encoding no tool finds the records: the official checker reports an empty log."
-    fix = "Convert it: iconv -f UTF-16 -t UTF-8 FILE > repaired.txt && mv repaired.txt FILE"
+    fix = (
+        "Convert it from the encoding that it has, such as UTF-16, UTF-16BE or UTF-32:"
+        " iconv -f UTF-16 -t UTF-8 < FILE > repaired.txt"
+    )
     good = (lambda log: log().set("submission_org", "Université"),)
     bad = (lambda log: log().text().encode("utf-16"), lambda log: log().text().encode("utf-16-le"))
     EXPECTED = {"encoding": "ASCII, UTF-8 or Latin-1 text"}

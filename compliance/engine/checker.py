@@ -143,15 +143,15 @@ def _inherit_findings(report: Report) -> None:
     for at, package in enumerate(report.packages):
         inside = os.path.join(package.root, "")
         about = [*package.findings, *(finding for finding in report.own if finding.path.startswith(inside))]
-        concerned = [[results for results in package.sets if package.concerns(f.path, results)] for f in about]
+        concerned = [{of.folder for of in package.sets if package.concerns(finding.path, of)} for finding in about]
         members = [
             # An error that concerns no result in particular concerns all.
             replace(
                 results,
                 inherited=[
                     finding
-                    for finding, of in zip(about, concerned, strict=True)
-                    if results in of or (not of and finding.severity == ERROR)
+                    for finding, folders in zip(about, concerned, strict=True)
+                    if results.folder in folders or (not folders and finding.severity == ERROR)
                 ],
             )
             for results in package.sets

@@ -151,7 +151,8 @@ def convergence_text(results: ResultSet) -> str:
         return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"
-    return f"RCP failed: {'no reference point' if verdict.case == 'missing' else reason}"
+    words = {"missing": "no reference point", "no batch size": "no common batch size"}
+    return f"RCP failed: {words.get(verdict.case, reason)}"
 
 
 def runs_text(results: ResultSet) -> str:

@@ -164,7 +164,6 @@ class NoCopies(SetRule, strict_only=True):
     """No two logs of a result are copies of one run."""
 
     id = "RUN05"
-    follows = ("FRM01",)
     cite = RESULTS
     differs = UNSEEN
     why = "A copied log stands for a run that never happened; no two published runs agree in their intervals."

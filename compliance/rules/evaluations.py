@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from common.command import counted
 from common.values import is_number
 from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
@@ -143,7 +144,8 @@ class Uncounted(LogRule, strict_only=True):
         if uncounted:
             inside = {record.order for record in log.course(target.key).counted}
             first = next(record for record in log[target.key] if record.order not in inside)
-            message = f"{uncounted} evaluations before the first epoch_start or after run_stop do not count"
+            count = counted(uncounted, "evaluation")
+            message = f"not counted: {count} before the first epoch_start or after run_stop"
             yield self.finding(log.path, first.line, message, "evaluations inside the run", target.key)
 
 

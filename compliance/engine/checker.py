@@ -57,8 +57,8 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         official = _make_report(others, theirs, officially)
         mark_consequences(official)
         report = replace(report, official=official)
-        if not options.narrowed:
-            _add_refusals(report, official)
+        if not options.select:
+            _add_refusals(report, official, options)
     mark_consequences(report)
     _inherit_findings(report)
     return report
@@ -110,7 +110,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
     return report
 
 
-def _add_refusals(report: Report, official: Report) -> None:
+def _add_refusals(report: Report, official: Report, options: Options) -> None:
     """Add warnings on what the official tool refuses where the written rules pass: to packages, results and logs."""
 
     def refusals(ours: Iterable[Finding], officially: Iterable[Finding], failing: str = "") -> list[Finding]:
@@ -120,7 +120,9 @@ def _add_refusals(report: Report, official: Report) -> None:
             return []
         from compliance.rules.official import OfficialVerdict  # only a difference pays for it
 
-        return list(OfficialVerdict().check(refused, failing))
+        kept, ignored = options.filter(list(OfficialVerdict().check(refused, failing)))
+        report.ignored.extend(ignored)
+        return kept
 
     inside: set[str] = set()
     by_folder = {results.folder: results for results in official.sets}

@@ -91,8 +91,8 @@ def test_what_is_checked_cannot_choose_its_settings(failing, fail_on, hostile, m
 
 
 SHOWN_ASIDE = {
-    "text": "FAIL: 0 errors, 1 warning, 0 notes in 1 log; 1 error set aside by mlperf-hpc.toml",
-    "markdown": "1 error set aside by mlperf-hpc.toml",
+    "text": "FAIL: 0 errors, 0 warnings, 0 notes in 1 log; 1 error, 1 warning set aside by mlperf-hpc.toml",
+    "markdown": "1 error, 1 warning set aside by mlperf-hpc.toml",
     "github": "::error file=bad.txt",
     "junit": '<failure type="QUA01"',
     "sarif": '"level": "error"',

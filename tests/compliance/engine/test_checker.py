@@ -106,13 +106,17 @@ def test_selecting_and_ignoring(tmp_path):
     assert found() == ["ORD02", "SET04", "SET08"]
     assert found(select=("SET",)) == ["SET04", "SET08"]
     assert found(select=("SET04", "ORD")) == ["ORD02", "SET04"]
-    report = check_paths([path], Options(ignore={"ORD02": "the caches were cleared by hand", "SET": "a test"}))
+    assert set(found(ignore={"ORD02": "why", "SET": "why"})) == {"OFFICIAL"}
+    ignored = {"ORD02": "the caches were cleared by hand", "SET": "a test", "OFFICIAL": "also"}
+    report = check_paths([path], Options(ignore=ignored))
     assert report.findings == [] and (report.verdict, report.exit_code) == ("PARTIAL", 0)
     assert (report.strict_verdict, report.official.verdict) == ("PARTIAL", "FAIL")
     assert [(finding.rule, why) for finding, why in report.ignored] == [
         ("ORD02", "the caches were cleared by hand"),
         ("SET04", "a test"),
         ("SET08", "a test"),
+        ("OFFICIAL", "also"),  # ORD02, SET04
+        ("OFFICIAL", "also"),
     ]
 
 

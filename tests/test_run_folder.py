@@ -261,13 +261,13 @@ def test_an_error_on_several_ranks_is_one_message(start):
     assert not Path("run").exists()
 
 
-@pytest.mark.parametrize(("rate", "step"), [("1e30", 2), ("1e5", 5)])
-def test_what_diverged_is_a_result_of_the_training(run, rate, step, capsys):
+@pytest.mark.parametrize(("rate", "steps"), [("1e30", "2"), ("1e6", "[3-6]")])
+def test_what_diverged_is_a_result_of_the_training(run, rate, steps, capsys):
     assert run("output_dir=run", f"schedule.base_lr={rate}") == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"error: the loss is nan at epoch 1, step {step}")
+    assert re.match(f"error: the loss is (nan|inf) at epoch 1, step {steps}", error), error
     grown = re.search(r"gradients grew most: \S+ from (\S+) to (\S+),", error)
-    assert bool(grown) == (step > 2) and (not grown or 1e6 * float(grown[1]) < float(grown[2])), error
+    assert bool(grown) == (steps != "2") and (not grown or 1e3 * float(grown[1]) < float(grown[2])), error
     ending = read_ending(Path("run"))
     assert ending.how == "diverged" and ending.final
     assert '"ended": "diverged"' in Path("run/result_0.txt").read_text()

@@ -22,8 +22,7 @@ def mark_consequences(report: Report) -> None:
     for package in report.packages:
         for results in package.sets:
             _mark_result(results, _find_kinds(f for f in package.findings if package.concerns(f.path, results)))
-        of_results = (finding for results in package.sets for finding in results.deciding())
-        _mark(package.findings, _find_kinds(package.findings) | _find_kinds(of_results))
+        _mark(package.findings, _find_kinds(package.deciding()))
     for results in report.sets:
         if results.loose:
             _mark_result(results, set())

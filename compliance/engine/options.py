@@ -45,19 +45,14 @@ class Options(Struct, frozen=True):
     settings: Settings = Settings()
 
     @property
-    def narrowed(self) -> bool:
-        """Whether rules are left out, so that nothing can simply pass."""
-        return bool(self.select or self.ignore)
-
-    @property
     def asks_official(self) -> bool:
         """Whether the official tool's verdict is told, too."""
         return self.profile == STRICT
 
     def officially(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
-        all_rules = replace(self, select=(), ignore={}, settings=Settings())
-        return replace(all_rules, profile=OFFICIAL, against=(), details=False, suite_only=True)
+        options = replace(self, profile=OFFICIAL, against=(), details=False, suite_only=True)
+        return replace(options, select=(), ignore={}, settings=Settings())
 
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
@@ -66,9 +61,8 @@ class Options(Struct, frozen=True):
             return list(findings), []
         kept, ignored = [], []
         for finding in findings:
-            if self.suite_only and prefix(finding.rule) not in FAMILIES:
-                continue
-            if self.select and not finding.rule.startswith(self.select):
+            foreign = self.suite_only and prefix(finding.rule) not in FAMILIES
+            if foreign or (self.select and not finding.rule.startswith(self.select)):
                 continue
             reason = next((why for id_, why in ignore if finding.rule.startswith(id_)), None)
             if reason is not None:

@@ -63,12 +63,6 @@ def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
     ]
 
 
-def split_causes(findings: Iterable[Shown]) -> tuple[list[Shown], list[Shown]]:
-    """Return the causes, and the findings that follow from them."""
-    every = list(findings)
-    return [entry for entry in every if not entry.finding.cause], [entry for entry in every if entry.finding.cause]
-
-
 def all_shown(report: Report) -> list[Shown]:
     """Return all findings of a report as shown, in its order."""
     tolerated = report.tolerated
@@ -198,8 +192,8 @@ def summary(report: Report, findings: list[Shown]) -> str:
     If runs are missing, their number comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
     """
     described = sum(len(package.descriptions) for package in report.packages)
-    alone_ = {kind for *_, kind in report.rounds} == {"system description"}
-    extent_ = (described, "system description") if alone_ else (len(report.runs), "log")
+    only_description = {kind for *_, kind in report.rounds} == {"system description"}
+    extent_ = (described, "system description") if only_description else (len(report.runs), "log")
     lacks = f"{shortage(report)}; " if report.verdict == INCOMPLETE else ""
     # Then all errors say that runs are missing.
     severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)

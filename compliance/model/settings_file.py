@@ -17,7 +17,7 @@ from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import NAMED, Tree
 from compliance.model.case import PROFILES, STRICT
-from compliance.model.finding import ERROR, NOTE, WARNING
+from compliance.model.finding import SEVERITIES
 from compliance.model.waivers import Waiver, checked, meant, read_text, read_waivers
 
 OWN_FILE: Final = "mlperf-hpc.toml"
@@ -165,7 +165,7 @@ def _one_of(words: tuple[str, ...]) -> Check:
 KEYS: Final[dict[str, Check]] = {
     "round": _one_of(ROUNDS),
     "profile": _one_of(PROFILES),
-    "fail-on": _one_of((ERROR, WARNING, NOTE)),
+    "fail-on": _one_of(SEVERITIES[:3]),
     "allow-mini": ("true or false", lambda value: isinstance(value, bool)),
     "ignore": ("a table of rules, each with the reason, such as QUA01 = 'why'", _is_reasons),
     "waivers": ("the path of a file of waivers, or a table of them", lambda value: isinstance(value, str | dict)),

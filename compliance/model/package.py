@@ -57,8 +57,8 @@ class Package(Struct, frozen=True):
             os.path.join(self.root, SYSTEMS, f"{results.system}.json"),
             os.path.join(self.root, BENCHMARKS, results.folder_benchmark, results.system),
         )
-        inside = any(path == place or path.startswith(place + os.sep) for place in own)
-        above = path != self.root and any(place.startswith(path + os.sep) for place in (own[0], own[2]))
+        inside = any(path == folder or path.startswith(folder + os.sep) for folder in own)
+        above = path != self.root and any(folder.startswith(path + os.sep) for folder in (own[0], own[2]))
         return inside or above
 
     @property

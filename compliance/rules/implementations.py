@@ -18,6 +18,7 @@ from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
 SCRIPT_BYTES = 64 << 10
+LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"  # of the sample package
 
 
 class CodeRule(PackageRule, strict_only=True):
@@ -101,14 +102,12 @@ class LinkedImplementation(CodeRule):
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
     bad = (
-        lambda package: package().remove("benchmarks/cosmoflow/example_n64/example_n64_torch.json"),
+        lambda package: package().remove(LINK),
         lambda package: package().remove("benchmarks/cosmoflow/implementations/torch"),
         lambda package: package().code("jax"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b"{,}"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b"{}"),
-        lambda package: package().replace(
-            "benchmarks/cosmoflow/example_n64/example_n64_torch.json", b'{"implementation": "jax"}'
-        ),
+        lambda package: package().replace(LINK, b"{,}"),
+        lambda package: package().replace(LINK, b"{}"),
+        lambda package: package().replace(LINK, b'{"implementation": "jax"}'),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:

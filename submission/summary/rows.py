@@ -158,8 +158,8 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
 
 def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
-    found = [row_of(results, report) for results in report.sets]
-    return sorted(found, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
+    every = (row_of(results, report) for results in report.sets)
+    return sorted(every, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
 
 
 def every_set(report: Report) -> list[ResultSet]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from compliance.model.finding import ERROR, WARNING, Finding
@@ -20,8 +21,12 @@ def mark_consequences(report: Report) -> None:
     An error never follows from a warning: it stays when the warning is heeded.
     """
     for package in report.packages:
+        around: dict[int, list[Finding]] = defaultdict(list)
+        for finding, concerned in package.match_results(package.findings):
+            for results in concerned:
+                around[id(results)].append(finding)
         for results in package.sets:
-            _mark_result(results, _find_kinds(f for f in package.findings if package.concerns(f.path, results)))
+            _mark_result(results, _find_kinds(around[id(results)]))
         _mark(package.findings, _find_kinds(package.deciding()))
     for results in report.sets:
         if results.loose:

@@ -101,7 +101,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
         rules = rules_of(PackageRule, package.round, None, options.profile)
         findings = apply_rules(rules, package, report, options)
         if not package.whole:
-            findings = [f for f in findings if any(package.concerns(f.path, results) for results in package.sets)]
+            findings = [finding for finding, concerned in package.match_results(findings) if concerned]
         report.packages[number] = replace(package, findings=findings)
     between = [pairs for pairs in copies if pairs.first is not pairs.second]
     submissions = Submissions(report.packages, report.sets, options.profile, inputs.waivers, between)
@@ -144,8 +144,8 @@ def _inherit_findings(report: Report) -> None:
     """Give each result of a package the findings on the package, and between packages, that concern it."""
     for package in report.packages:
         inside = os.path.join(package.root, "")
-        for finding in (*package.findings, *(finding for finding in report.own if finding.path.startswith(inside))):
-            concerned = [results for results in package.sets if package.concerns(finding.path, results)]
+        between = (finding for finding in report.own if finding.path.startswith(inside))
+        for finding, concerned in package.match_results((*package.findings, *between)):
             if not concerned and finding.severity == ERROR:
                 concerned = package.sets  # an error that concerns no result in particular concerns all
             for results in concerned:

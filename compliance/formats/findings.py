@@ -172,10 +172,15 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
 
 def limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
-    sentences = [report.settings.describe()] if report.settings.path else []
+    sentences, settings = [], report.settings
+    if settings.path:
+        kinds = ["named" if settings.named else "found"]
+        kinds += [f"not applied: {', '.join(settings.not_applied)}"] if settings.not_applied else []
+        kinds += ["what it ignores counts in the exit status"] if settings.set_aside else []
+        sentences.append(f"Settings: {clean(settings.path)} ({'; '.join(kinds)})")
     if report.select:
         sentences.append(f"Only the rules {', '.join(report.select)} count (--select)")
-    left_out = (*report.ignore.items(), *report.settings.set_aside.items())
+    left_out = (*report.ignore.items(), *settings.set_aside.items())
     return sentences + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in left_out]
 
 

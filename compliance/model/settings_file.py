@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from common.command import clean
 from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import NAMED, Tree
@@ -53,13 +52,6 @@ class Settings(Struct, frozen=True):
     def set_aside(self) -> Mapping[str, str]:
         """Rules that a found file ignores, with the reason: their findings count in the exit status alone."""
         return {} if self.named else self.ignore
-
-    def describe(self) -> str:
-        """Return which file was read, and what of it does not apply."""
-        kinds = ["named" if self.named else "found"]
-        kinds += [f"not applied: {', '.join(self.not_applied)}"] if self.not_applied else []
-        kinds += ["what it ignores counts in the exit status"] if self.set_aside else []
-        return f"Settings: {clean(self.path)} ({'; '.join(kinds)})"
 
 
 def read_settings(path: str) -> Settings:

@@ -47,7 +47,7 @@ def _find_kinds(findings: Iterable[Finding]) -> Kinds:
 def _mark(findings: list[Finding], present: Kinds) -> None:
     """Set the cause of each finding; one that the rule names itself must be there, too: it may have been left out."""
     errors = {rule for rule, severity in present if severity == ERROR}
-    causes = {ERROR: errors, WARNING: errors | {rule for rule, _ in present}}
+    causes = {ERROR: errors, WARNING: {rule for rule, _ in present}}
     for at, finding in enumerate(findings):
         rule = RULES.get(finding.rule)
         if rule and finding.severity in COUNTED:

@@ -66,8 +66,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
 
 def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
     """Return the report on the inputs. runs: their logs, judged."""
-    shared = {name: getattr(options, name) for name in ("select", "ignore", "fail_on", "settings")}
-    report = Report(options.profile, inputs.rounds, own_rules=own_rules(), **shared)
+    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules())
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]

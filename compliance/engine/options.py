@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from compliance.model.case import OFFICIAL, STRICT
 from compliance.model.finding import ERROR, Finding
+from compliance.model.report import Report
 from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
 from compliance.rules.rule import FAMILIES, prefix
@@ -53,6 +55,11 @@ class Options(Struct, frozen=True):
         """Return the options for the official tool's verdict on the same logs."""
         options = replace(self, profile=OFFICIAL, against=(), details=False, suite_only=True)
         return replace(options, select=(), ignore={}, settings=Settings())
+
+    def start_report(self, **contents: Any) -> Report:
+        """Return a report that says by which options it was made. contents: its other fields."""
+        shared = {name: getattr(self, name) for name in ("profile", "select", "ignore", "fail_on", "settings")}
+        return Report(**shared, **contents)
 
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""

@@ -13,7 +13,6 @@ from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
 from compliance.benchmarks import reference_of
-from compliance.engine.causes import mark_consequences
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
 from compliance.engine.log_checker import LogTask, apply_each
 from compliance.engine.options import Options
@@ -33,6 +32,9 @@ from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, Submissions
 
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
+
+Kinds = set[tuple[str, str]]
+"""Rule and severity of findings."""
 
 __all__ = ["Options", "apply_rules", "check_paths"]
 
@@ -55,11 +57,11 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         if [entry[1] for entry in official_inputs.rounds] != [entry[1] for entry in inputs.rounds]:  # of a flat layout
             official_runs = list(examine_all(official_inputs.tasks, officially))
         official = _make_report(official_inputs, official_runs, officially)
-        mark_consequences(official)
+        _mark_consequences(official)
         report = replace(report, official=official)
         if not options.select:
             _add_refusals(report, official, options)
-    mark_consequences(report)
+    _mark_consequences(report)
     _inherit_findings(report)
     return report
 
@@ -142,6 +144,48 @@ def _inherit_findings(report: Report) -> None:
                 concerned = package.sets  # an error that concerns no result in particular concerns all
             for results in concerned:
                 results.inherited.append(finding)
+
+
+def _mark_consequences(report: Report) -> None:
+    """Give each finding whose rule `follows` another one that found something in the same log, result or package it.
+
+    People then read each cause once, and before what follows from it. An error never follows from a warning: it stays
+    when the warning is heeded.
+    """
+    for package in report.packages:
+        around: dict[int, list[Finding]] = defaultdict(list)
+        for finding, concerned in package.match_results(package.findings):
+            for results in concerned:
+                around[id(results)].append(finding)
+        for results in package.sets:
+            _mark_result(results, _find_kinds(around[id(results)]))
+        _mark_findings(package.findings, _find_kinds(package.deciding()))
+    for results in report.sets:
+        if results.loose:
+            _mark_result(results, set())
+
+
+def _mark_result(results: ResultSet, around: Kinds) -> None:
+    whole = _find_kinds(results.findings) | around
+    for run in (*results.runs, *results.pruned):
+        _mark_findings(run.findings, whole | _find_kinds(run.findings))
+    _mark_findings(results.findings, around | _find_kinds(results.deciding()))
+
+
+def _find_kinds(findings: Iterable[Finding]) -> Kinds:
+    return {(finding.rule, finding.severity) for finding in findings if finding.severity in (ERROR, WARNING)}
+
+
+def _mark_findings(findings: list[Finding], present: Kinds) -> None:
+    """Set the cause of each finding; one that the rule names itself must be there, too: it may have been left out."""
+    errors = {rule for rule, severity in present if severity == ERROR}
+    causes = {ERROR: errors, WARNING: {rule for rule, _ in present}}
+    for at, finding in enumerate(findings):
+        rule = RULES.get(finding.rule)
+        if rule and finding.severity in (ERROR, WARNING):
+            possible = (finding.cause,) if finding.cause else rule.follows
+            cause = next((id_ for id_ in possible if id_ in causes[finding.severity]), "")
+            findings[at] = finding._replace(cause=cause)
 
 
 def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:

@@ -18,6 +18,7 @@ from compliance.cli import (
     add_round_option,
     add_rules_option,
     add_waivers_option,
+    read_result_options,
     refuse_to_overwrite,
     write_text,
 )
@@ -151,17 +152,13 @@ def _read_options(arguments: argparse.Namespace, settings: Settings) -> Options:
             raise ValueError(f"--ignore {text}: a reason is required; write --ignore {id_}='why'")
         ignore[id_.strip()] = reason.strip()
     _check_prefixes(ignore)
-    return Options(
-        profile=arguments.profile,
-        round=arguments.round,
+    return replace(
+        read_result_options(arguments),
         benchmark=arguments.benchmark,
         division=arguments.division,
         select=_selected_prefixes(arguments),
         ignore=ignore,
-        allow_mini=arguments.allow_mini,
-        waivers=arguments.waivers,
         jobs=arguments.jobs,
-        progress=sys.stderr.isatty(),
         against=tuple(arguments.against),
         fail_on=arguments.fail_on,
         settings=settings,

@@ -36,7 +36,7 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     descriptions are ignored. Never raises; a file that cannot be read is a finding.
     """
     case = initial_case(path, options)
-    report = Report(options.profile, [(path, case.round, case.round_why, "system description")])
+    report = options.start_report(rounds=[(path, case.round, case.round_why, "system description")])
     description = read_description(path, NAMED)
     package = Package(path, "", case.round, case.profile, flat=False, descriptions={description.name: description})
     import_all_rules()

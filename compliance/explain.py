@@ -15,6 +15,7 @@ from common.files import LOG_NAME
 from common.reference import ROUNDS
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
+from compliance.formats.findings import Shown
 from compliance.formats.style import Style
 from compliance.formats.words import place
 from compliance.logs.log import parse_log
@@ -94,9 +95,8 @@ def _explain_rule(rule: type[Rule]) -> str:
 
 def sentence(finding: Finding) -> str:
     """Return an example's finding as the text format writes it."""
-    where = place(finding.path, finding.line, Style())
-    expected = f" (expected: {clean(finding.expected)})" if finding.expected else ""
-    return f"{where}: {clean(finding.message)}{expected}" if where else f"{clean(finding.message)}{expected}"
+    where, text = place(finding.path, finding.line, Style()), Shown(finding, finding.severity).text
+    return f"{where}: {text}" if where else text
 
 
 def divisions_text(rule: type[Rule]) -> str:

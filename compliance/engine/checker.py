@@ -13,7 +13,6 @@ from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import is_integer
 from compliance.benchmarks import reference_of
-from compliance.engine.causes import mark_consequences
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
 from compliance.engine.log_checker import LogTask, apply_each
 from compliance.engine.options import Options
@@ -34,6 +33,9 @@ from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, Submissions
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
+Kinds = set[tuple[str, str]]
+"""Rule and severity of findings."""
+
 __all__ = ["Options", "apply_rules", "check_paths"]
 
 
@@ -50,31 +52,23 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     report = _make_report(inputs, runs, options)
     if options.asks_official and not (options.allow_mini and any(run.mini for run in runs)):  # it knows no mini problem
         officially = options.officially()
-        others = open_paths(paths, officially)
-        theirs = [run.by_official for run in runs if run.by_official]
-        if [entry[1] for entry in others.rounds] != [entry[1] for entry in inputs.rounds]:  # of a flat layout
-            theirs = list(examine_all(others.tasks, officially))
-        official = _make_report(others, theirs, officially)
-        mark_consequences(official)
+        official_inputs = open_paths(paths, officially)
+        official_runs = [run.by_official for run in runs if run.by_official]
+        if [entry[1] for entry in official_inputs.rounds] != [entry[1] for entry in inputs.rounds]:  # of a flat layout
+            official_runs = list(examine_all(official_inputs.tasks, officially))
+        official = _make_report(official_inputs, official_runs, officially)
+        _mark_consequences(official)
         report = replace(report, official=official)
         if not options.select:
             _add_refusals(report, official, options)
-    mark_consequences(report)
+    _mark_consequences(report)
     _inherit_findings(report)
     return report
 
 
 def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
     """Return the report on the inputs. runs: their logs, judged."""
-    report = Report(
-        options.profile,
-        inputs.rounds,
-        own_rules=own_rules(),
-        select=options.select,
-        ignore=options.ignore,
-        fail_on=options.fail_on,
-        settings=options.settings,
-    )
+    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules())
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
@@ -101,7 +95,7 @@ def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Rep
         rules = rules_of(PackageRule, package.round, None, options.profile)
         findings = apply_rules(rules, package, report, options)
         if not package.whole:
-            findings = [found for found in findings if any(package.concerns(found.path, of) for of in package.sets)]
+            findings = [finding for finding, concerned in package.match_results(findings) if concerned]
         report.packages[number] = replace(package, findings=findings)
     between = [pairs for pairs in copies if pairs.first is not pairs.second]
     submissions = Submissions(report.packages, report.sets, options.profile, inputs.waivers, between)
@@ -127,40 +121,71 @@ def _add_refusals(report: Report, official: Report, options: Options) -> None:
     inside: set[str] = set()
     by_folder = {results.folder: results for results in official.sets}
     for results in report.sets:
-        if theirs := by_folder.get(results.folder):
-            if theirs.round == results.round:  # else the layout is wrong, and that tool goes by the round of the layout
+        if official_set := by_folder.get(results.folder):
+            # Else the layout is wrong, and that tool goes by the round of the layout.
+            if official_set.round == results.round:
                 failing = names_of(results.failing)
-                results.findings.extend(refusals(results.deciding(), theirs.deciding(), failing))
+                results.findings.extend(refusals(results.deciding(), official_set.deciding(), failing))
             inside.update(run.path for run in (*results.runs, *results.pruned))
-    for package, other in zip(report.packages, official.packages, strict=True):
-        package.findings.extend(refusals(package.findings, other.findings))
-    for run, by_official in zip(report.runs, official.runs, strict=True):
+    for package, official_package in zip(report.packages, official.packages, strict=True):
+        package.findings.extend(refusals(package.findings, official_package.findings))
+    for run, official_run in zip(report.runs, official.runs, strict=True):
         if run.path not in inside:
-            run.findings.extend(refusals(run.findings, by_official.findings))
+            run.findings.extend(refusals(run.findings, official_run.findings))
 
 
 def _inherit_findings(report: Report) -> None:
     """Give each result of a package the findings on the package, and between packages, that concern it."""
-    number = 0
-    for at, package in enumerate(report.packages):
+    for package in report.packages:
         inside = os.path.join(package.root, "")
-        about = [*package.findings, *(finding for finding in report.own if finding.path.startswith(inside))]
-        concerned = [{of.folder for of in package.sets if package.concerns(finding.path, of)} for finding in about]
-        members = [
-            # An error that concerns no result in particular concerns all.
-            replace(
-                results,
-                inherited=[
-                    finding
-                    for finding, folders in zip(about, concerned, strict=True)
-                    if results.folder in folders or (not folders and finding.severity == ERROR)
-                ],
-            )
-            for results in package.sets
-        ]
-        report.packages[at] = replace(package, sets=members)
-        report.sets[number : number + len(members)] = members
-        number += len(members)
+        between = (finding for finding in report.own if finding.path.startswith(inside))
+        for finding, concerned in package.match_results((*package.findings, *between)):
+            if not concerned and finding.severity == ERROR:
+                concerned = package.sets  # an error that concerns no result in particular concerns all
+            for results in concerned:
+                results.inherited.append(finding)
+
+
+def _mark_consequences(report: Report) -> None:
+    """Give each finding whose rule `follows` another one that found something in the same log, result or package it.
+
+    People then read each cause once, and before what follows from it. An error never follows from a warning: it stays
+    when the warning is heeded.
+    """
+    for package in report.packages:
+        around: dict[int, list[Finding]] = defaultdict(list)
+        for finding, concerned in package.match_results(package.findings):
+            for results in concerned:
+                around[id(results)].append(finding)
+        for results in package.sets:
+            _mark_result(results, _find_kinds(around[id(results)]))
+        _mark_findings(package.findings, _find_kinds(package.deciding()))
+    for results in report.sets:
+        if results.loose:
+            _mark_result(results, set())
+
+
+def _mark_result(results: ResultSet, around: Kinds) -> None:
+    whole = _find_kinds(results.findings) | around
+    for run in (*results.runs, *results.pruned):
+        _mark_findings(run.findings, whole | _find_kinds(run.findings))
+    _mark_findings(results.findings, around | _find_kinds(results.deciding()))
+
+
+def _find_kinds(findings: Iterable[Finding]) -> Kinds:
+    return {(finding.rule, finding.severity) for finding in findings if finding.severity in (ERROR, WARNING)}
+
+
+def _mark_findings(findings: list[Finding], present: Kinds) -> None:
+    """Set the cause of each finding; one that the rule names itself must be there, too: it may have been left out."""
+    errors = {rule for rule, severity in present if severity == ERROR}
+    causes = {ERROR: errors, WARNING: {rule for rule, _ in present}}
+    for at, finding in enumerate(findings):
+        rule = RULES.get(finding.rule)
+        if rule and finding.severity in (ERROR, WARNING):
+            possible = (finding.cause,) if finding.cause else rule.follows
+            cause = next((id_ for id_ in possible if id_ in causes[finding.severity]), "")
+            findings[at] = finding._replace(cause=cause)
 
 
 def _add_runs(opened: OpenedSet, judged: Iterator[JudgedRun]) -> ResultSet:
@@ -217,18 +242,16 @@ def _find_copies(report: Report, sets: list[ResultSet], inputs: Inputs, options:
 
 def _judge_results(results: ResultSet, copies: list[Copies], report: Report, options: Options) -> ResultSet:
     """Return a result with its convergence, its score and what the rules find."""
-    if results.unchecked:
-        reason = "the official tool does not look into this folder"
-        return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
-    if results.foreign:
+    if results.unchecked or results.foreign:
         reason = "the runs: none of the logs is one of MLPerf HPC"
+        if results.unchecked:
+            reason = "the official tool does not look into this folder"
         return replace(results, findings=[Finding("RUN01", SKIPPED, results.folder, 0, reason)])
     inside = [pairs for pairs in copies if pairs.first is pairs.second is results]
     results = _judge_convergence(replace(results, copies=inside))
     results = replace(results, score=_score_results(results))
     rules = rules_of(SetRule, results.round, results.judged_as, options.profile)
-    findings = apply_rules(rules, results, report, options)
-    return replace(results, findings=findings)
+    return replace(results, findings=apply_rules(rules, results, report, options))
 
 
 def apply_rules(rules: tuple[Rule, ...], subject: Any, report: Report, options: Options) -> list[Finding]:

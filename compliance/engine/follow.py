@@ -16,7 +16,6 @@ from compliance.engine.options import Options
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
 from compliance.model.finding import ERROR, Finding
 from compliance.model.judged_run import JudgedRun
-from compliance.model.report import Report
 
 POLL_SECONDS = 0.5
 LATE_RULES = ("QUA01", "QUA04", "QUA06", "ORD03", "ORD05", "ORD07", "ORD12")
@@ -148,10 +147,7 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
             _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)
             ended = "" if log["run_stop"] else f"; no run_stop yet: {reason}"
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
-        options = watch.task.options
-        report = Report(
-            options.profile, runs=[run], select=options.select, ignore=options.ignore, fail_on=options.fail_on
-        )
+        report = watch.task.options.start_report(runs=[run])
         _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}")
         code = max(code, report.exit_code)
     return code

@@ -39,8 +39,6 @@ from compliance.model.result_set import ResultSet
 from compliance.model.system import read_description
 from compliance.model.waivers import Waiver, checked, waiver_name
 
-LOG, RESULT, PACKAGE = "log", "result", "package"
-"""What an input is: a folder of logs outside of a package is a result."""
 OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 """A result without its runs, and the logs that are to be judged: those that count, and the pruned ones."""
 
@@ -48,8 +46,9 @@ OpenedSet = tuple[ResultSet, list[LogTask], list[LogTask]]
 class Inputs(Struct, frozen=True):
     """What is below the paths, before any log is read.
 
-    rounds: by which round each input is judged, why, and what it is. packages: without their results, beside these.
-    folders: of logs outside packages. logs: that the user names. waivers: by the name of their result.
+    rounds: by which round each input is judged, why, and what it is; a folder of logs outside packages is a result.
+    packages: without their results, beside these. folders: of logs outside packages. logs: that the user names.
+    waivers: by the name of their result.
     """
 
     rounds: list[tuple[str, str, str, str]]
@@ -82,14 +81,14 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
     packages = []
     for package in places.packages:
         flat = package.flat and not (options.profile == STRICT and _is_later(package))
-        case = open_case(package.part or package.root, RESULT if package.part else PACKAGE, flat)
+        case = open_case(package.part or package.root, "result" if package.part else "package", flat)
         packages.append(_open_package(package, case, options, waivers))
     folders = []
     for place in places.folders:
-        case = open_case(place.folder, RESULT)
+        case = open_case(place.folder, "result")
         results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
         folders.append(_with_logs(results, place, options, waivers))
-    logs = [LogTask(path, open_case(path, LOG), options) for path in places.logs]
+    logs = [LogTask(path, open_case(path, "log"), options) for path in places.logs]
     return Inputs(rounds, packages, folders, logs, waivers)
 
 

@@ -92,8 +92,8 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
     if reason:
         findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:
-        nothing = extract_run(Log(log.path), None, None, (), task.options.details)
-        return replace(_add_judgement(nothing, task, case, findings), only_rule=only_rule)
+        empty = extract_run(Log(log.path), None, None, (), task.options.details)
+        return replace(_add_judgement(empty, task, case, findings), only_rule=only_rule)
     run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
     judged = _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
     return replace(judged, repaired_minutes=damage.minutes) if damage else judged

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from compliance.model.case import OFFICIAL, STRICT
 from compliance.model.finding import ERROR, Finding
+from compliance.model.report import Report
 from compliance.model.settings_file import Settings
 from compliance.model.waivers import Waiver
 from compliance.rules.rule import FAMILIES, prefix
@@ -45,19 +47,19 @@ class Options(Struct, frozen=True):
     settings: Settings = Settings()
 
     @property
-    def narrowed(self) -> bool:
-        """Whether rules are left out, so that nothing can simply pass."""
-        return bool(self.select or self.ignore)
-
-    @property
     def asks_official(self) -> bool:
         """Whether the official tool's verdict is told, too."""
         return self.profile == STRICT
 
     def officially(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
-        all_rules = replace(self, select=(), ignore={}, settings=Settings())
-        return replace(all_rules, profile=OFFICIAL, against=(), details=False, suite_only=True)
+        options = replace(self, profile=OFFICIAL, against=(), details=False, suite_only=True)
+        return replace(options, select=(), ignore={}, settings=Settings())
+
+    def start_report(self, **contents: Any) -> Report:
+        """Return a report that says by which options it was made. contents: its other fields."""
+        shared = {name: getattr(self, name) for name in ("profile", "select", "ignore", "fail_on", "settings")}
+        return Report(**shared, **contents)
 
     def filter(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[tuple[Finding, str]]]:
         """Return the findings that count, and the ignored ones with the reason."""
@@ -66,9 +68,8 @@ class Options(Struct, frozen=True):
             return list(findings), []
         kept, ignored = [], []
         for finding in findings:
-            if self.suite_only and prefix(finding.rule) not in FAMILIES:
-                continue
-            if self.select and not finding.rule.startswith(self.select):
+            foreign = self.suite_only and prefix(finding.rule) not in FAMILIES
+            if foreign or (self.select and not finding.rule.startswith(self.select)):
                 continue
             reason = next((why for id_, why in ignore if finding.rule.startswith(id_)), None)
             if reason is not None:

@@ -63,12 +63,6 @@ def lowered(findings: Iterable[Finding], tolerated: bool) -> list[Shown]:
     ]
 
 
-def split_causes(findings: Iterable[Shown]) -> tuple[list[Shown], list[Shown]]:
-    """Return the causes, and the findings that follow from them."""
-    every = list(findings)
-    return [entry for entry in every if not entry.finding.cause], [entry for entry in every if entry.finding.cause]
-
-
 def all_shown(report: Report) -> list[Shown]:
     """Return all findings of a report as shown, in its order."""
     tolerated = report.tolerated
@@ -178,10 +172,15 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
 
 def limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
-    sentences = [report.settings.describe()] if report.settings.path else []
+    sentences, settings = [], report.settings
+    if settings.path:
+        kinds = ["named" if settings.named else "found"]
+        kinds += [f"not applied: {', '.join(settings.not_applied)}"] if settings.not_applied else []
+        kinds += ["what it ignores counts in the exit status"] if settings.set_aside else []
+        sentences.append(f"Settings: {clean(settings.path)} ({'; '.join(kinds)})")
     if report.select:
         sentences.append(f"Only the rules {', '.join(report.select)} count (--select)")
-    left_out = (*report.ignore.items(), *report.settings.set_aside.items())
+    left_out = (*report.ignore.items(), *settings.set_aside.items())
     return sentences + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in left_out]
 
 
@@ -198,8 +197,8 @@ def summary(report: Report, findings: list[Shown]) -> str:
     If runs are missing, their number comes first: `INCOMPLETE: 1 of 10 runs of cosmoflow; 0 warnings, …`.
     """
     described = sum(len(package.descriptions) for package in report.packages)
-    alone_ = {kind for *_, kind in report.rounds} == {"system description"}
-    extent_ = (described, "system description") if alone_ else (len(report.runs), "log")
+    only_description = {kind for *_, kind in report.rounds} == {"system description"}
+    extent_ = (described, "system description") if only_description else (len(report.runs), "log")
     lacks = f"{shortage(report)}; " if report.verdict == INCOMPLETE else ""
     # Then all errors say that runs are missing.
     severities = (WARNING, NOTE) if lacks else (ERROR, WARNING, NOTE)

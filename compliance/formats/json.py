@@ -168,8 +168,8 @@ def _finding_objects(findings: list[Finding], style: Style) -> list[dict[str, An
 
 def _finding_object(finding: Finding, style: Style) -> dict[str, Any]:
     rule = RULES.get(finding.rule)
-    told = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": docs_place(finding.rule)} if rule else {}
-    return {**finding._asdict(), "path": relative(finding.path, style), **told}
+    advice = {"why": rule.why, "fix": finding.fix or rule.fix, "docs": docs_place(finding.rule)} if rule else {}
+    return {**finding._asdict(), "path": relative(finding.path, style), **advice}
 
 
 def finite(value: Any) -> Any:

@@ -46,12 +46,7 @@ def render(report: Report, style: Style) -> str:
                 "rules": [_rule_object(id_) for id_ in ids],
             }
         },
-        "invocations": [
-            {
-                "executionSuccessful": True,
-                "toolExecutionNotifications": unchecked,
-            }
-        ],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": unchecked}],
         "columnKind": "unicodeCodePoints",
         "results": results,
         "properties": {"verdict": report.verdict, "limits": limits(report), "official": official_words(report)},

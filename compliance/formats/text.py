@@ -19,7 +19,6 @@ from compliance.formats.findings import (
     places,
     result_rows,
     score_tables,
-    split_causes,
     summary,
 )
 from compliance.formats.style import Style
@@ -40,18 +39,8 @@ from compliance.model.finding import (
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
-COLORS = {
-    PASS: 32,
-    WARN: 33,
-    PARTIAL: 33,
-    INCOMPLETE: 33,
-    FAIL: 31,
-    ERROR: 31,
-    WARNING: 33,
-    NOTE: 36,
-    SKIPPED: 36,
-    "bold": 1,
-}
+YELLOW = dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), 33)
+COLORS = {PASS: 32, FAIL: 31, ERROR: 31, NOTE: 36, SKIPPED: 36, "bold": 1, **YELLOW}
 FEW = 3
 """How many places are listed if the same is found in more."""
 MANY_TEXTS = 10
@@ -63,12 +52,14 @@ def render(report: Report, style: Style) -> str:
     """Return the report as text; the last line is the verdict."""
     findings = all_shown(report)
     results = [(*cells[:4], "; ".join(filter(None, cells[4:]))) for cells in result_rows(report, style)]
-    causes, following = (findings, []) if style.verbose else split_causes(findings)
+    following = [] if style.verbose else [entry for entry in findings if entry.finding.cause]
+    causes = [entry for entry in findings if style.verbose or not entry.finding.cause]
     rule = next((group.rule for group in grouped(causes) if group.rule in RULES), "")
     explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
+    verdict = _paint_verdict(summary(report, findings), report.verdict, style)
     if style.quiet:
         failing = grouped(causes, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
-        blocks = [*(_group_lines(group, style) for group in failing), [_verdict_line(report, findings, style)]]
+        blocks = [*(_group_lines(group, style) for group in failing), [verdict]]
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
     blocks = [
         _round_lines(report, style),
@@ -79,13 +70,9 @@ def render(report: Report, style: Style) -> str:
         *_minor_blocks(findings, style),
         _ignored_lines(report),
         *(_table_lines(table, style) for table in score_tables(report)),
-        [_verdict_line(report, findings, style) + explain],
+        [verdict + explain],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def _verdict_line(report: Report, findings: list[Shown], style: Style) -> str:
-    return _paint_verdict(summary(report, findings), report.verdict, style)
 
 
 def _paint_verdict(text: str, color: str, style: Style) -> str:

@@ -24,6 +24,8 @@ class FileKind(NamedTuple):
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
 _REPLACE: Final = "Put the run's own log, the file that mllog wrote, in its place."
 _UNPACK: Final = "Unpack it: `{} FILE`, then check what it contains."
+_CHECK_SYSTEM: Final = "Check it with `mlperf-hpc system --check FILE`."
+_STORAGE: Final = "mlpstorage judges it: `mlpstorage reports reportgen`, see github.com/mlcommons/storage."
 _INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
 EMPTY: Final = FileKind(
     "an empty file", "Copy it again. If it is empty there, too, its run logged nothing: repeat the run."
@@ -51,17 +53,9 @@ _TEXT: Final = (
     (rb"version https://git-lfs\.github\.com/spec/", "a pointer of Git LFS", "Fetch the content: `git lfs pull`."),
     (rb"[./\w]{0,99}/annex/objects/", "a pointer of git-annex", "Fetch the content: `git annex get FILE`."),
     (rb"=+\s+MLPerf Results Summary\b", "a summary of MLPerf Inference", _INFERENCE),
-    (
-        rb'\{.*"(?:num_accelerators|train_au_\w+)"',
-        "a summary of MLPerf Storage",
-        "mlpstorage judges it: `mlpstorage reports reportgen`, see github.com/mlcommons/storage.",
-    ),
+    (rb'\{.*"(?:num_accelerators|train_au_\w+)"', "a summary of MLPerf Storage", _STORAGE),
     (rb'\{[^{}]*"time_ms"', "records without `:::MLLOG ` before each", "Write them with mllog, which puts it there."),
-    (
-        rb'\{.*"(?:system_name|host_processors_per_node|accelerators_per_node)"',
-        "a system description",
-        "Check it with `mlperf-hpc system --check FILE`.",
-    ),
+    (rb'\{.*"(?:system_name|host_processors_per_node|accelerators_per_node)"', "a system description", _CHECK_SYSTEM),
     (rb'\{\s*"', "a JSON object", _CHECK_LOG),
 )
 """The same for text, after blanks, in any letter case."""

@@ -47,6 +47,12 @@ class Finding(NamedTuple):
     cause: str = ""
 
 
+def lower_errors(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings of a tolerated run as they count for the verdict: errors are warnings."""
+    for finding in findings:
+        yield finding._replace(severity=WARNING) if finding.severity == ERROR else finding
+
+
 def worst(findings: Iterable[Finding]) -> str:
     """Return the verdict: FAIL with an error, INCOMPLETE if runs are missing, WARN with a warning, else PASS."""
     kinds = {(finding.severity, finding.incomplete) for finding in findings}

@@ -61,7 +61,7 @@ class JudgedRun(Run, frozen=True, kw_only=True):
         if not self.case.strict:
             return None
         rules = (self.only_rule,) if self.only_rule else DAMAGE_RULES
-        return next((found for found in self.findings if found.rule in rules and found.severity == ERROR), None)
+        return next((finding for finding in self.findings if finding.rule in rules and finding.severity == ERROR), None)
 
     @property
     def energy_joules(self) -> float | None:

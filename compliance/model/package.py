@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -50,16 +51,25 @@ class Package(Struct, frozen=True):
         """Return where an entry of the contents is."""
         return os.path.join(self.root, entry.path)
 
-    def concerns(self, path: str, results: ResultSet) -> bool:
-        """Tell whether a path is in a result's folder, or above it, or that of its system description or its code."""
-        own = (
-            results.folder,
-            os.path.join(self.root, SYSTEMS, f"{results.system}.json"),
-            os.path.join(self.root, BENCHMARKS, results.folder_benchmark, results.system),
-        )
-        inside = any(path == place or path.startswith(place + os.sep) for place in own)
-        above = path != self.root and any(place.startswith(path + os.sep) for place in (own[0], own[2]))
-        return inside or above
+    def match_results(self, findings: Iterable[Finding]) -> Iterator[tuple[Finding, list[ResultSet]]]:
+        """Yield each finding with the results in whose folder or code, or above these, or in whose description it is.
+
+        In linear time: a package may have thousands of results.
+        """
+        own: dict[str, list[ResultSet]] = defaultdict(list)
+        above: dict[str, list[ResultSet]] = defaultdict(list)
+        for results in self.sets:
+            own[os.path.join(self.root, SYSTEMS, f"{results.system}.json")].append(results)
+            code = os.path.join(self.root, BENCHMARKS, results.folder_benchmark, results.system)
+            for folder in (results.folder, code):
+                own[folder].append(results)
+                for outer in _list_outer(folder):
+                    above[outer].append(results)
+        above.pop(self.root, None)
+        for finding in findings:
+            matches = [*above.get(finding.path, ()), *own.get(finding.path, ())]
+            matches += [results for outer in _list_outer(finding.path) for results in own.get(outer, ())]
+            yield finding, list({id(results): results for results in matches}.values())
 
     @property
     def strict(self) -> bool:
@@ -74,6 +84,12 @@ class Package(Struct, frozen=True):
     def deciding(self) -> list[Finding]:
         """Return its findings, those of its results and of their logs as they count for the verdict."""
         return [*self.findings, *(finding for results in self.sets for finding in results.deciding())]
+
+
+def _list_outer(path: str) -> list[str]:
+    """Return the folders that a path is in."""
+    names = path.split(os.sep)
+    return [os.sep.join(names[:depth]) for depth in range(1, len(names))]
 
 
 class Submissions(Struct, frozen=True):

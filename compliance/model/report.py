@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from compliance.model.finding import ERROR, OFFICIAL_RULE, PARTIAL, PASSING, SEVERITIES, WARNING, Finding, worst
+from compliance.model.finding import ERROR, OFFICIAL_RULE, PARTIAL, PASSING, SEVERITIES, Finding, lower_errors, worst
 from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
@@ -77,22 +77,19 @@ class Report(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """PASS, WARN, INCOMPLETE or FAIL, also of what is set aside; PARTIAL where it passes without some rules."""
-        return self.qualify(worst((*self.deciding(), *self.set_aside)))
+        return self.qualify(worst(self.deciding()))
 
     @property
     def strict_verdict(self) -> str:
         """The verdict without what the official tool says."""
-        every = (*self.deciding(), *self.set_aside)
-        return self.qualify(worst(finding for finding in every if finding.rule != OFFICIAL_RULE))
+        return self.qualify(worst(finding for finding in self.deciding() if finding.rule != OFFICIAL_RULE))
 
-    def deciding(self) -> list[Finding]:
-        """Return the findings as they count: errors inside a tolerated run are warnings."""
+    def deciding(self) -> Iterator[Finding]:
+        """Yield the findings as they count, also those set aside: errors inside a tolerated run are warnings."""
         tolerated = self.tolerated
-        return [
-            finding._replace(severity=WARNING) if finding.severity == ERROR and path in tolerated else finding
-            for path, findings in self.groups()
-            for finding in findings
-        ]
+        for path, findings in self.groups():
+            yield from lower_errors(findings) if path in tolerated else findings
+        yield from self.set_aside
 
     def qualify(self, verdict: str) -> str:
         """Return the verdict on a part of the report; PARTIAL if it passes, but not all rules count."""
@@ -106,4 +103,4 @@ class Report(Struct, frozen=True):
     def exit_code(self) -> int:
         """1 if a finding, be it set aside, or that runs are missing, has the severity `fail_on` or a higher one."""
         failing = SEVERITIES[: SEVERITIES.index(self.fail_on) + 1]
-        return int(any(finding.severity in failing for finding in (*self.deciding(), *self.set_aside)))
+        return int(any(finding.severity in failing for finding in self.deciding()))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, plain
 from compliance.model.case import Case
-from compliance.model.finding import ERROR, FAIL, WARNING, Finding, listed, worst
+from compliance.model.finding import FAIL, Finding, listed, lower_errors, worst
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK, PowerPlace
 from compliance.model.package_files import Bypass, Scaling
@@ -138,9 +138,7 @@ class ResultSet(Struct, frozen=True):
         yield from self.inherited
         tolerated = self.tolerated
         for run in (*self.runs, *self.pruned):
-            for finding in run.findings:
-                lowered = finding.severity == ERROR and run.path in tolerated
-                yield finding._replace(severity=WARNING) if lowered else finding
+            yield from lower_errors(run.findings) if run.path in tolerated else run.findings
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from common.command import clean
 from common.errors import UsageError
 from common.reference import ROUNDS
-from common.tree import NAMED, RefusedFileError, Tree
+from common.tree import NAMED, Tree
 from compliance.model.case import PROFILES, STRICT
-from compliance.model.finding import ERROR, NOTE, WARNING
-from compliance.model.waivers import Waiver, checked, meant, read_waivers
+from compliance.model.finding import SEVERITIES
+from compliance.model.waivers import Waiver, checked, meant, read_text, read_waivers
 
 OWN_FILE: Final = "mlperf-hpc.toml"
 SHARED_FILE: Final = "pyproject.toml"
@@ -53,13 +52,6 @@ class Settings(Struct, frozen=True):
     def set_aside(self) -> Mapping[str, str]:
         """Rules that a found file ignores, with the reason: their findings count in the exit status alone."""
         return {} if self.named else self.ignore
-
-    def describe(self) -> str:
-        """Return which file was read, and what of it does not apply."""
-        kinds = ["named" if self.named else "found"]
-        kinds += [f"not applied: {', '.join(self.not_applied)}"] if self.not_applied else []
-        kinds += ["what it ignores counts in the exit status"] if self.set_aside else []
-        return f"Settings: {clean(self.path)} ({'; '.join(kinds)})"
 
 
 def read_settings(path: str) -> Settings:
@@ -98,14 +90,7 @@ def find_settings() -> Settings:
 
 def _read_table(path: str, tree: Tree) -> dict[str, Any] | None:
     """Return the settings in a file; None if it is one that other tools share and has none."""
-    try:
-        text = tree.read(path, MAX_BYTES).decode("utf-8-sig")
-    except RefusedFileError as error:
-        raise UsageError(f"{path}: cannot read the settings: it {error.reason}") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read the settings: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: the settings are not UTF-8: byte {error.start}") from None
+    text = read_text(path, "settings", MAX_BYTES, tree)
     is_shared = os.path.basename(path) == SHARED_FILE
     if is_shared and TABLE not in text:
         return None
@@ -136,20 +121,13 @@ def _parse_settings(table: dict[str, Any], path: str, named: bool) -> Settings:
         if not is_right(value):
             raise UsageError(f"{path}: {key} = {value!r:.80}: expected {expected}")
     not_applied = () if named else tuple(key for key, value in table.items() if not _is_harmless(key, value))
-    applied = {key: value for key, value in table.items() if key not in not_applied}
-    folder = os.path.dirname(path)
-    return Settings(
-        path,
-        named,
-        not_applied,
-        round=applied.get("round"),
-        profile=applied.get("profile"),
-        fail_on=applied.get("fail-on"),
-        allow_mini=applied.get("allow-mini", False),
-        ignore=applied.get("ignore", {}),
-        waivers=_parse_waivers(applied.get("waivers", {}), path),
-        rules=tuple(os.path.join(folder, rule) if _is_file(rule) else rule for rule in applied.get("rules", ())),
+    fields = {key.replace("-", "_"): value for key, value in table.items() if key not in not_applied}
+    fields["waivers"] = _parse_waivers(fields.get("waivers", {}), path)
+    fields["rules"] = tuple(
+        os.path.join(os.path.dirname(path), rule) if rule.endswith(".py") or os.sep in rule else rule
+        for rule in fields.get("rules", ())
     )
+    return Settings(path, named, not_applied, **fields)
 
 
 def _is_harmless(key: str, value: Any) -> bool:
@@ -167,10 +145,6 @@ def _parse_waivers(waivers: str | dict[str, Any], path: str) -> dict[str, Waiver
         raise UsageError(f"{path}: {error}") from None
 
 
-def _is_file(rule: str) -> bool:
-    return rule.endswith(".py") or os.sep in rule
-
-
 def _is_reasons(value: Any) -> bool:
     """Tell whether it is a table of reasons, none of them blank."""
     return isinstance(value, dict) and all(isinstance(reason, str) and reason.strip() for reason in value.values())
@@ -183,7 +157,7 @@ def _one_of(words: tuple[str, ...]) -> Check:
 KEYS: Final[dict[str, Check]] = {
     "round": _one_of(ROUNDS),
     "profile": _one_of(PROFILES),
-    "fail-on": _one_of((ERROR, WARNING, NOTE)),
+    "fail-on": _one_of(SEVERITIES[:3]),
     "allow-mini": ("true or false", lambda value: isinstance(value, bool)),
     "ignore": ("a table of rules, each with the reason, such as QUA01 = 'why'", _is_reasons),
     "waivers": ("the path of a file of waivers, or a table of them", lambda value: isinstance(value, str | dict)),

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from common.errors import UsageError
 from common.reference import ROUNDS
-from common.tree import ANYWHERE, RefusedFileError
+from common.tree import ANYWHERE, RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
@@ -67,7 +67,7 @@ def read_waivers(path: str) -> dict[str, Waiver]:
     """Return the waivers of a file by the name of their result; raise UsageError with file and line if it is broken."""
     import yaml  # only with --waivers
 
-    text = _decode_file(path)
+    text = read_text(path, "waivers", MAX_BYTES)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -101,15 +101,16 @@ def _scalar_text(node: Any) -> Any:
     return node.value if node.tag == "tag:yaml.org,2002:str" else None
 
 
-def _decode_file(path: str) -> str:
+def read_text(path: str, contents: str, most_bytes: int, tree: Tree = ANYWHERE) -> str:
+    """Return a file's text; raise UsageError, which says that these contents cannot be read or are not UTF-8."""
     try:
-        return ANYWHERE.read(path, MAX_BYTES).decode("utf-8-sig")
+        return tree.read(path, most_bytes).decode("utf-8-sig")
     except RefusedFileError as error:
-        raise UsageError(f"{path}: cannot read the waivers: it {error.reason}") from None
+        raise UsageError(f"{path}: cannot read the {contents}: it {error.reason}") from None
     except OSError as error:
-        raise UsageError(f"{path}: cannot read the waivers: {error.strerror}") from None
+        raise UsageError(f"{path}: cannot read the {contents}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: the waivers are not UTF-8: byte {error.start}") from None
+        raise UsageError(f"{path}: the {contents} are not UTF-8: byte {error.start}") from None
 
 
 def _find_problem(name: Any, reason: Any) -> str:

@@ -20,11 +20,7 @@ class Convergence(SetRule):
     """The result does not converge faster than the reference can by chance."""
 
     id = "RCP01"
-    follows = (
-        "RUN02",
-        "RUN06",
-        "RUN08",
-    )
+    follows = ("RUN02", "RUN06", "RUN08")
     cite = RCP
     rounds = since("1.0")
     divisions = ("closed",)

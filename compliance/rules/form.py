@@ -59,10 +59,7 @@ class Readable(FormRule):
     """The log file can be read to its end."""
 
     id = "FRM01"
-    follows = (
-        "PKG33",
-        "PKG10",
-    )
+    follows = ("PKG33", "PKG10")
     cite = "submission_rules.adoc#log-files"
     why = "A result that cannot be read cannot be checked."
     fix = "Check the path, the permissions and that the file was copied completely (gzip -t for .gz)."

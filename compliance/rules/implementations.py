@@ -18,6 +18,7 @@ from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
 SCRIPT_BYTES = 64 << 10
+LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"  # of the sample package
 
 
 class CodeRule(PackageRule, strict_only=True):
@@ -31,10 +32,7 @@ class Implementations(CodeRule):
     """The code of each benchmark with results is in benchmarks/."""
 
     id = "PKG08"
-    follows = (
-        "PKG02",
-        "RUN08",
-    )
+    follows = ("PKG02", "RUN08")
     severity = WARNING
     why = "A result must be reproducible from the submitted code."
     fix = "Add benchmarks/<benchmark>/implementations/<implementation>/ with code and README."
@@ -59,12 +57,7 @@ class Reproducible(CodeRule):
     """Files in benchmarks/ say how the code of each result is set up and run on its system."""
 
     id = "PKG25"
-    follows = (
-        "PKG02",
-        "RUN08",
-        "PKG08",
-        "PKG04",
-    )
+    follows = ("PKG02", "RUN08", "PKG08", "PKG04")
     severity = WARNING
     why = "Others can repeat a run only if they know the commands, from an empty machine to the log."
     fix = "Write README.md, setup.sh, init_datasets.sh, run_and_time.sh; a script may call one in the implementation."
@@ -109,14 +102,12 @@ class LinkedImplementation(CodeRule):
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
     bad = (
-        lambda package: package().remove("benchmarks/cosmoflow/example_n64/example_n64_torch.json"),
+        lambda package: package().remove(LINK),
         lambda package: package().remove("benchmarks/cosmoflow/implementations/torch"),
         lambda package: package().code("jax"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b"{,}"),
-        lambda package: package().replace("benchmarks/cosmoflow/example_n64/example_n64_torch.json", b"{}"),
-        lambda package: package().replace(
-            "benchmarks/cosmoflow/example_n64/example_n64_torch.json", b'{"implementation": "jax"}'
-        ),
+        lambda package: package().replace(LINK, b"{,}"),
+        lambda package: package().replace(LINK, b"{}"),
+        lambda package: package().replace(LINK, b'{"implementation": "jax"}'),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -156,12 +147,7 @@ class NoUnusedCode(CodeRule):
     """Everything in benchmarks/ belongs to a result."""
 
     id = "PKG27"
-    follows = (
-        "PKG02",
-        "RUN08",
-        "PKG04",
-        "PKG01",
-    )
+    follows = ("PKG02", "RUN08", "PKG04", "PKG01")
     severity = WARNING
     why = "Reviewers read all code. Code without a result wastes their time, or the result was forgotten."
     fix = "Remove code that made no result, or add the result."

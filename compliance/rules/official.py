@@ -39,9 +39,9 @@ class OfficialVerdict(Rule, strict_only=True):
         for finding in refused:
             kinds.setdefault((finding.rule, os.path.dirname(finding.path)), []).append(finding)
         for (rule, _), findings in kinds.items():
-            first, keys = findings[0], dict.fromkeys(finding.key for finding in findings if finding.key)
-            about = f" ({listed(list(keys))})" if keys else ""
+            first, keys = findings[0], listed(list(dict.fromkeys(finding.key for finding in findings if finding.key)))
+            subject = f"{rule} ({keys})" if keys else rule
             more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-            message = f"the committee's checker refuses this: {rule}{about}: {first.message}{more}"
+            message = f"the committee's checker refuses this: {subject}: {first.message}{more}"
             fix = first.fix or RULES[rule].fix
             yield self.finding(first.path, first.line, message, first.expected, first.key, fix=fix)

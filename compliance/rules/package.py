@@ -72,15 +72,13 @@ class Layout(PackageRule):
             folders = [entry.name for entry in package.contents if entry.kind == FOLDER and not entry.folder]
             near = next((other for other in folders if find_near(other, [name])), "") if package.strict else ""
             more = f", but {near!r}" if near else ": the number of runs is 0" if results else ""
-            fix = rename(near, name) if near else ""
             message = f"layout: there is no folder {name!r}{more}"
-            finding = self.finding(folder, 0, message, "results/ and systems/", fix=fix)
+            finding = self.finding(folder, 0, message, "results/ and systems/", fix=advise_rename(near, name))
             yield finding._replace(incomplete=results and package.strict and not near)
         for folder, expected in package.unexpected if package.strict else ():
             name = os.path.basename(folder)
-            near = find_near(name, (STRONG, WEAK))
-            message, fix = f"layout: unexpected folder {name!r}", rename(name, near) if near else ""
-            yield self.finding(folder, 0, message, expected, fix=fix)
+            fix = advise_rename(name, find_near(name, (STRONG, WEAK)))
+            yield self.finding(folder, 0, f"layout: unexpected folder {name!r}", expected, fix=fix)
         if not package.strict:
             return
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
@@ -107,15 +105,9 @@ def find_near(name: str, names: Iterable[str]) -> str:
     return next(iter(alike or difflib.get_close_matches(folded, list(names), 1)), "") if folded else ""
 
 
-def rename(old: str, new: str) -> str:
-    """Return the fix for a wrong name."""
-    return f"Rename {old} to {new}."
-
-
-def right_name(name: str) -> str:
-    """Return the name that a log should have: result_1.txt for Result_1.TXT."""
-    number = re.search("[0-9]+", name)
-    return f"result_{number[0] if number else '<i>'}.txt"
+def advise_rename(old: str, new: str) -> str:
+    """Return the fix for a wrong name, "" if one of the names is unknown."""
+    return f"Rename {old} to {new}." if old and new else ""
 
 
 class BenchmarkFolders(PackageRule, strict_only=True):
@@ -131,13 +123,10 @@ class BenchmarkFolders(PackageRule, strict_only=True):
     def check(self, package: Package) -> Iterator[Finding]:
         benchmarks = benchmarks_of(package.round)
         for results in package.sets:
-            if results.folder_benchmark not in benchmarks:
-                name = results.folder_benchmark
-                message, near = (
-                    f"unknown benchmark folder {name!r} in round {package.round}",
-                    find_near(name, benchmarks),
-                )
-                fix = rename(name, near) if near else ""
+            name = results.folder_benchmark
+            if name not in benchmarks:
+                message = f"unknown benchmark folder {name!r} in round {package.round}"
+                fix = advise_rename(name, find_near(name, benchmarks))
                 yield self.finding(results.folder, 0, message, " or ".join(benchmarks), fix=fix)
 
 
@@ -167,18 +156,20 @@ class FileNames(PackageRule):
 
     def _check_names(self, results: ResultSet) -> Iterator[Finding]:
         severity = ERROR if results.missing_runs else WARNING  # then these are the missing runs
+        misnamed = results.misnamed
         for path in results.other_files:
-            name = os.path.basename(path)
-            kind, fix = ("unexpected folder", "") if os.path.isdir(path) else ("unexpected", "")
-            message, expected = f"file names: {kind} {name!r}", "result_<i>.txt"
-            if path in results.misnamed:
-                first = os.path.basename(results.misnamed[0])
-                fix = f"Rename them, such as {first} to {right_name(first)}."
-                if os.path.isdir(results.misnamed[0]):
-                    fix = f"Move the logs up, such as {first}/{right_name(first)} to {right_name(first)}."
+            name, is_folder = os.path.basename(path), os.path.isdir(path)
+            message, expected = f"file names: unexpected{' folder' if is_folder else ''} {name!r}", "result_<i>.txt"
+            if path in misnamed:
+                first = os.path.basename(misnamed[0])
+                number = re.search("[0-9]+", first)
+                right = f"result_{number[0] if number else '<i>'}.txt"
+                fix = f"Rename them, such as {first} to {right}."
+                if os.path.isdir(misnamed[0]):
+                    fix = f"Move the logs up, such as {first}/{right} to {right}."
                 yield self.finding(path, 0, message, expected, "", severity, fix)
-            elif near := find_near(name, (PRUNED, POWER) if kind == "unexpected folder" else ()):
-                yield self.finding(path, 0, f"{message}: did you mean {near!r}?", near, fix=rename(name, near))
+            elif near := find_near(name, (PRUNED, POWER) if is_folder else ()):
+                yield self.finding(path, 0, f"{message}: did you mean {near!r}?", near, fix=advise_rename(name, near))
             elif not LEFT_OVER.fullmatch(name):  # PKG32
                 yield self.finding(path, 0, message, expected)
 
@@ -211,15 +202,13 @@ class Described(PackageRule):
             path = os.path.join(package.root, "systems", f"{system}.json")
             message, fix = f"system json missing: no description of {system}", ""
             if renamed and system != system.strip():
-                path, message = (
-                    os.path.join(package.root, "results", system),
-                    f"the folder {system!r} ends with a blank",
-                )
-                fix = rename(repr(system), repr(system.strip()))
+                path = os.path.join(package.root, "results", system)
+                message = f"the folder {system!r} ends with a blank"
+                fix = advise_rename(repr(system), repr(system.strip()))
             elif renamed:
                 path = package.descriptions[unused[0]].path
                 message = f"this system json belongs to no result, and {system} has none"
-                fix = rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
+                fix = advise_rename(f"systems/{unused[0]}.json", f"systems/{system}.json")
             finding = self.finding(path, 0, message, f"systems/{system.strip()}.json", fix=fix)
             yield finding._replace(cause="PKG01" if package.missing else "")
         for name, description in package.descriptions.items():

@@ -13,7 +13,6 @@ from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
-FILE_FIX = "Put the file itself there, a copy instead of the link."
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
@@ -59,10 +58,9 @@ class RepositoryNames(RepositoryRule, strict_only=True):
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(self._find_forbidden(package))
+        fix = "Put the file itself there, a copy instead of the link."
         yield from few(
-            self.finding(
-                package.path(entry), 0, "the target of the link does not exist", "an existing file", fix=FILE_FIX
-            )
+            self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file", fix=fix)
             for entry in package.contents
             if entry.kind == LINK and not os.path.isabs(entry.target) and not os.path.exists(package.path(entry))
         )

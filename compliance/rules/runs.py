@@ -42,16 +42,14 @@ class NumberOfRuns(SetRule):
             return
         count, wanted = len(results.runs), results.reference.runs
         if results.scaling == STRONG and count != wanted:
-            expected = f"exactly {wanted} files result_<i>.txt"
+            expected, fix = f"exactly {wanted} files result_<i>.txt", ""
         elif results.scaling == WEAK and count < wanted:
             expected = f"at least {wanted} files result_<i>.txt, besides pruned ones"
+            fix = f"Put back what was left out, or repeat all, {wanted} or more at once."
         else:
             return
         message = f"number of runs is {count}, {results.reference.name} needs {wanted}{_missing_files(results)}"
         severity = NOTE if results.loose else ERROR
-        fix = (
-            "" if results.scaling == STRONG else f"Put back what was left out, or repeat all, {wanted} or more at once."
-        )
         if count > wanted:
             fix = f"Submit {wanted} runs of one series, none chosen. Throughput instances belong in weak/."
             if results.pruned or results.at_once > 1:

@@ -48,8 +48,8 @@ class NoPlaceholderInDescription(PackageRule, strict_only=True):
         # The published packages of earlier rounds have some; a package of mini runs is not submitted.
         binding = package.round == ROUNDS[-1] and not all(results.mini for results in package.sets)
         severity = ERROR if binding else WARNING
-        folders = (package.root, *dict.fromkeys(os.path.dirname(os.path.dirname(of.folder)) for of in package.sets))
-        for folder in folders:
+        systems = dict.fromkeys(os.path.dirname(os.path.dirname(results.folder)) for results in package.sets)
+        for folder in (package.root, *systems):
             name = os.path.basename(os.path.abspath(folder))
             if is_placeholder(name):
                 fix = f"Rename the folder {name}."
@@ -102,11 +102,10 @@ class RightFolder(SetRule, strict_only=True):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         wrong = [run for run in results.runs if run.benchmark and run.benchmark != results.folder_benchmark]
         if wrong and results.folder_benchmark and not results.loose:
-            count, verb = counted(len(wrong), "log"), "names" if len(wrong) == 1 else "name"
-            message = f"benchmark folder mismatch: {count} of {len(results.runs)} in the folder"
-            message += f" {results.folder_benchmark!r} {verb} {wrong[0].benchmark}"
-            line = wrong[0].lines.get("submission_benchmark", 0)
             expected, other = results.folder_benchmark, wrong[0].benchmark or ""
+            logs, verb = f"{counted(len(wrong), 'log')} of {len(results.runs)}", "names" if len(wrong) == 1 else "name"
+            message = f"benchmark folder mismatch: {logs} in the folder {expected!r} {verb} {other}"
+            line = wrong[0].lines.get("submission_benchmark", 0)
             fix = f"Put the logs of {expected} in their place; those of {other} belong in a folder {other}/."
             if len(wrong) == len(results.runs) and len({run.benchmark for run in wrong}) == 1:
                 expected, fix = other, f"Rename the folder {expected} to {other}."

@@ -57,10 +57,8 @@ def _title(line: ResultLine) -> list[object]:
     words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
     labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
-    return [
-        *words,
-        *(joined([" ", label(word)]) for word in [*labels, *line.results.states, *(["MINI"] if row.mini else [])]),
-    ]
+    labels += [*line.results.states, *(["MINI"] if row.mini else [])]
+    return [*words, *(joined([" ", label(word)]) for word in labels)]
 
 
 def label(word: str) -> Html:

@@ -158,8 +158,8 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
 
 def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
-    found = [row_of(results, report) for results in report.sets]
-    return sorted(found, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
+    every = (row_of(results, report) for results in report.sets)
+    return sorted(every, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
 
 
 def every_set(report: Report) -> list[ResultSet]:
@@ -181,14 +181,10 @@ def _single_logs(report: Report) -> Iterator[ResultSet]:
 
 def row_of(results: ResultSet, report: Report) -> Row:
     """Return the row of one result of a report."""
-    return _row(results, report.verdict_of(results))
-
-
-def _row(results: ResultSet, verdict: str) -> Row:
     required = results.reference.runs if results.reference else None
     count = len(results.runs)
     return Row(
-        verdict=verdict,
+        verdict=report.verdict_of(results),
         round=results.round,
         organisation=results.organisation or _common_value(results, "submission_org"),
         division=results.division or "",

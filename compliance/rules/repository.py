@@ -22,8 +22,11 @@ LEFT_OVER = re.compile(
     r"|(?P<copy>.*(?:~|\.bak|\.orig|\.rej|\.swp))|(?P<log>.*\.(?:log|out))"
 )
 KINDS = {
-    "cache": ("a by-product of a tool", "find . -name __pycache__ -prune -exec rm -r {} +"),
-    "compiled": ("compiled code", "find . -name '*.py[co]' -delete -o -name '*.o' -delete"),
+    "cache": (
+        "a by-product of a tool",
+        r"find . \( -name __pycache__ -o -name '*.egg-info' -o -name Thumbs.db \) -prune -exec rm -r {} +",
+    ),
+    "compiled": ("compiled code", r"find . -type f -regex '.*\.\(py[co]\|o\|obj\|class\)' -delete"),
     "mac": (
         "metadata of macOS, no part of the submission",
         r"find . \( -name '._*' -o -name .DS_Store -o -name __MACOSX \) -prune -exec rm -r {} +",
@@ -33,7 +36,7 @@ KINDS = {
     "copy": ("a copy made by an editor or merge tool", ""),
     "log": ("an empty log", ""),
 }
-"""What each kind is, and a command that deletes or shows such files."""
+"""What each kind is, and a command that deletes it."""
 
 
 class RepositoryRule(PackageRule):

@@ -55,7 +55,7 @@ class Tree:
         try:
             expect_regular(name, os.fstat(handle))  # again: it may have been replaced
             if not self._holds(_real_path(handle, name)):
-                raise RefusedFileError(name, f"is a link that leads out of {self.root}: not followed")
+                raise RefusedFileError(name, f"is a link that leads out of {os.path.basename(self.root)}: not followed")
         except OSError:
             os.close(handle)
             raise

@@ -72,6 +72,8 @@ def _run_check(arguments: argparse.Namespace) -> int:
     if missing:
         raise UsageError(f"no such file or folder: {missing[0]}")
     options = _read_options(arguments, settings)
+    if arguments.follow and (arguments.output or arguments.format != "text"):
+        raise UsageError("--follow prints lines of text as they come: it takes neither -o nor another --format")
     if arguments.follow:
         from compliance.engine.follow import follow  # only this mode pays for it
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from common.command import clean
 from common.tree import NAMED
 from compliance.engine.inputs import initial_case
-from compliance.engine.log_checker import LogTask, complete_case, judge_log
+from compliance.engine.log_checker import LogTask, complete_case, judge_by_both, judge_log
 from compliance.engine.options import Options
 from compliance.logs.log import BLOCK_BYTES, Log, LogReader
 from compliance.model.finding import ERROR, Finding
@@ -90,7 +90,7 @@ def _read_news(watch: _Watched) -> bool:
     finished = bool(log["run_stop"])
     _report_news(watch, log, run.findings, finished)
     if finished:
-        watch.run = run
+        watch.run = judge_by_both(log, watch.task)
     return True
 
 
@@ -143,12 +143,17 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
         if run is None:
             log = watch.reader.close()
             log.cut_line = 0  # the rest of its last line may still be written
-            run = judge_log(log, watch.task)
+            run = judge_by_both(log, watch.task)
             _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)
             ended = "" if log["run_stop"] else f"; no run_stop yet: {reason}"
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
         report = watch.task.options.start_report(runs=[run])
-        _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}")
+        official = (
+            f"; the committee's checker: {run.by_official.verdict}"
+            if run.by_official and not (ended or run.mini)
+            else ""
+        )
+        _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}{official}")
         code = max(code, report.exit_code)
     return code
 

@@ -55,6 +55,11 @@ def check_log(task: LogTask) -> JudgedRun:
     log = read_log(task.path, task.tree)
     if not task.judged:
         return _add_judgement(extract_run(log, None, None), task, task.case)
+    return judge_by_both(log, task)
+
+
+def judge_by_both(log: Log, task: LogTask) -> JudgedRun:
+    """Return the run whose log was read, judged, also by the official tool where that is asked for."""
     run = judge_log(log, task)
     return replace(run, by_official=_judge_officially(log, task, run)) if task.options.asks_official else run
 

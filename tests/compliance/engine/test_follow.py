@@ -36,7 +36,7 @@ def test_a_good_run_is_followed_to_its_end(tmp_path, capsys):
     assert main(["--follow", str(path), "--follow-timeout", "20"]) == 0
     thread.join()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].endswith("PASS, 86.67 min") and "stopped: success" in lines[-2]
+    assert lines[-1].endswith("PASS, 86.67 min; the committee's checker: PASS") and "stopped: success" in lines[-2]
     assert any("epochs" in line and "eval_error" in line for line in lines[:-2])
     assert not any("error" in line.split(": ", 1)[1].split()[0] for line in lines)
 
@@ -87,7 +87,7 @@ def test_a_last_line_without_an_end_counts_after_the_timeout(tmp_path, capsys):
     whole = SampleLog().bytes()
     path.write_bytes(whole[: whole.index(b"\n", whole.index(b'"key": "run_stop"'))])
     assert main(["--follow", str(path), "--follow-timeout", "0.2"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("PASS, 86.67 min")
+    assert capsys.readouterr().out.splitlines()[-1].endswith("PASS, 86.67 min; the committee's checker: PASS")
 
 
 def test_after_an_interruption_it_says_what_is_missing(tmp_path, capsys, monkeypatch):

@@ -34,7 +34,6 @@ class SeedsLogged(SetRule):
     """Every run of a closed result logs its seed, a whole number."""
 
     id = "RUN03"
-    follows = ("RUN08",)
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
@@ -89,7 +88,6 @@ class SeedsUnique(SetRule):
     """No two runs of a closed result share a seed."""
 
     id = "RUN04"
-    follows = ("RUN05",)
     cite = SEEDS
     rounds = since("1.0")
     divisions = ("closed",)
@@ -111,6 +109,7 @@ class SeedsUnique(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if SEED_BYPASS in results.officially_bypassed:
             return
+        copied = {id(run) for copies in results.copies if copies.kind == TIMES for pair in copies.pairs for run in pair}
         for seed, places in _seed_places(results).items():
             runs = list({id(run): run for run, _ in places}.values())
             number = seed[-1] if isinstance(seed, tuple) else seed
@@ -120,7 +119,8 @@ class SeedsUnique(SetRule):
                 fix = f"Repeat all but one of these {len(runs)} runs, each with a seed of its own."
                 if results.scaling == WEAK:
                     fix = f"Keep one; move {names_of(runs[1:])} to pruned_results."
-                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix)
+                cause = "RUN05" if all(id(run) in copied for run in runs) else ""
+                yield self.finding(run.path, line, message, "its own seed", "seed", fix=fix)._replace(cause=cause)
             elif len(places) > 1 and not run.damage:
                 message = f"seed {show(number)} is logged {len(places)} times; the official package checker takes it"
                 message += " as that of two runs"

@@ -251,7 +251,6 @@ class SameBatchSize(SetRule):
     """All runs of a result have the same global batch size."""
 
     id = "RUN06"
-    follows = ("RUN08",)
     cite = RESULTS
     why = "Batch size decides how many epochs a run needs; runs of different sizes are not one series."
     fix = "Repeat the runs that differ."
@@ -261,7 +260,7 @@ class SameBatchSize(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.strict:
-            runs = [run for run in results.runs if is_stated(run.batch_size)]
+            runs = [run for run in results.comparable if is_stated(run.batch_size)]
             groups = _group_runs(runs, lambda run: identity(run.batch_size))
         elif results.round != "0.7" and results.division == "closed":
             groups = _group_by_official_batch_size(results.runs)
@@ -278,7 +277,6 @@ class SameSettings(SetRule, strict_only=True):
     """All runs of a result have the same hyperparameters."""
 
     id = "RUN07"
-    follows = ("RUN08",)
     cite = RESULTS
     divisions = ("closed",)
     differs = "the official tool does not compare the runs"
@@ -291,9 +289,10 @@ class SameSettings(SetRule, strict_only=True):
     bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        for key in dict.fromkeys(key for run in results.runs for key in run.settings):
+        runs = results.comparable
+        for key in dict.fromkeys(key for run in runs for key in run.settings):
             if key != BATCH_SIZE:  # RUN06
-                yield from self._compare_runs([run for run in results.runs if is_stated(run.settings.get(key))], key)
+                yield from self._compare_runs([run for run in runs if is_stated(run.settings.get(key))], key)
 
     def _compare_runs(self, runs: list[JudgedRun], key: str) -> Iterator[Finding]:
         if len({repr(run.settings[key]) for run in runs}) < 2:
@@ -310,7 +309,6 @@ class SettingsStated(SetRule, strict_only=True):
     """Every run of a result states the settings that its other runs state."""
 
     id = "RUN17"
-    follows = ("RUN08",)
     cite = RESULTS
     differs = "the official package checker crashes where only some runs of a closed result state global_batch_size"
     why = "A run that does not state what the others do cannot be compared with them."
@@ -322,7 +320,7 @@ class SettingsStated(SetRule, strict_only=True):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        compared = [run for run in results.runs if not run.damage]
+        compared = [run for run in results.comparable if not run.damage]
         settings = {id(run): {BATCH_SIZE: run.batch_size, **run.settings} for run in compared}
         stated = {run: tuple(key for key in own if is_stated(own[key])) for run, own in settings.items()}
         keys = sorted({key for settings in stated.values() for key in settings})

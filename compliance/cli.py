@@ -92,7 +92,7 @@ def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         "--profile",
         choices=PROFILES,
         default=PROFILES[0],
-        help="strict: the written rules (default); official: the verdict of the official tool",
+        help="strict: the written rules, and beside them what the official tool says (default); official: that alone",
     )
 
 

@@ -51,7 +51,7 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     runs = list(examine_all(inputs.tasks, options))
     report = _make_report(inputs, runs, options)
     if options.asks_official and not (options.allow_mini and any(run.mini for run in runs)):  # it knows no mini problem
-        officially = options.officially()
+        officially = options.make_official()
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]
         if [entry[1] for entry in official_inputs.rounds] != [entry[1] for entry in inputs.rounds]:  # of a flat layout
@@ -125,7 +125,9 @@ def _add_refusals(report: Report, official: Report, options: Options) -> None:
             # Else the layout is wrong, and that tool goes by the round of the layout.
             if official_set.round == results.round:
                 failing = names_of(results.failing)
-                results.findings.extend(refusals(results.deciding(), official_set.deciding(), failing))
+                results.findings.extend(
+                    refusals(results.decisive_findings(), official_set.decisive_findings(), failing)
+                )
             inside.update(run.path for run in (*results.runs, *results.pruned))
     for package, official_package in zip(report.packages, official.packages, strict=True):
         package.findings.extend(refusals(package.findings, official_package.findings))
@@ -159,7 +161,7 @@ def _mark_consequences(report: Report) -> None:
                 around[id(results)].append(finding)
         for results in package.sets:
             _mark_result(results, _find_kinds(around[id(results)]))
-        _mark_findings(package.findings, _find_kinds(package.deciding()))
+        _mark_findings(package.findings, _find_kinds(package.decisive_findings()))
     for results in report.sets:
         if results.loose:
             _mark_result(results, set())
@@ -169,7 +171,7 @@ def _mark_result(results: ResultSet, around: Kinds) -> None:
     whole = _find_kinds(results.findings) | around
     for run in (*results.runs, *results.pruned):
         _mark_findings(run.findings, whole | _find_kinds(run.findings))
-    _mark_findings(results.findings, around | _find_kinds(results.deciding()))
+    _mark_findings(results.findings, around | _find_kinds(results.decisive_findings()))
 
 
 def _find_kinds(findings: Iterable[Finding]) -> Kinds:

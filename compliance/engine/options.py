@@ -51,7 +51,7 @@ class Options(Struct, frozen=True):
         """Whether the official tool's verdict is told, too."""
         return self.profile == STRICT
 
-    def officially(self) -> Options:
+    def make_official(self) -> Options:
         """Return the options for the official tool's verdict on the same logs."""
         options = replace(self, profile=OFFICIAL, against=(), details=False, suite_only=True)
         return replace(options, select=(), ignore={}, settings=Settings())

@@ -170,7 +170,7 @@ def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
     return inputs
 
 
-def limits(report: Report) -> list[str]:
+def describe_limits(report: Report) -> list[str]:
     """Return sentences on the settings, and on the rules that did not count, which make the verdict PARTIAL."""
     sentences, settings = [], report.settings
     if settings.path:
@@ -184,7 +184,7 @@ def limits(report: Report) -> list[str]:
     return sentences + [f"Rules left out: {clean(id_)} ({clean(why)})" for id_, why in left_out]
 
 
-def official_words(report: Report) -> str:
+def describe_official(report: Report) -> str:
     """Return what the official tool says; "" in its own profile, where it is not asked and while runs are missing."""
     if report.official is not None:
         return "" if report.verdict == INCOMPLETE else f"the committee's checker: {report.official.verdict}"
@@ -206,7 +206,7 @@ def summary(report: Report, findings: list[Shown]) -> str:
     number = Counter(finding.severity for finding in report.set_aside)
     aside = ", ".join(counted(number[severity], severity) for severity in SEVERITIES[:3] if number[severity])
     aside = f"{aside} set aside by {clean(report.settings.path)}, which nobody named" if aside else ""
-    return "; ".join(filter(None, (words, aside, official_words(report))))
+    return "; ".join(filter(None, (words, aside, describe_official(report))))
 
 
 def shortage(report: Report) -> str:

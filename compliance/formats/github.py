@@ -7,7 +7,7 @@ step; the job's log has all of them.
 from __future__ import annotations
 
 from common.command import clean
-from compliance.formats.findings import Group, Shown, all_shown, grouped, limits, lowered, summary
+from compliance.formats.findings import Group, Shown, all_shown, describe_limits, grouped, lowered, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
@@ -35,7 +35,7 @@ def render(report: Report, style: Style) -> str:
         label = "not checked: " if group.severity == SKIPPED else ""
         more = f" ({group.extent()})" if len(group.entries) > 1 else ""
         lines.append(_format_command(first, f"{label}{first.text}{more}", style))
-    return "\n".join([*lines, *limits(report), summary(report, findings)]) + "\n"
+    return "\n".join([*lines, *describe_limits(report), summary(report, findings)]) + "\n"
 
 
 def _group_alike(group: Group) -> list[list[Shown]]:

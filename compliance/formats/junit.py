@@ -12,7 +12,16 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as Xml
 
 from common.reference import ROUNDS
-from compliance.formats.findings import Shown, all_shown, alone, limits, lowered, many_rounds, result_sets, summary
+from compliance.formats.findings import (
+    Shown,
+    all_shown,
+    alone,
+    describe_limits,
+    lowered,
+    many_rounds,
+    result_sets,
+    summary,
+)
 from compliance.formats.style import Style
 from compliance.formats.words import place, set_name, shown_path
 from compliance.model.finding import ERROR, SKIPPED, Finding
@@ -28,7 +37,7 @@ def render(report: Report, style: Style) -> str:
     """Return the report as one XML document."""
     import_all_rules()
     tolerated = report.tolerated
-    words = (summary(report, all_shown(report)), *limits(report))
+    words = (summary(report, all_shown(report)), *describe_limits(report))
     root = Xml.Element("testsuites", name="mlperf-hpc-check", verdict="; ".join(words))
     whole, rounds = {results.folder for results in result_sets(report)}, many_rounds(report)
     for results in report.sets:

@@ -14,9 +14,9 @@ from compliance.formats.findings import (
     Group,
     all_shown,
     alone,
+    describe_limits,
     grouped,
     inputs_by_round,
-    limits,
     result_rows,
     score_tables,
     summary,
@@ -51,7 +51,7 @@ def render(report: Report, style: Style) -> str:
     ]
     groups = grouped(findings)
     ending = [f"Ignored: {counted(len(report.ignored), 'finding')}"] if report.ignored else []
-    ending += [escaped(limit) for limit in limits(report)]
+    ending += [escaped(limit) for limit in describe_limits(report)]
     kept = _fit_details([block for block in blocks if block], (_group_details(group, style) for group in groups))
     return "\n\n".join([*kept, *ending]) + "\n"
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from common.command import clean
 from common.version import VERSION
-from compliance.formats.findings import Shown, all_shown, grouped, limits, lowered, official_words
+from compliance.formats.findings import Shown, all_shown, describe_limits, describe_official, grouped, lowered
 from compliance.formats.style import Style
 from compliance.formats.words import docs_place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
@@ -49,7 +49,11 @@ def render(report: Report, style: Style) -> str:
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": unchecked}],
         "columnKind": "unicodeCodePoints",
         "results": results,
-        "properties": {"verdict": report.verdict, "limits": limits(report), "official": official_words(report)},
+        "properties": {
+            "verdict": report.verdict,
+            "limits": describe_limits(report),
+            "official": describe_official(report),
+        },
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
 

@@ -12,10 +12,10 @@ from compliance.formats.findings import (
     Shown,
     all_shown,
     alone,
+    describe_limits,
     extent,
     grouped,
     inputs_by_round,
-    limits,
     places,
     result_rows,
     score_tables,
@@ -93,7 +93,7 @@ def _round_lines(report: Report, style: Style) -> list[str]:
         lines.append(f"Round {clean(round_)}, profile {report.profile}, {subject} {names}{reason}")
     if any(not package.whole for package in report.packages):
         lines.append("Only this part of the package was judged; check the whole before you submit it")
-    lines += limits(report)
+    lines += describe_limits(report)
     for tree, count in report.against:
         lines.append(f"Compared with {counted(count, 'log')} of {shown_path(tree, style)}")
     for source, ids in report.own_rules.items():

@@ -79,11 +79,11 @@ class Package(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """PASS, WARN, INCOMPLETE or FAIL of the folder's own findings, its results and their logs."""
-        return worst(self.deciding())
+        return worst(self.decisive_findings())
 
-    def deciding(self) -> list[Finding]:
+    def decisive_findings(self) -> list[Finding]:
         """Return its findings, those of its results and of their logs as they count for the verdict."""
-        return [*self.findings, *(finding for results in self.sets for finding in results.deciding())]
+        return [*self.findings, *(finding for results in self.sets for finding in results.decisive_findings())]
 
 
 def _list_outer(path: str) -> list[str]:

@@ -77,14 +77,14 @@ class Report(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """PASS, WARN, INCOMPLETE or FAIL, also of what is set aside; PARTIAL where it passes without some rules."""
-        return self.qualify(worst(self.deciding()))
+        return self.qualify(worst(self.decisive_findings()))
 
     @property
     def strict_verdict(self) -> str:
         """The verdict without what the official tool says."""
-        return self.qualify(worst(finding for finding in self.deciding() if finding.rule != OFFICIAL_RULE))
+        return self.qualify(worst(finding for finding in self.decisive_findings() if finding.rule != OFFICIAL_RULE))
 
-    def deciding(self) -> Iterator[Finding]:
+    def decisive_findings(self) -> Iterator[Finding]:
         """Yield the findings as they count, also those set aside: errors inside a tolerated run are warnings."""
         tolerated = self.tolerated
         for path, findings in self.groups():
@@ -97,10 +97,10 @@ class Report(Struct, frozen=True):
 
     def verdict_of(self, results: ResultSet) -> str:
         """Return the verdict on a result with its logs, and what is wrong with it in its package."""
-        return self.qualify(worst(results.deciding()))
+        return self.qualify(worst(results.decisive_findings()))
 
     @property
     def exit_code(self) -> int:
         """1 if a finding, be it set aside, or that runs are missing, has the severity `fail_on` or a higher one."""
         failing = SEVERITIES[: SEVERITIES.index(self.fail_on) + 1]
-        return int(any(finding.severity in failing for finding in self.deciding()))
+        return int(any(finding.severity in failing for finding in self.decisive_findings()))

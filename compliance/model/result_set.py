@@ -132,7 +132,7 @@ class ResultSet(Struct, frozen=True):
             paths.update(run.path for run in self.runs)
         return paths
 
-    def deciding(self) -> Iterator[Finding]:
+    def decisive_findings(self) -> Iterator[Finding]:
         """Yield its findings, those of its logs and the inherited ones as they count; see `tolerated`."""
         yield from self.findings
         yield from self.inherited
@@ -170,12 +170,12 @@ class ResultSet(Struct, frozen=True):
         return bool(self.runs) and all(run.only_rule for run in self.runs)
 
     @property
-    def comparable(self) -> list[JudgedRun]:
+    def comparable_runs(self) -> list[JudgedRun]:
         """The runs that are not of another benchmark, which RUN08 reports: only their settings can be compared."""
         return [run for run in self.runs if run.benchmark in (None, self.benchmark)]
 
     @property
-    def misnamed(self) -> list[str]:
+    def misnamed_logs(self) -> list[str]:
         """The other files and folders that seem to be logs of runs under another name than result_<i>.txt."""
         return [path for path in self.other_files if LIKE_A_LOG.fullmatch(os.path.basename(path))]
 

@@ -156,7 +156,7 @@ class FileNames(PackageRule):
 
     def _check_names(self, results: ResultSet) -> Iterator[Finding]:
         severity = ERROR if results.missing_runs else WARNING  # then these are the missing runs
-        misnamed = results.misnamed
+        misnamed = results.misnamed_logs
         for path in results.other_files:
             name, is_folder = os.path.basename(path), os.path.isdir(path)
             message, expected = f"file names: unexpected{' folder' if is_folder else ''} {name!r}", "result_<i>.txt"

@@ -66,7 +66,7 @@ class NumberOfRuns(SetRule):
         if results.runs and all(run.benchmark not in (None, results.benchmark) for run in results.runs):
             return "RUN08"
         if surplus < 0:
-            return "PKG03" if results.strict and len(results.misnamed) >= -surplus else ""
+            return "PKG03" if results.strict and len(results.misnamed_logs) >= -surplus else ""
         return "RUN05" if len(copied) >= surplus else ""
 
 
@@ -260,7 +260,7 @@ class SameBatchSize(SetRule):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.strict:
-            runs = [run for run in results.comparable if is_stated(run.batch_size)]
+            runs = [run for run in results.comparable_runs if is_stated(run.batch_size)]
             groups = _group_runs(runs, lambda run: identity(run.batch_size))
         elif results.round != "0.7" and results.division == "closed":
             groups = _group_by_official_batch_size(results.runs)
@@ -289,7 +289,7 @@ class SameSettings(SetRule, strict_only=True):
     bad = (lambda package: package().edit(3, lambda log: log.set("opt_base_learning_rate", 0.007)),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        runs = results.comparable
+        runs = results.comparable_runs
         for key in dict.fromkeys(key for run in runs for key in run.settings):
             if key != BATCH_SIZE:  # RUN06
                 yield from self._compare_runs([run for run in runs if is_stated(run.settings.get(key))], key)
@@ -320,7 +320,7 @@ class SettingsStated(SetRule, strict_only=True):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        compared = [run for run in results.comparable if not run.damage]
+        compared = [run for run in results.comparable_runs if not run.damage]
         settings = {id(run): {BATCH_SIZE: run.batch_size, **run.settings} for run in compared}
         stated = {run: tuple(key for key in own if is_stated(own[key])) for run, own in settings.items()}
         keys = sorted({key for settings in stated.values() for key in settings})

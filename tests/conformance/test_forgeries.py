@@ -66,7 +66,7 @@ CAUGHT_BY: dict[str, set[str]] = {
     "epochs_counted_twice": {"ORD18"},
     "last_epoch_divided": {"ORD18"},
     "epochs_that_never_stop": {"ORD12"},
-    "block_of_more_epochs": {"ORD18"},
+    "block_of_more_epochs": {"AMT03"},
     "result_without_evaluation": {"QUA08"},
     "result_of_the_epoch_before_again": {"QUA09"},
     "result_of_the_next_epoch_too_early": {"ORD07", "QUA08"},

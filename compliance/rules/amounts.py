@@ -128,7 +128,7 @@ class StepsOfEpoch(Amounts):
         if is_number(first):
             starts, stops = steps(course.epochs), steps(course.epoch_stops)
             for number, start in starts.items():
-                end = stops.get(number, start)
+                end: float | None = stops.get(number, start)
                 if end == start:  # some count the steps so far once for each epoch
                     end = starts.get(number + 1)
                 if end is not None:

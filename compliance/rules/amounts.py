@@ -14,7 +14,7 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.logs.course import Block, steps
 from compliance.logs.log import Log
-from compliance.logs.run import BAGGING, PROVENANCE, SPATIAL_EXTENTS
+from compliance.logs.run import BAGGING, PROVENANCE
 from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.epochs import counts_samples, course_of, more
@@ -304,8 +304,8 @@ class RanksShareBatch(Amounts):
         if record is None or not is_number(record.value) or record.value < 1:
             return
         ranks: Any = record.value
-        if is_number(batch_size) and batch_size > 0 and not log[SPATIAL_EXTENTS]:
-            rest = max(ranks, batch_size) % min(ranks, batch_size)
+        if is_number(batch_size) and batch_size >= ranks:  # with fewer samples, some ranks share one, or evaluate
+            rest = batch_size % ranks
             subject = f"{show(ranks)} ranks cannot share a batch of {show(batch_size)} samples evenly"
             yield Pair(record.line, subject, rest, 0, 0, 0)
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")

@@ -247,10 +247,9 @@ class Forward(LogRule, strict_only=True):
         """Return by how much a record may be earlier than one before it: not at all where the score begins or ends."""
         if record.key == "init_start":
             return INIT_TOLERANCE_MS
-        edge, other = (record, latest) if record.key == "run_stop" else (latest, record)
-        scored = edge.key in ("run_start", "run_stop")
+        other = latest if record.key == "run_stop" else record if latest.key == "run_start" else None
         outside = "init", "run", "cache", *(("staging",) if round_ == "3.0" else ())
-        return 0 if scored and not other.key.startswith(outside) else CLOCK_TOLERANCE_MS
+        return 0 if other and not other.key.startswith(outside) else CLOCK_TOLERANCE_MS
 
 
 class PositiveTime(LogRule, strict_only=True):

@@ -287,12 +287,12 @@ def match_values(first: Fingerprint, second: Fingerprint) -> list[tuple[float, f
     if len(near) < max(1, SAME_VALUES[0] * min(len(first.values), len(second.values))):
         return []
     steps = [abs(a - b) for a, b in pairwise(first.values)] or [0.0]
-    usual = _upper_median(steps)
+    usual, distinct = _upper_median(steps), set(near)
     if len(near) < len(pairs):
-        usual = min(usual, _upper_median([abs(a - b) for a, b in pairs if (a, b) not in near]))
+        usual = min(usual, _upper_median([abs(a - b) for a, b in pairs if (a, b) not in distinct]))
     # Runs that do not learn yet, or no more, evaluate alike: a result proves no more than its own step.
     own_steps = {pair: min(usual, step) for pair, step in zip(pairs, (steps[0], *steps), strict=False)}
-    return near if sum(_bits_of_values(*pair, own_steps[pair]) for pair in set(near)) >= SAME_VALUES[1] else []
+    return near if sum(_bits_of_values(*pair, own_steps[pair]) for pair in distinct) >= SAME_VALUES[1] else []
 
 
 def _bits_of_values(first: float, second: float, step: float) -> float:

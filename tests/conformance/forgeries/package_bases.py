@@ -163,8 +163,7 @@ def measured(benchmark: str) -> Package:
 
 def suite_package(benchmark: str) -> Package:
     """Return a package with logs as this suite writes them, on 64 accelerators."""
-    sample = SamplePackage(benchmark).by_suite()
-    package = built_package(sample)
+    package = built_package(SamplePackage(benchmark).by_suite().remove("benchmarks"))  # it is not this suite's code
     defaults = to_dict(load(import_module(f"{benchmark}.settings").Config, ROOT / benchmark / "config.yaml"))
     for at in range(len(package.logs)):
         package.edit(lambda log: _by_suite(log, benchmark, defaults), at)

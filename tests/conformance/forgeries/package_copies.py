@@ -199,7 +199,7 @@ def another_inside(*folders: str) -> Forge:
     return forge
 
 
-INSIDE = ("submission", "not checked", "not judged", "logs")
+INSIDE = ("submission", "not checked", "not judged", "logs", "results")
 F02 = [
     *on_each("F02", "Dell deepcam, built cosmoflow", "a submission inside", INSIDE, another_inside("more", "attic")),
     *on_each(

@@ -151,6 +151,7 @@ F15 = [
         "data of the mini problem by its folder",
         ("data_dir", "mini"),
         mini_folder,
+        (ERROR, WARNING, NOTE),  # a name proves nothing
     ),
     *on_each("F15", BOTH, "a digest of other data in each run", DATA, own_data_in_each),
     *on_each("F15", "suite deepcam", "other data in some runs", DATA, states_in_some("data_sha256", "a1" * 32)),

@@ -189,7 +189,7 @@ MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
     "cache_clear (0: false)": (measure_caches, "ORD02 (warning)"),
     "the slowest epoch, and the median one": (measure_longest_epoch, "none: machines get busy"),
     "the fastest epoch but the last, and the median one": (measure_shortest_epoch, "ORD18 (warning under 0.5)"),
-    "number_of_ranks, and nodes * accelerators": (measure_ranks, "AMT05 in this suite's own logs alone"),
+    "number_of_ranks, and nodes * accelerators (0 of these: nodes)": (measure_ranks, "AMT05, but for these"),
 }
 
 

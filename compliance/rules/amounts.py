@@ -256,14 +256,12 @@ class OwnThroughput(Amounts):
     pair = "throughput of an epoch, and train_samples / its time"
     message = "by its throughput record {subject} takes {stated} s, by its times {given} s"
     key = "throughput"
-    MEAN_OTHER_THINGS = ("oc20",)
-    """Benchmarks whose published logs count something else."""
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         samples = log.value("train_samples")
         if not log.rates or case.reference is None or counts_samples(case) or log["run_resumed"] or log[BAGGING]:
             return
-        if not is_number(samples) or (case.benchmark in self.MEAN_OTHER_THINGS and not log[PROVENANCE]):
+        if not is_number(samples) or _means_other_things(log, case):
             return
         course = course_of(log, case)
         lengths = course.training_ms
@@ -282,19 +280,24 @@ class OwnThroughput(Amounts):
 
 
 class RanksShareBatch(Amounts):
-    """The global batch size is a multiple of the number of ranks; an accelerator of this suite's runs has one rank."""
+    """Each accelerator has a rank, and the ranks share a batch evenly."""
 
     id = "AMT05"
     severity = WARNING
     cite = TABLE
     why = "The samples of a batch are shared out to the ranks: a size that does not fit them is not that of the run."
     fix = "Log number_of_ranks, number_of_nodes, accelerators_per_node and global_batch_size of the run."
-    good = (lambda log: log().add("number_of_ranks", 128), lambda log: log().add("number_of_ranks", 2048))
+    good = (
+        lambda log: log().add("number_of_ranks", 64),
+        lambda log: log(benchmark="oc20").add("number_of_ranks", 1),
+        lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080),
+    )
     bad = (
         lambda log: log().add("number_of_ranks", 97),
-        lambda log: log().by_suite().add("number_of_ranks", 1),
+        lambda log: log(benchmark="deepcam").add("number_of_ranks", 1),
+        lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1),
     )
-    pair = "global_batch_size, and a multiple of number_of_ranks"
+    pair = "number_of_ranks, and accelerators (oc20: this suite alone); number_of_ranks, and an even share of a batch"
     message = "{subject}"
     expected = "as many ranks as accelerators, and the same number of samples of a batch for each"
     noun, key = "contradictions", "number_of_ranks"
@@ -309,10 +312,15 @@ class RanksShareBatch(Amounts):
             subject = f"{show(ranks)} ranks cannot share a batch of {show(batch_size)} samples evenly"
             yield Pair(record.line, subject, rest, 0, 0, 0)
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-        if log[PROVENANCE] and is_number(nodes) and is_number(each) and each > 0:
+        if is_number(nodes) and is_number(each) and each > 0 and not _means_other_things(log, case):
             size = nodes * each
             subject = f"number_of_ranks is {show(ranks)}, but there are {show(nodes)} nodes x {show(each)} accelerators"
             yield Pair(record.line, subject, ranks, size, size, size)
+
+
+def _means_other_things(log: Log, case: Case) -> bool:
+    """Tell whether throughput and ranks of this log mean other things, as in the published logs of NVIDIA's oc20."""
+    return case.benchmark == "oc20" and not log[PROVENANCE]
 
 
 class EpochsTrained(LogRule, strict_only=True):

@@ -110,7 +110,7 @@ class NoNumberMissing(SetRule, strict_only=True):
             return
         names = [result_name(run.path) for run in (*results.runs, *results.pruned)]
         numbers = {int(digits) for name in names if (digits := name.rpartition("_")[2]).isdecimal()}
-        first, last = min(numbers, default=0), max(numbers, default=0)
+        first, last = min(1, *numbers), max(0, *numbers)  # some number from 0, others from 1
         if len(numbers) <= last - first < MOST_NUMBERS:
             missing = [f"result_{number}" for number in range(first, last) if number not in numbers]
             message = f"missing among the instances {first} to {last}: {listed(missing, SHOWN)}"

@@ -221,7 +221,8 @@ def _is_logged_otherwise(key: str, reference: Mapping[str, Any], logged: Mapping
 
 
 def _possible_peaks(settings: Mapping[str, Any]) -> tuple[float, ...]:
-    rate, factor = settings.get(RATE), settings.get(WARMUP_FACTOR)
+    rate: Any = settings.get(RATE)
+    factor: Any = settings.get(WARMUP_FACTOR)
     return (rate, rate * factor) if is_number(rate) and is_number(factor) and factor >= 1 else ()
 
 

@@ -216,14 +216,12 @@ class NothingUnread(RepositoryRule, strict_only=True):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        with_systems = {
-            entry.folder for entry in package.contents if entry.kind == FOLDER and entry.name == SYSTEMS
-        } - {""}
+        systems = {entry.folder for entry in package.contents if entry.kind == FOLDER and entry.name == SYSTEMS}
         folders = dict.fromkeys(
             entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder
             for entry in package.contents
-            if not entry.path.startswith(f"{RESULTS}/")
-            and (_is_log(entry, package) or (entry.name == RESULTS and entry.folder in with_systems))
+            if not f"{entry.path}/".startswith(f"{RESULTS}/")
+            and (_is_log(entry, package) or (entry.name == RESULTS and entry.folder in systems))
         )
         yield from few(
             self.finding(os.path.join(package.root, folder), 0, "results that nothing reads", "no further submission")

@@ -137,6 +137,7 @@ class SamplePackage:
             "number_of_nodes": "16",
             "host_processors_per_node": "2",
             "accelerators_per_node": "4",
+            "framework": "PyTorch",
         }
         self.system()
         self.code()

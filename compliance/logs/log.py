@@ -62,7 +62,7 @@ NEAR_RECORD: Final = re.compile(r'(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200
 LONGEST_HEAD: Final = 400
 """Bytes of a line that are compared with `NEAR_RECORD`."""
 MOST_COMPARED: Final = 1000
-"""Lines of a log that are compared with it."""
+"""Lines of a log that are compared with it; published logs have none."""
 
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = (
@@ -220,7 +220,7 @@ class LogReader:
         self._skipping = False
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
-        self._compared_lines = 0
+        self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -287,9 +287,10 @@ class LogReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first = self.log.line_count + 1
         if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
-            if self._compared_lines < MOST_COMPARED and (b"LLOG" in data or b":::" in data):
+            if self._near_left > 0 and (b"LLOG" in data or b":::" in data):
                 for line, text in enumerate(data.split(b"\n"), first):
-                    self._note_near_record(text, line)
+                    if b":::" in text or b"LLOG" in text:
+                        self._note_near_record(text, line)
             self.log.line_count += data.count(b"\n")
         else:
             self._read_records(self._lines_of(data))
@@ -298,11 +299,12 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
-        order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
+        order, others, light, near = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES, self._near_left > 0
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
-                self._note_near_record(text, line)
+                if near and (b":::" in text or b"LLOG" in text):
+                    self._note_near_record(text, line)
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
@@ -331,8 +333,7 @@ class LogReader:
                     self._take_rate(record, line)
             else:
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
-                kept_bytes += weight
-                record.line, record.order = line, order
+                kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
         log.line_count, log.record_count = log.line_count + len(lines) - 1, order
@@ -342,9 +343,9 @@ class LogReader:
 
     def _note_near_record(self, text: bytes, line_number: int) -> None:
         """Count a line that only people take for a record."""
-        if not (b":::" in text or b"LLOG" in text) or b"{" not in text or self._compared_lines >= MOST_COMPARED:
+        self._near_left -= 1
+        if b"{" not in text or self._near_left < 0:
             return
-        self._compared_lines += 1
         plain = unicodedata.normalize("NFKC", text[:LONGEST_HEAD].decode("utf-8", "replace"))
         if NEAR_RECORD.search("".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
             count, first = self.log.near_records

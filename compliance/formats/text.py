@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from common.command import as_called, clean, counted
@@ -180,9 +181,7 @@ def _minor_blocks(findings: list[Shown], style: Style) -> list[list[str]]:
 
 
 def _ignored_lines(report: Report) -> list[str]:
-    kinds: dict[tuple[str, str], int] = {}
-    for finding, reason in report.ignored:
-        kinds[finding.rule, reason] = kinds.get((finding.rule, reason), 0) + 1
+    kinds = Counter((finding.rule, reason) for finding, reason in report.ignored)
     return [
         f"Ignored: {counted(number, 'finding')} of {clean(rule)} ({clean(reason) or 'no reason given'})"
         for (rule, reason), number in kinds.items()

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from common.command import as_called, clean, counted
 from compliance.formats.findings import (
     Group,
-    ScoreTable,
     Shown,
     all_shown,
     alone,
@@ -23,6 +22,7 @@ from compliance.formats.findings import (
     summary,
 )
 from compliance.formats.style import Style
+from compliance.formats.table import TextTable, plain_text
 from compliance.formats.words import place, run_text, shown_path
 from compliance.model.finding import (
     ERROR,
@@ -188,13 +188,6 @@ def _ignored_lines(report: Report) -> list[str]:
     ]
 
 
-def _table_lines(table: ScoreTable, style: Style) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    lines = [_paint_verdict(table.title, "bold", style)]
-    for row in (table.columns, *table.rows):
-        cells = [
-            cell.ljust(width) if at < table.text_columns else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+def _table_lines(table: TextTable, style: Style) -> list[str]:
+    title, *lines = plain_text(table).split("\n")
+    return [_paint_verdict(title, "bold", style), *lines]

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.reference import Target
+from compliance.formats.table import shortened
 from compliance.formats.words import minutes as duration
 from compliance.formats.words import plain
 from compliance.logs.timeline import PARTS
-from submission.text_table import shortened
 from submission.web.drawing import BOTTOM, LEFT, RIGHT, WIDTH, Drawing, Point, Scale, bounded, scale
 from submission.web.html import Html
 

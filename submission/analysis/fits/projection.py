@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any, Final
 
 from common.command import counted
+from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import (
     LeftOut,
@@ -35,7 +36,6 @@ from submission.analysis.fits.least_squares import NoFitError
 from submission.analysis.model import EPOCH_TIME, EPOCHS, RUN_TIME, AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.tables import number
 from submission.summary.rows import Row
-from submission.text_table import Column, TextTable, make_table
 from submission.web.html import asset
 
 IDEAL: Final = -1.0

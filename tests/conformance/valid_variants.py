@@ -838,6 +838,39 @@ def runs_from_one_checkpoint(submission: Submission, rng: Random) -> None:
     variations.first_results_equal(submission.texts(), rng)
 
 
+def very_regular_runs(submission: Submission, rng: Random) -> None:
+    """Let the epochs of all runs take nearly the same time, as on a machine without other users."""
+    for log in submission.texts():
+        _keep_rates(log)
+    variations.very_regular(submission.texts(), rng)
+
+
+def same_last_result(submission: Submission, rng: Random) -> None:
+    """Let all runs reach the same rounded result at the end."""
+    variations.same_last_result(submission.texts(), rng)
+
+
+@in_each_log
+def results_of_few_digits(log: Log, rng: Random) -> None:
+    """Log results with four digits behind the point."""
+    for line in log.results:
+        value = round(line.record["value"], 4)
+        if log.target.met(value) == log.met(line):
+            line.record["value"] = value
+
+
+def more_code(submission: Submission, rng: Random) -> None:
+    """Submit code in several folders and languages."""
+    package = _built(submission)
+    folder = f"{submission.organisation}/benchmarks/{package.benchmark}/implementations"
+    for name in (
+        "torch/src/model.cu",
+        "torch/tests/test_model.py",
+        "torch/Dockerfile",
+    ):
+        submission.files[f"{folder}/{name}"] = b"# code\n"
+
+
 def _replace(submission: Submission, package: SamplePackage) -> None:
     other = build(package)
     submission.files, submission.folder, submission.package = other.files, other.folder, package
@@ -917,6 +950,8 @@ def data_staged_again_between_epochs(log: Log, rng: Random) -> None:
 
 
 def _stage_before(log: Log, start: Line) -> None:
+    if not log.all("staging_start"):
+        raise Unsuitable("not staged before")
     before = log.lines[log.at(start) - 1]
     for key, kind, earlier in (("staging_start", "INTERVAL_START", 9_000), ("staging_stop", "INTERVAL_END", 1)):
         before = log.add(start, before, 0, key=key, event_type=kind)
@@ -993,6 +1028,16 @@ def whole_watts(submission: Submission, rng: Random) -> None:
     def change(records: list[dict[str, Any]]) -> None:
         for record in filter(_is_reading, records):
             record["value"] = round(record["value"])
+
+    _change_power(submission, change)
+
+
+def coarse_watts(submission: Submission, rng: Random) -> None:
+    """Know the power in steps of 5 W."""
+
+    def change(records: list[dict[str, Any]]) -> None:
+        for record in filter(_is_reading, records):
+            record["value"] = 5 * round(record["value"] / 5)
 
     _change_power(submission, change)
 
@@ -1091,6 +1136,40 @@ def tracked_stats_of_other_meaning(log: Log, rng: Random) -> None:
         members: dict[str, Any] = {"key": "tracked_stats", "event_type": "POINT_IN_TIME"}
         line = log.add(stop, stop, 0, value={"throughput": rng.uniform(2e4, 3e4)}, **members)
         line.record["metadata"] = {"file": "trainer.py", "lineno": 296, "step": at + 1, "instance": 0}
+
+
+@in_each_log
+def tracked_stats_of_an_epoch(log: Log, rng: Random) -> None:
+    """Log the samples per second of each epoch, without the pauses in it, and its last step, as Dell's deepcam did."""
+    steps, samples = _steps(log), log.last("train_samples").record["value"]
+    if log.benchmark != "deepcam" or log.all("tracked_stats"):
+        raise Unsuitable("not deepcam, or has them already")
+    for at, stop in enumerate(log.all("epoch_stop")):
+        seconds = (stop.time - log.first("epoch_start", stop.number).time) / 1000
+        rate = {"throughput": samples / seconds * rng.uniform(1, 1.03)}
+        line = log.add(stop, stop, 0, key="tracked_stats", event_type="POINT_IN_TIME", value=rate)
+        line.record["metadata"] = {"file": "trainer.py", "lineno": 612, "epoch": at + 1, "step": (at + 1) * steps}
+
+
+@in_each_log
+def samples_in_the_metadata(log: Log, rng: Random) -> None:
+    """Log the samples so far beside the epochs."""
+    samples = log.last("train_samples").record["value"]
+    for line in log.course if log.benchmark != "openfold" else ():
+        done = log.numbers.index(line.number) + (line.key != "epoch_start") if line.number in log.numbers else 0
+        line.record["metadata"]["samples_count"] = done * samples
+
+
+@in_each_log
+def batch_size_of_a_rank(log: Log, rng: Random) -> None:
+    """Log also the batch size of a rank, and how many batches make a step."""
+    size = log.last("global_batch_size")
+    ranks = log.last("number_of_nodes").record["value"] * log.last("accelerators_per_node").record["value"]
+    stated = {line.record["value"] for line in log.all("number_of_ranks")} | {ranks}
+    if not ranks or stated != {ranks} or size.record["value"] % ranks or log.all("gradient_accumulation_steps"):
+        raise Unsuitable("other ranks")
+    log.add(size, size, 0, key="local_batch_size", value=size.record["value"] // ranks)
+    log.add(size, size, 0, key="gradient_accumulation_steps", value=1)
 
 
 def no_accelerators(submission: Submission, rng: Random) -> None:
@@ -1260,6 +1339,10 @@ GROUPS: dict[str, tuple[Variant, ...]] = {
         runs_at_once,
         runs_one_after_another,
         runs_from_one_checkpoint,
+        very_regular_runs,
+        same_last_result,
+        results_of_few_digits,
+        more_code,
     ),
     "restarts": (
         epoch_starts_again,
@@ -1277,6 +1360,7 @@ GROUPS: dict[str, tuple[Variant, ...]] = {
         one_reading_missing,
         meters_start_earlier,
         whole_watts,
+        coarse_watts,
         uneven_readings,
         meters_name_themselves,
         idle_at_both_ends,
@@ -1287,6 +1371,9 @@ GROUPS: dict[str, tuple[Variant, ...]] = {
         steps_rounded_up,
         last_epoch_cut,
         tracked_stats_of_other_meaning,
+        tracked_stats_of_an_epoch,
+        samples_in_the_metadata,
+        batch_size_of_a_rank,
         no_accelerators,
         ranks_of_processors,
         ranks_of_accelerators,

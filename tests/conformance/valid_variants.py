@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import re
 from collections.abc import Callable
@@ -1082,8 +1083,8 @@ def counted_from_the_other(log: Log, rng: Random) -> None:
     variations.counted_from_the_other(log, rng)
 
 
-def _steps(log: Log) -> int:
-    """Return the steps of a full epoch, rounded down."""
+def _steps(log: Log) -> float:
+    """Return the steps of a full epoch, with a fraction."""
     size, samples = (log.last(key).record["value"] for key in ("global_batch_size", "train_samples"))
     if (
         log.benchmark == "openfold"
@@ -1091,19 +1092,19 @@ def _steps(log: Log) -> int:
         or any("step_num" in line.record["metadata"] for line in log.course)
     ):
         raise Unsuitable("no steps, or has them already")
-    return int(samples // size)
+    return samples / size
 
 
 @in_each_log
 def steps_rounded_down(log: Log, rng: Random) -> None:
     """Log the steps of epochs that leave out the last samples."""
-    _set_steps(log, _steps(log))
+    _set_steps(log, math.floor(_steps(log)))
 
 
 @in_each_log
 def steps_rounded_up(log: Log, rng: Random) -> None:
     """Log the steps of epochs whose last step has fewer samples."""
-    _set_steps(log, _steps(log) + 1)
+    _set_steps(log, math.ceil(_steps(log)))
 
 
 def _set_steps(log: Log, steps: int, last: float = 1.0) -> None:
@@ -1119,7 +1120,7 @@ def last_epoch_cut(log: Log, rng: Random) -> None:
     """Stop in the last epoch, at the target: it has fewer steps and takes less time."""
     _keep_rates(log)
     share, last = rng.uniform(0.3, 0.9), log.numbers[-1]
-    _set_steps(log, _steps(log), share)
+    _set_steps(log, math.floor(_steps(log)), share)
     start, starts = log.first("epoch_start", last), log.of_epoch(last, "eval_start")
     end = min([*log.of_epoch(last, "epoch_stop"), *starts], key=log.at)
     if log.at(end) - log.at(start) > 1 or not starts:
@@ -1141,7 +1142,7 @@ def tracked_stats_of_other_meaning(log: Log, rng: Random) -> None:
 @in_each_log
 def tracked_stats_of_an_epoch(log: Log, rng: Random) -> None:
     """Log the samples per second of each epoch, without the pauses in it, and its last step, as Dell's deepcam did."""
-    steps, samples = _steps(log), log.last("train_samples").record["value"]
+    steps, samples = math.floor(_steps(log)), log.last("train_samples").record["value"]
     if log.benchmark != "deepcam" or log.all("tracked_stats"):
         raise Unsuitable("not deepcam, or has them already")
     for at, stop in enumerate(log.all("epoch_stop")):

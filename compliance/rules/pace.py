@@ -14,9 +14,9 @@ from common.command import counted
 from common.reference import FULL
 from common.values import is_number
 from compliance.facts.published_rates import PUBLISHED
-from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Block, Course, steps
+from compliance.logs.course import LEVEL_RATIO, LEVEL_SPREAD, NO_TIME_SHARE, Block, Course, steps
 from compliance.logs.log import Log
-from compliance.logs.record import FILE_ORDER
+from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.timeline import samples_per_second
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
@@ -75,7 +75,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         if len(course.training_ms) >= FEWEST and not course.untrained:  # otherwise ORD16 says so
             early = case.round == "0.7"
             short = self._find_short(log, course, SHORTEST_SHARE if early else HALF)
-            yield from [*short] or self._find_crowded(log, course, early)
+            yield from [*short] or [*self._find_crowded(log, course, early)] or self._find_slow(log, course)
 
     def _full_blocks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:
         """Yield the first block that is too short for its epochs; run_stop may cut the last one short."""
@@ -138,7 +138,7 @@ class EpochTakesTime(LogRule, strict_only=True):
             return
         shares = {epoch: times[epoch] / max(usual * parts[epoch], 1) for epoch in short}
         number = min(short, key=lambda epoch: shares[epoch])
-        others = sorted(time_ms for epoch, time_ms in times.items() if epoch not in shares)
+        others = [time_ms for epoch, time_ms in times.items() if epoch not in shares]
         steady = sum(usual <= LEVEL_SPREAD * time_ms <= LEVEL_SPREAD**2 * usual for time_ms in others)
         severity = NOTE  # the machine may have been faster then, or the target have ended the last epoch
         if shares[number] < NO_TIME_SHARE and not log["run_resumed"]:
@@ -148,16 +148,29 @@ class EpochTakesTime(LogRule, strict_only=True):
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         own = [record for epoch, record in ends if epoch == number and record.order > start.order]
-        end = min(own, key=FILE_ORDER, default=start)
-        several = len(short) > 1
-        seconds = [f"{choose(map(times.__getitem__, short)) / 1000:.1f}" for choose in (min, max)]
+        yield self._compare_epochs(log, times, short, min(own, key=FILE_ORDER, default=start), severity)
+
+    def _find_slow(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield a note if a few slow epochs take most of the time: the others may have been put in."""
+        usual, times = course.usual_ms, course.training_ms
+        slow = sorted(number for number, time_ms in times.items() if time_ms > max(LEVEL_RATIO * usual, NOISE_MS))
+        if len(slow) > 1 and 2 * sum(times[number] for number in slow) > sum(times.values()):
+            yield self._compare_epochs(log, times, slow, course.started[slow[0]], NOTE)
+
+    def _compare_epochs(
+        self, log: Log, times: dict[float, float], odd: list[float], record: Record, severity: str
+    ) -> Finding:
+        """Return a finding that names the odd epochs, with their times and that of the others."""
+        others = sorted(times[epoch] for epoch in times.keys() - odd)
+        lengths = [times[epoch] / 1000 for epoch in odd]
+        seconds = dict.fromkeys((f"{min(lengths):.1f}", f"{max(lengths):.1f}"))
         usual_s = f"{others[len(others) // 2] / 1000:.1f} s"
         message = (
-            f"epoch{'s' * several} {listed([show(epoch) for epoch in short], 4)} {'take' if several else 'takes'}"
-            f" {' to '.join(dict.fromkeys(seconds))} s; the other {counted(len(others), 'epoch')} of the run:"
-            f" {usual_s} at the median"
+            f"{'epoch' if len(odd) == 1 else 'epochs'} {listed([show(epoch) for epoch in odd], 4)}"
+            f" {'takes' if len(odd) == 1 else 'take'} {' to '.join(seconds)} s; the other"
+            f" {counted(len(others), 'epoch')} of the run: {usual_s} at the median"
         )
-        yield self.finding(log.path, end.line, message, f"about {usual_s}", end.key, severity)
+        return self.finding(log.path, record.line, message, f"about {usual_s}", record.key, severity)
 
 
 def _least_time(usual_ms: float, share: float) -> float:

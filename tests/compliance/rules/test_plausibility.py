@@ -85,7 +85,9 @@ STEADY = (9.4, 9.3, 9.6, 9.5)
     ("seconds", "severity"),
     [
         (LAPTOP, None),
-        ((*STEADY, 43.0, *STEADY, 51.0, 47.0), None),
+        ((*STEADY, 43.0, *STEADY), None),
+        ((*STEADY, 43.0, *STEADY, 51.0, 47.0), "note"),
+        ((*STEADY, *[1.2] * 12), "note"),
         ((560.0, *STEADY, *STEADY), None),
         ((28_800.0, *STEADY, *STEADY), None),  # asleep
         ((17.4, 8.6, 15.6, 14.8, 17.2, 14.8, 23.2, 10.9), None),  # other work on the machine

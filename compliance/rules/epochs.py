@@ -222,6 +222,9 @@ class EpochPairs(LogRule, strict_only=True):
             has = twice if ends else f"has no {name}_stop"
             message = f"{name}_start of epoch {show(open_[0])} {has}{more(open_, 'records')}"
             yield self.finding(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
+        elif in_flight and len(cut_short) > CUT_SHORT:
+            first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
+            yield self.finding(log.path, first.line, message, "run_stop after the last result", "eval_start", NOTE)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(open_):

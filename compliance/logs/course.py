@@ -20,9 +20,8 @@ from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 LEVEL_SHARE: Final = 0.4
 """Of the epochs: so many that take the same time, within LEVEL_SPREAD, show how long an epoch takes."""
 LEVEL_SPREAD: Final = 1.25
-LEVEL_RATIO: Final = 4
-"""Times the median: a level above it shows that most epochs are parts of one. Honest machines do not slow down so far,
-to one speed, for so many epochs."""
+LEVEL_RATIO: Final = 2
+"""Times the median: above it, a level shows that most epochs may be parts of others."""
 NO_TIME_MS: Final = 1000
 NO_TIME_SHARE: Final = 0.02
 """Of the time of an epoch: nothing was trained."""
@@ -195,6 +194,12 @@ class Course:
             if last in lengths and number in lengths:
                 advances[number] = max(begin - before, begin + lengths[number] - before - lengths[last])
         return advances
+
+    @cached_property
+    def evaluation_ms(self) -> dict[float, float]:
+        """How long the first evaluation of each number takes; those without a stop are left out."""
+        stops = {number: stop.time_ms for number, stop in reversed(self.evaluation_stops)}
+        return {number: stops[number] - start.time_ms for number, start in self.evaluated.items() if number in stops}
 
     @cached_property
     def usual_ms(self) -> float:

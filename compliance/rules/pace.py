@@ -14,7 +14,7 @@ from common.command import counted
 from common.reference import FULL
 from common.values import is_number
 from compliance.facts.published_rates import PUBLISHED
-from compliance.logs.course import LEVEL_RATIO, LEVEL_SPREAD, NO_TIME_SHARE, Block, Course, steps
+from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Block, Course, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.timeline import samples_per_second
@@ -32,6 +32,10 @@ FOLLOWS_SHARE: Final = 0.4
 """Of the usual time from epoch to epoch; in the 1,545 published logs it takes at least 0.68 of it."""
 STEADY_SHARE: Final = 0.75
 """Of the other epochs take the usual time, within LEVEL_SPREAD: the machine did not change its speed."""
+FASTER_SHARE: Final = 0.7
+"""Of the time of the other evaluations: these were made on a faster machine."""
+SLOW_RATIO: Final = 3
+"""Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
 """Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
 FEWEST: Final = 3
@@ -138,22 +142,30 @@ class EpochTakesTime(LogRule, strict_only=True):
             return
         shares = {epoch: times[epoch] / max(usual * parts[epoch], 1) for epoch in short}
         number = min(short, key=lambda epoch: shares[epoch])
-        others = [time_ms for epoch, time_ms in times.items() if epoch not in shares]
-        steady = sum(usual <= LEVEL_SPREAD * time_ms <= LEVEL_SPREAD**2 * usual for time_ms in others)
-        severity = NOTE  # the machine may have been faster then, or the target have ended the last epoch
+        severity = NOTE
         if shares[number] < NO_TIME_SHARE and not log["run_resumed"]:
             severity = ERROR
-        elif shares[number] < SHORTEST_SHARE or (short != [max(times)] and steady >= STEADY_SHARE * len(others)):
-            severity = WARNING
+        elif shares[number] < SHORTEST_SHARE or not (short == [max(times)] or self._may_be_faster(course, set(short))):
+            severity = WARNING  # not the last, which the target may have ended
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
         own = [record for epoch, record in ends if epoch == number and record.order > start.order]
         yield self._compare_epochs(log, times, short, min(own, key=FILE_ORDER, default=start), severity)
 
+    @staticmethod
+    def _may_be_faster(course: Course, short: set[float]) -> bool:
+        """Tell whether the machine may have been faster in these epochs: it was so in evaluations, or is unsteady."""
+        usual, times, evaluated = course.usual_ms, course.training_ms, course.evaluation_ms
+        others = times.keys() - short
+        steady = sum(usual <= LEVEL_SPREAD * times[epoch] <= LEVEL_SPREAD**2 * usual for epoch in others)
+        here, there = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short, others))
+        faster = here and there and here[len(here) // 2] < FASTER_SHARE * there[len(there) // 2]
+        return bool(faster or steady < STEADY_SHARE * len(others))
+
     def _find_slow(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note if a few slow epochs take most of the time: the others may have been put in."""
         usual, times = course.usual_ms, course.training_ms
-        slow = sorted(number for number, time_ms in times.items() if time_ms > max(LEVEL_RATIO * usual, NOISE_MS))
+        slow = sorted(number for number, time_ms in times.items() if time_ms > max(SLOW_RATIO * usual, NOISE_MS))
         if len(slow) > 1 and 2 * sum(times[number] for number in slow) > sum(times.values()):
             yield self._compare_epochs(log, times, slow, course.started[slow[0]], NOTE)
 

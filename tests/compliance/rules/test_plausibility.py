@@ -93,7 +93,7 @@ STEADY = (9.4, 9.3, 9.6, 9.5)
         ((17.4, 8.6, 15.6, 14.8, 17.2, 14.8, 23.2, 10.9), None),  # other work on the machine
         ((17.4, 7.2, 15.6, 14.8, 17.2, 14.8, 23.2, 10.9), "note"),
         ((*STEADY, 4.0), "note"),  # the target may end the last epoch
-        ((9.4, 9.2, 9.3, 9.5, 23.1, 23.0, 22.9, 23.2), None),
+        ((9.4, 9.2, 9.3, 9.5, 23.1, 23.0, 22.9, 23.2), "warning"),
         ((*STEADY, 1.2, *STEADY), "warning"),
         ((*STEADY, 4.4, *STEADY), "warning"),
         ((*STEADY, 0.1, *STEADY), "error"),
@@ -108,6 +108,16 @@ def test_slow_epochs_are_nothing_and_short_ones_are_named(seconds, severity):
     run = judge_log(parse_log(log.bytes()), LogTask("result_0.txt", Case("3.0")))
     (finding,) = [finding for finding in run.findings if finding.rule == "ORD18"] or [None]
     assert (finding and finding.severity) == severity
+
+
+@pytest.mark.parametrize("factor", [0.15, 0.4, 2.5, 6])
+@pytest.mark.parametrize("later", [2, 5, 8])
+def test_a_machine_that_changes_its_speed_is_at_most_a_note(factor, later):
+    log = SampleLog(epochs=9)
+    change = log.records_of("epoch_start")[later]["time_ms"]
+    log.times(lambda ms: ms if ms < change else change + factor * (ms - change))
+    run = judge_log(parse_log(log.bytes()), LogTask("result_0.txt", Case("3.0")))
+    assert {finding.severity for finding in run.findings if finding.rule == "ORD18"} <= {"note"}
 
 
 def test_the_message_names_the_odd_epochs():

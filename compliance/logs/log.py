@@ -7,7 +7,9 @@ bounded: only the records that a rule may need are kept.
 from __future__ import annotations
 
 import io
+import re
 import sys
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -56,6 +58,12 @@ LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
 
+NEAR_RECORD: Final = re.compile(r'(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"', re.IGNORECASE)
+LONGEST_HEAD: Final = 400
+"""Bytes of a line that are compared with `NEAR_RECORD`."""
+MOST_COMPARED: Final = 1000
+"""Lines of a log that are compared with it; published logs have none."""
+
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = (
     *"init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop".split(),
@@ -64,7 +72,7 @@ STRUCTURE: Final = (
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
-    *("sample_means", "init_weights_sha256", "spatial_extents"),
+    *("sample_means", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
 )
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
@@ -73,8 +81,30 @@ SETTINGS: Final = (
 )
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
-KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", *SUITE_KEYS, *(setting.key for setting in SETTINGS)))
+MOST_RATES: Final = 100_000
+KEYS: Final = frozenset(
+    (
+        *STRUCTURE,
+        *SUBMISSION,
+        "seed",
+        "gradient_accumulation_frequency",
+        *SUITE_KEYS,
+        *(setting.key for setting in SETTINGS),
+    )
+)
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
+
+
+class Rate(NamedTuple):
+    """The speed that a run records of an epoch, in samples per second, and the step in this record's metadata.
+
+    alone: the log records one speed of this epoch, not one of each step.
+    """
+
+    per_second: float
+    step: Any
+    line: int
+    alone: bool = True
 
 
 class FormProblem(NamedTuple):
@@ -88,10 +118,11 @@ class FormProblem(NamedTuple):
 class Log:
     """The contents of a log file: records by key, in file order, and the problems found in its form.
 
-    personal: the first mail addresses and home directories in any line, record or not. rates: the lowest and the
-    highest speed that the run records of itself, each with its line; empty if it records none.
+    personal: the first mail addresses and home directories in any line, record or not. rates: the speed
+    that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
-    cut_line: the last line, if the file ends in its middle.
+    cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
+    but not to tools, and the first of these lines.
     """
 
     def __init__(self, path: str) -> None:
@@ -100,9 +131,10 @@ class Log:
         self.problems: list[FormProblem] = []
         self.personal: list[Mention] = []
         self.other_keys: set[str] = set()
-        self.rates: tuple[tuple[float, int], ...] = ()
+        self.rates: dict[float, Rate] = {}
         self.inflated_bytes = 0
         self.cut_line = 0
+        self.near_records = (0, 0)
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -188,6 +220,7 @@ class LogReader:
         self._skipping = False
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
+        self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -235,8 +268,8 @@ class LogReader:
         log = Log(self.log.path)
         log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
-        log.rates = self.log.rates
-        log.personal = list(self.log.personal)
+        log.rates = dict(self.log.rates)
+        log.personal, log.near_records = list(self.log.personal), self.log.near_records
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
 
@@ -254,6 +287,10 @@ class LogReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first = self.log.line_count + 1
         if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
+            if self._near_left > 0 and (b"LLOG" in data or b":::" in data):
+                for line, text in enumerate(data.split(b"\n"), first):
+                    if b":::" in text or b"LLOG" in text:
+                        self._note_near_record(text, line)
             self.log.line_count += data.count(b"\n")
         else:
             self._read_records(self._lines_of(data))
@@ -262,10 +299,12 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
-        order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
+        order, others, light, near = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES, self._near_left > 0
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
+                if near and (b":::" in text or b"LLOG" in text):
+                    self._note_near_record(text, line)
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
@@ -291,18 +330,26 @@ class LogReader:
             if slot is None:
                 others.add(record.key)
                 if record.key in RATES:
-                    self._take_rate(record.value, line)
+                    self._take_rate(record, line)
             else:
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
-                kept_bytes += weight
-                record.line, record.order = line, order
+                kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
-        log.line_count += len(lines) - 1
-        log.record_count = order
+        log.line_count, log.record_count = log.line_count + len(lines) - 1, order
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._limit_memory(kept_bytes)
+
+    def _note_near_record(self, text: bytes, line_number: int) -> None:
+        """Count a line that only people take for a record."""
+        self._near_left -= 1
+        if b"{" not in text or self._near_left < 0:
+            return
+        plain = unicodedata.normalize("NFKC", text[:LONGEST_HEAD].decode("utf-8", "replace"))
+        if NEAR_RECORD.search("".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
+            count, first = self.log.near_records
+            self.log.near_records = (count + 1, first or line_number)
 
     def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""
@@ -314,13 +361,14 @@ class LogReader:
             self.log.problem("too many records", self.log.line_count, str(sum(counts)))
             self._open_slots = {}
 
-    def _take_rate(self, value: Any, line_number: int) -> None:
-        """Keep the lowest and the highest speed: some logs have a record for each step."""
+    def _take_rate(self, record: Record, line_number: int) -> None:
+        """Keep the speed of an epoch."""
+        value, number, rates = record.value, record.meta("epoch_num"), self.log.rates
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
-        rates = self.log.rates
-        if is_number(rate) and rate > 0 and not (rates and rates[0][0] <= rate <= rates[1][0]):
-            entry = (rate, line_number)
-            self.log.rates = (min(entry, *rates), max(entry, *rates)) if rates else (entry, entry)
+        if is_number(rate) and rate > 0 and is_number(number) and len(rates) < MOST_RATES:
+            kept = rates.setdefault(number, Rate(rate, record.meta("step"), line_number))
+            if kept.per_second != rate:
+                rates[number] = kept._replace(alone=False)
 
     def _lines_of(self, data: bytes) -> list[bytes]:
         """Return the lines, with those that are too long to decode replaced by empty ones."""

@@ -319,6 +319,7 @@ def results_of_two_ranks(log: LogText, rng: random.Random) -> None:
 
 def slow_epochs(log: LogText, rng: random.Random) -> None:
     """Let a few epochs take 4 to 61 times as long: cold caches, compilation, a stalled file system."""
+    _without_own_times(log)
     for number in rng.sample(log.numbers, max(1, len(log.numbers) // 4)):
         start = log.first("epoch_start", number)
         length_ms = log.lines[log.at(log.end_of(number))].time - start.time
@@ -327,13 +328,15 @@ def slow_epochs(log: LogText, rng: random.Random) -> None:
 
 def busy_machine(log: LogText, rng: random.Random) -> None:
     """Let the speed of the machine change all the time, by up to three."""
-    for line in log.timed[log.at(log.last("run_start")) : -1]:
+    _without_own_times(log)
+    for line in log.timed[log.timed.index(log.last("run_start")) : -1]:
         following = next((other for other in log.timed[log.timed.index(line) + 1 :]), line)
         log.delay(line, int((following.time - line.time) * rng.uniform(0, 2)))
 
 
 def epoch_started_again(log: LogText, rng: random.Random) -> None:
     """Let an epoch fail within and start again, as elastic training does."""
+    _without_own_times(log)
     start = log.first("epoch_start", log.numbers[log.inner(rng)])
     lost_ms = rng.randint(2_000, 90_000)
     log.delay(log.add(start, start, lost_ms), lost_ms)
@@ -341,6 +344,7 @@ def epoch_started_again(log: LogText, rng: random.Random) -> None:
 
 def staged_again(log: LogText, rng: random.Random) -> None:
     """Let a run that another suite's code resumes stage its data again between two epochs."""
+    _without_own_times(log)
     end = log.end_of(log.numbers[log.inner(rng) - 1])
     begin = log.lines[log.at(end) + 1]
     if begin.key != "epoch_start":
@@ -352,6 +356,7 @@ def staged_again(log: LogText, rng: random.Random) -> None:
 
 def evaluations_in_flight(log: LogText, rng: random.Random) -> None:
     """Evaluate beside the training: five evaluations begin while that which reaches the target goes on."""
+    _without_own_times(log)
     numbers = log.numbers
     if log.benchmark == "openfold" or len(log.of_epoch(numbers[-1])) != 5 or log.last("run_stop").number is not None:
         raise Unsuitable("val_every_iters says how often, or several evaluations in an epoch")
@@ -495,6 +500,15 @@ RESULTS = (
     first_results_equal,
     same_last_result,
 )
+
+
+def _without_own_times(log: LogText) -> None:
+    """Refuse a log that says of itself how long or how fast it trained: other times would contradict it."""
+    names = {name for line in log.timed for name in (line.key, *line.record["metadata"])}
+    if "time" in names or any(
+        word in name for name in names for word in ("throughput", "latency", "duration", "stats")
+    ):
+        raise Unsuitable("records its own times")
 
 
 def _respell(log: LogText, change: Callable[[float], float]) -> None:

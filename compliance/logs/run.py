@@ -296,6 +296,11 @@ def names_suite(provenance: Mapping[str, Any]) -> bool:
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
+def suite_version(provenance: Any) -> Any:
+    """Return the version of this suite that a provenance states; None if it states none."""
+    return provenance["versions"][DISTRIBUTION] if isinstance(provenance, dict) and names_suite(provenance) else None
+
+
 def _read_software(provenance: Any) -> dict[str, str]:
     """Return the hash of the sources and the versions that a provenance of this suite states, the first of many."""
     if not isinstance(provenance, dict) or not names_suite(provenance):

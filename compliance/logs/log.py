@@ -73,7 +73,11 @@ SETTINGS: Final = (
 )
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
-KEYS: Final = frozenset((*STRUCTURE, *SUBMISSION, "seed", *SUITE_KEYS, *(setting.key for setting in SETTINGS)))
+REFERENCE_KEYS: Final = ("number_of_ranks", "checkpoint", "data_oversampling_factor", "target_accuracy_reached")
+"""Keys of the reference implementations that no rule asks for."""
+KEYS: Final = frozenset(
+    (*STRUCTURE, *SUBMISSION, "seed", *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
+)
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
 
 

@@ -137,7 +137,7 @@ class StatusSuccess(LogRule, strict_only=True):
     differs = "the official tool accepts any status"
     why = "A run that was aborted did not train to the target."
     fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
-    good = (lambda log: log().meta("run_stop", "ended", TARGET_MET).meta("run_stop", "epoch_num", 24),)
+    good = (lambda log: log().meta("run_stop", "ended", TARGET_MET),)
     bad = (
         lambda log: log().meta("run_stop", "status", "aborted"),
         lambda log: log().meta("run_stop", "status", True),
@@ -146,7 +146,6 @@ class StatusSuccess(LogRule, strict_only=True):
         lambda log: log().meta("run_stop", "ended", "failed").meta("run_stop", "cause", "CUDA out of memory"),
         lambda log: log().meta("run_stop", "ended", "target_not_met"),
         lambda log: log().meta("run_stop", "cause", "SIGTERM"),
-        lambda log: log().meta("run_stop", "epoch_num", 9),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -155,22 +154,17 @@ class StatusSuccess(LogRule, strict_only=True):
                 message = f"run_stop status is {show(stop.meta('status'))}"
                 yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
             elif len(stop.metadata) > USUAL_FIELDS and stop.meta("status") == "success":
-                yield from self._find_contradiction(log, stop, case)
+                yield from self._find_contradiction(log, stop)
 
-    def _find_contradiction(self, log: Log, stop: Record, case: Case) -> Iterator[Finding]:
+    def _find_contradiction(self, log: Log, stop: Record) -> Iterator[Finding]:
         """Yield what the other metadata of a successful run_stop say against it."""
-        ended, cause, number = stop.meta("ended"), stop.meta("cause"), stop.meta("epoch_num")
-        course = log.course(case.reference.target.key) if case.reference else None
-        last = course.counted[-1].meta("epoch_num") if course and course.counted else None
+        ended, cause = stop.meta("ended"), stop.meta("cause")
         if ended in FAILURES or cause:
             stated = {"ended": ended, "cause": cause}
             details = ", ".join(f"{name} {show(value)}" for name, value in stated.items() if value)
             message = f"run_stop status is success, but its metadata say {details}"
             severity = ERROR if ended in FAILURES else WARNING
             yield self.finding(log.path, stop.line, message, f'ended "{TARGET_MET}"', "run_stop", severity)
-        elif is_number(number) and is_number(last) and number != last:
-            message = f"run_stop says epoch_num {show(number)}, but the last evaluation is that of {show(last)}"
-            yield self.finding(log.path, stop.line, message, show(last), "run_stop", WARNING)
 
 
 class LastMeetsTarget(LogRule, strict_only=True):

@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +72,19 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
     """
     names = [path.relative_to(root).as_posix() for package in set(packages) for path in (root / package).rglob("*.py")]
     return hash_files(packages, names, lambda name: (root / name).read_bytes())
+
+
+@lru_cache(maxsize=16)
+def hash_revision(packages: Sequence[str], revision: str) -> str | None:
+    """Return the hash of the packages at a git revision if that is checked out here, unchanged; else None."""
+    try:
+        if revision != git_revision() or _git(
+            ROOT, "ls-files", "--others", "--", *(f"{name}/*.py" for name in packages)
+        ):
+            return None
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return source_hash(packages)
 
 
 def hash_files(packages: Sequence[str], names: Iterable[str], read_file: Callable[[str], bytes]) -> str:

@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any, ClassVar
 
 from common.closed import Comparison, compare, find_log_values, find_rows, value_of
+from common.provenance import hash_revision
 from common.reference import FULL, MINI, Reference
 from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
+from compliance.benchmarks import PACKAGES
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, SOURCES, names_suite, suite_version, variant_of
@@ -167,7 +169,12 @@ class Provenance(LogRule, strict_only=True):
         if PARAMETERS not in log.records:
             message = f"{PARAMETERS} is not logged, which this suite does"
             yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
-        if str(record.value.get("git_revision")).endswith("-dirty"):
+        revision = str(record.value.get("git_revision"))
+        own_hash = hash_revision(("common", case.benchmark), revision) if case.benchmark in PACKAGES else None
+        if own_hash not in (None, record.value[SOURCES]):
+            message = f"{SOURCES} is {show(record.value[SOURCES])}, but git_revision is that of this checker"
+            yield self.finding(log.path, record.line, message, show(own_hash), SOURCES)
+        if revision.endswith("-dirty"):
             message = "the code that made the log had changes that its git_revision does not contain"
             yield self.finding(log.path, record.line, message, "a revision without -dirty", PROVENANCE, NOTE)
 

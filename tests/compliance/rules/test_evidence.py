@@ -9,6 +9,7 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.case import Case
+from compliance.rules import closed
 from compliance.rules.evidence import MINI_DATA
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -118,3 +119,9 @@ def test_runs_of_one_result_on_different_machines_or_data(change: Any, name: str
         package.edit(number, lambda made, run=number % 3: change(made, run))
     (finding,) = check_paths([package.write(tmp_path / "Example")], Options()).findings
     assert (finding.rule, finding.severity) == ("RUN20", "warning") and f"{name} is" in finding.message
+
+
+def test_the_checker_knows_the_sources_of_its_own_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closed, "hash_revision", lambda packages, revision: "6" * 64 if revision == "1" * 40 else None)
+    assert found_in(log()) == {("SET12", "error")}
+    assert found_in(log().provenance(source_sha256="6" * 64)) == found_in(log().provenance(git_revision="2")) == set()

@@ -3,7 +3,7 @@
     python bench/published_rates.py                                      checks ../shared/corpus, shows the table
     python bench/published_rates.py -o compliance/facts/published_rates.py     writes it
 
-The plausibility notes (SET14, ORD19) compare with this table.
+The plausibility notes (SET14) compare with this table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rate = tuple[float, str]
 
 def table(folder: Path) -> str:
     """Return the module with the table of the results below a folder."""
-    found: dict[str, list[tuple[Rate, Rate, float]]] = defaultdict(list)
+    found: dict[str, list[tuple[Rate, Rate]]] = defaultdict(list)
     for benchmark, *rates in measured(folder):
         found[benchmark].append(tuple(rates))
     head = TABLE.read_text().partition(MARK)[0].rstrip()
@@ -39,16 +39,16 @@ def table(folder: Path) -> str:
     for benchmark in REFERENCES:
         if benchmark not in found:
             continue
-        total, each, own = (max(column) for column in zip(*found[benchmark], strict=True))
+        total, each = (max(column) for column in zip(*found[benchmark], strict=True))
         lines.append(f'    "{benchmark}": PublishedRate(')
-        lines += [f"        {float(f'{value:.4g}')}," for value in (total[0], each[0], max(own, 1.0))]
+        lines += [f"        {float(f'{value:.4g}')}," for value in (total[0], each[0])]
         lines += [f'        "{name}",' for name in (total[1], each[1])]
         lines.append("    ),")
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate, float]]:
-    """Yield of each log its benchmark, rate, rate per accelerator, and its ratio to the throughput that it logs."""
+def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate]]:
+    """Yield of each log its benchmark, rate and rate per accelerator."""
     for path in sorted(folder.rglob("result_*.txt*")):
         log = read_log(os.fspath(path))
         benchmark = benchmark_of(log)
@@ -59,8 +59,7 @@ def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate, float]]:
         result = "/".join(part for part in path.relative_to(folder).parent.parts if part != "results")
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
         scale = nodes * each if is_number(nodes) and is_number(each) else 0
-        own = log.rates[-1][0] if log.rates else 0
-        yield benchmark, (rate, result), (rate / scale if scale else 0, result), rate / own if own else 0
+        yield benchmark, (rate, result), (rate / scale if scale else 0, result)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,7 @@ def _log_object(run: JudgedRun, report: Report, tolerated: bool, style: Style) -
         "staging_outside_minutes": run.staging_outside_ms / 60_000,
         "energy_joules": run.energy_joules,
         "convergence": run.convergence if is_number(run.convergence) else None,
+        "epochs_trained": run.epochs_trained,
         "converged": run.converged,
         "global_batch_size": run.batch_size if is_number(run.batch_size) else None,
         "error_keys": sorted({f.key for f in run.findings if f.severity == ERROR and f.key}),

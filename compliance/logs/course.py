@@ -78,6 +78,11 @@ class Course:
         """The first eval_start of each number."""
         return dict(reversed(self.evaluations))
 
+    @property
+    def trained(self) -> float:
+        """How many epochs were trained, in blocks or not, whatever their numbers."""
+        return len(self.started) + sum(block.last - block.first + 1 for block in self.blocks)
+
     @cached_property
     def numbers(self) -> list[float]:
         """The numbers of all epochs, of blocks those of their first."""

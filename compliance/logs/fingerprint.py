@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise, product
-from math import log2
+from math import inf, log2
 from operator import sub
 from typing import Final
 
@@ -40,12 +40,13 @@ LEVELS_OF_PERIODS: Final = LEVELS[:2]
 SOME: Final = 12
 """Intervals of which a quarter agrees roughly where many agree."""
 SAME_VALUES: Final = (0.5, 40.0)
-"""The smallest share of equal results, and the evidence that it takes."""
-SAME_VALUE: Final = 2e-5
-"""By which part of itself a result may differ, so that rounding hides no copy."""
+"""The smallest share of results that agree, and the evidence that it takes."""
+SAME_VALUE: Final = 1e-4
+"""By which part of itself a result may differ: half of those of different published runs differ by far more."""
 BITS_OF_A_VALUE: Final = 16.0  # so that three values are needed
 DOUBT_BITS: Final = 2.0  # of a value: results of runs may be closer than those of one run
-VALUE_STEP: Final = 1.7e-5  # results with few decimals are not at its edges
+VALUE_STEP: Final = 4e-4
+"""Of the logarithm of results with one key: so much more than copies differ by that they share most of their keys."""
 COARSE_MS: Final = 100  # logs whose times are multiples of it have no milliseconds
 SAME_SCALE: Final = 2e-5
 DISPLACEMENTS: Final = range(1, 7)
@@ -276,23 +277,26 @@ def _shape_key(lengths: array[float]) -> int:
 
 def value_keys(run: Fingerprint) -> Keys:
     """Return the keys of a run by its results."""
-    return _pair_keys([value // VALUE_STEP for value in run.values]), ()
+    return _pair_keys([log2(abs(value) or 1.0) // VALUE_STEP for value in run.values]), ()
 
 
-def equal_values(first: Fingerprint, second: Fingerprint) -> int:
-    """Return how many results of the two runs are equal, up to rounding, 0 if that may be chance."""
+def match_values(first: Fingerprint, second: Fingerprint) -> list[tuple[float, float]]:
+    """Return the pairs of results of two runs that agree within SAME_VALUE, none if that may be chance."""
     pairs = list(zip(first.values, second.values, strict=False))
-    near = [(a, b) for a, b in pairs if abs(a - b) <= SAME_VALUE * abs(a)]
+    near = [(a, b) for a, b in pairs if abs(a - b) <= SAME_VALUE * abs(a) < inf]
     if len(near) < max(1, SAME_VALUES[0] * min(len(first.values), len(second.values))):
-        return 0
-    usual = _upper_median([abs(a - b) for a, b in pairwise(first.values)] or [0.0])
+        return []
+    steps = [abs(a - b) for a, b in pairwise(first.values)] or [0.0]
+    usual, distinct = _upper_median(steps), set(near)
     if len(near) < len(pairs):
-        usual = min(usual, _upper_median([abs(a - b) for a, b in pairs if (a, b) not in near]))
-    return len(near) if sum(_bits_of_values(a, b, usual) for a, b in set(near)) >= SAME_VALUES[1] else 0
+        usual = min(usual, _upper_median([abs(a - b) for a, b in pairs if (a, b) not in distinct]))
+    # Runs that do not learn yet, or no more, evaluate alike: a result proves no more than its own step.
+    own_steps = {pair: min(usual, step) for pair, step in zip(pairs, (steps[0], *steps), strict=False)}
+    return near if sum(_bits_of_values(*pair, own_steps[pair]) for pair in distinct) >= SAME_VALUES[1] else []
 
 
 def _bits_of_values(first: float, second: float, step: float) -> float:
-    """Return how much two equal results prove, where others differ by `step`: 0 if they are rounded to that."""
+    """Return how much two results that agree prove, where others differ by `step`: 0 if they are rounded to that."""
     apart = max(abs(first - second), _last_decimal(first), _last_decimal(second))
     return min(BITS_OF_A_VALUE, max(0.0, log2(step / apart) - DOUBT_BITS)) if step > 0 else 0.0
 

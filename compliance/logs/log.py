@@ -64,7 +64,7 @@ STRUCTURE: Final = (
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
-    *("sample_means", "init_weights_sha256", "spatial_extents"),
+    *("sample_means", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
 )
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
@@ -73,12 +73,33 @@ SETTINGS: Final = (
 )
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
-REFERENCE_KEYS: Final = ("number_of_ranks", "checkpoint", "data_oversampling_factor", "target_accuracy_reached")
+REFERENCE_KEYS: Final = ("checkpoint", "data_oversampling_factor", "target_accuracy_reached")
 """Keys of the reference implementations that no rule asks for."""
+MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
-    (*STRUCTURE, *SUBMISSION, "seed", *SUITE_KEYS, *REFERENCE_KEYS, *(setting.key for setting in SETTINGS))
+    (
+        *STRUCTURE,
+        *SUBMISSION,
+        "seed",
+        "gradient_accumulation_frequency",
+        *SUITE_KEYS,
+        *REFERENCE_KEYS,
+        *(setting.key for setting in SETTINGS),
+    )
 )
 """The keys that rules and the recorder of reference runs need; other records are checked for form and dropped."""
+
+
+class Rate(NamedTuple):
+    """The speed that a run records of an epoch, in samples per second, and the step in this record's metadata.
+
+    alone: the log records one speed of this epoch, not one of each step.
+    """
+
+    per_second: float
+    step: Any
+    line: int
+    alone: bool = True
 
 
 class FormProblem(NamedTuple):
@@ -92,8 +113,8 @@ class FormProblem(NamedTuple):
 class Log:
     """The contents of a log file: records by key, in file order, and the problems found in its form.
 
-    personal: the first mail addresses and home directories in any line, record or not. rates: the lowest and the
-    highest speed that the run records of itself, each with its line; empty if it records none.
+    personal: the first mail addresses and home directories in any line, record or not. rates: the speed
+    that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle.
     """
@@ -104,7 +125,7 @@ class Log:
         self.problems: list[FormProblem] = []
         self.personal: list[Mention] = []
         self.other_keys: set[str] = set()
-        self.rates: tuple[tuple[float, int], ...] = ()
+        self.rates: dict[float, Rate] = {}
         self.inflated_bytes = 0
         self.cut_line = 0
         self.kind: FileKind | None = None
@@ -239,7 +260,7 @@ class LogReader:
         log = Log(self.log.path)
         log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
-        log.rates = self.log.rates
+        log.rates = dict(self.log.rates)
         log.personal = list(self.log.personal)
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
@@ -295,7 +316,7 @@ class LogReader:
             if slot is None:
                 others.add(record.key)
                 if record.key in RATES:
-                    self._take_rate(record.value, line)
+                    self._take_rate(record, line)
             else:
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
                 kept_bytes += weight
@@ -318,13 +339,14 @@ class LogReader:
             self.log.problem("too many records", self.log.line_count, str(sum(counts)))
             self._open_slots = {}
 
-    def _take_rate(self, value: Any, line_number: int) -> None:
-        """Keep the lowest and the highest speed: some logs have a record for each step."""
+    def _take_rate(self, record: Record, line_number: int) -> None:
+        """Keep the speed of an epoch."""
+        value, number, rates = record.value, record.meta("epoch_num"), self.log.rates
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
-        rates = self.log.rates
-        if is_number(rate) and rate > 0 and not (rates and rates[0][0] <= rate <= rates[1][0]):
-            entry = (rate, line_number)
-            self.log.rates = (min(entry, *rates), max(entry, *rates)) if rates else (entry, entry)
+        if is_number(rate) and rate > 0 and is_number(number) and len(rates) < MOST_RATES:
+            kept = rates.setdefault(number, Rate(rate, record.meta("step"), line_number))
+            if kept.per_second != rate:
+                rates[number] = kept._replace(alone=False)
 
     def _lines_of(self, data: bytes) -> list[bytes]:
         """Return the lines, with those that are too long to decode replaced by empty ones."""

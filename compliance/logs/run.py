@@ -126,6 +126,7 @@ class Run(Struct, frozen=True):
     staging_ms: time between staging_start and staging_stop records, in milliseconds; staging_outside_ms: the part of
     it that does not lie between run_start and run_stop, which round 3.0 allows: the score does not contain it.
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
+    epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
@@ -156,6 +157,7 @@ class Run(Struct, frozen=True):
     status: Any = None
     ending: Ending | None = None
     convergence: Any = None
+    epochs_trained: float = 0
     converged: bool = False
     official_convergence: float | None = None
     samples_per_s: float | None = None
@@ -257,6 +259,7 @@ def extract_run(
         status=stop.meta("status") if stop else None,
         ending=stated_ending(stop.metadata) if stop else None,
         convergence=convergence,
+        epochs_trained=log.course(reference.target.key).trained if reference else 0,
         converged=converged,
         official_convergence=official_convergence(log),
         samples_per_s=samples_per_second(log, reference) if reference else None,

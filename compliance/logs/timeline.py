@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from common.reference import Reference
 from common.values import is_number
+from compliance.logs.course import Course
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
 
@@ -115,9 +116,10 @@ def phases(log: Log) -> Phases:
 
 def samples_per_second(log: Log, reference: Reference) -> float | None:
     """Return samples trained per second from the first epoch's start to the last one's end; None if not logged."""
-    kind = "epoch" if log["epoch_start"] else "block"
-    starts, stops = log[f"{kind}_start"], log[f"{kind}_stop"]
-    samples = _trained_samples(log, reference, kind)
+    course = log.course(reference.target.key)
+    starts = [start for _, start in course.epochs] or [block.start for block in course.blocks]
+    stops = [stop for _, stop in course.epoch_stops] or log["block_stop"]
+    samples = _trained_samples(log, reference, course)
     end_ms = stops[-1].time_ms if len(stops) >= len(starts) > 0 else clock(log)[1]
     if not starts or not samples or end_ms is None:
         return None
@@ -125,17 +127,12 @@ def samples_per_second(log: Log, reference: Reference) -> float | None:
     return samples / max(seconds, SHORTEST_S) if is_number(seconds) and seconds >= 0 else None
 
 
-def _trained_samples(log: Log, reference: Reference, kind: str) -> float | None:
+def _trained_samples(log: Log, reference: Reference, course: Course) -> float | None:
     """Return how many samples the run trains on, epoch after epoch."""
     if reference.epoch_unit == "samples":
-        counted = [number for number, _ in log.numbered(reference.target.key)]
-        return max(counted, default=None)
+        return max((number for number, _ in course.results), default=None)
     each = log.value("train_samples")
-    if not is_number(each) or each <= 0:
-        return None
-    if kind == "epoch":
-        return float(each) * len({number for number, _ in log.numbered("epoch_start")})
-    return float(each) * sum(count for count, _ in log.numbered("block_start", "epoch_count") if count > 0)
+    return float(each) * course.trained if is_number(each) and each > 0 else None
 
 
 def _time_extent(log: Log) -> Span | None:

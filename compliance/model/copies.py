@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from compliance.logs.fingerprint import Keys, alike, equal_values, interval_keys, middle, same_times, value_keys
+from compliance.logs.fingerprint import Keys, alike, interval_keys, match_values, middle, same_times, value_keys
 from compliance.logs.power import shared_readings
 from compliance.model.judged_run import JudgedRun
 from compliance.model.result_set import POWER, TIMES, VALUES, Copies, ResultSet
@@ -61,7 +61,7 @@ def _same_run(run: JudgedRun, other: JudgedRun, shared: int) -> bool:
 
 
 def _same_values(first: JudgedRun, second: JudgedRun, _: int) -> bool:
-    return equal_values(first.fingerprint, second.fingerprint) > 0
+    return bool(match_values(first.fingerprint, second.fingerprint))
 
 
 def _keys(keys: Callable[[Any], Keys]) -> Callable[[JudgedRun], Keys]:

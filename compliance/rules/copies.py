@@ -6,12 +6,11 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
-from operator import eq
 from typing import Any
 
 from common.reference import since
 from common.tree import ANYWHERE
-from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, same_times
+from compliance.logs.fingerprint import EXACT_MS, alike, match_values, same_times
 from compliance.model.finding import ERROR, FAIL, NOTE, SKIPPED, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
@@ -244,7 +243,7 @@ class OwnResults(SetRule, strict_only=True):
     cite = SEEDS
     differs = UNSEEN
     why = (
-        "Runs with different seeds never evaluate alike to five digits: one seed was used for all, or logs are edited."
+        "Runs with different seeds do not evaluate alike to four digits: one seed was used for all, or logs are edited."
     )
     fix = "Repeat the runs, each with its own seed, drawn from system randomness and logged."
     bad = (
@@ -262,7 +261,7 @@ class OwnResults(SetRule, strict_only=True):
         if pairs:
             first, second = pairs[0]
             logs = list({run.path: run for pair in pairs for run in pair}.values())
-            message = f"{_how_equal(first, second)} in {len(logs)} logs: {names_of(logs)}"
+            message = f"{_compare_results(first, second)} in {len(logs)} logs: {names_of(logs)}"
             yield self.finding(second.path, 0, message, "results of its own for each run")
 
 
@@ -273,14 +272,14 @@ class ResultsOfOneResult(SubmissionsRule, strict_only=True):
     severity = WARNING
     cite = SEEDS
     differs = ONE_FOLDER
-    why = "Two runs evaluate alike to five digits only with one seed on one system, or if one is an edited copy."
+    why = "Two runs evaluate alike to four digits only with one seed on one system, or if one is an edited copy."
     fix = "Make new runs for each result, with seeds of their own."
     bad = (lambda package: package().copy_to("other_system").edit(1, lambda log: log.times(_own_times)),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies in _of_kind(submissions, VALUES):
             first, second = copies.pairs[0]
-            message = f"{_how_equal(first, second)}: {_describe_owners(copies, copies.pairs)}"
+            message = f"{_compare_results(first, second)}: {_describe_owners(copies, copies.pairs)}"
             yield self.finding(second.path, 0, message, "runs for each result")
 
 
@@ -301,10 +300,11 @@ def how_alike(first: JudgedRun, second: JudgedRun, name: str) -> str:
     return f"{count} {intervals} {are} those of {name} {how}{_describe_delay(first, second)}"
 
 
-def _how_equal(first: JudgedRun, second: JudgedRun) -> str:
-    count = equal_values(first.fingerprint, second.fingerprint)
-    exact = sum(map(eq, first.fingerprint.values, second.fingerprint.values)) == count
-    return f"{count} evaluation results are equal {'to the last bit' if exact else 'but for rounding'}"
+def _compare_results(first: JudgedRun, second: JudgedRun) -> str:
+    pairs = match_values(first.fingerprint, second.fingerprint)
+    apart = max(abs(a - b) / abs(a) if a != b else 0.0 for a, b in pairs)
+    how = f"differ by at most {100 * apart:.2g} % (as in copies)" if apart else "are equal to the last bit"
+    return f"{len(pairs)} evaluation results {how}"
 
 
 def _describe_delay(first: JudgedRun, second: JudgedRun) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from common.reference import FULL
 from common.values import is_number
 from compliance.facts.published_rates import PUBLISHED
-from compliance.logs.course import Block, Course, steps
+from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER
 from compliance.logs.timeline import samples_per_second
@@ -58,30 +58,13 @@ class EpochTakesTime(LogRule, strict_only=True):
         lambda log: log(epochs=4).move("epoch_stop", after="epoch_start"),
         lambda log: log().split_epoch(5, 2, at_once=True),
         lambda log: log().split_epoch(9, 4),
-        lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
-        if len(course.blocks) >= FEWEST:
-            yield from self._full_blocks(log, course.blocks)
         if len(course.training_ms) >= FEWEST and not course.untrained:  # otherwise ORD16 says so
             shortest = SHORTEST_SHARE if case.round == "0.7" else EVALUATED_SHARE
             yield from [*self._find_short(log, course, shortest)] or self._find_crowded(log, course)
-
-    def _full_blocks(self, log: Log, blocks: list[Block]) -> Iterator[Finding]:
-        """Yield the first block that is too short for its epochs; run_stop may cut the last one short."""
-        stops = dict(log.numbered("block_stop", "first_epoch_num"))
-        whole = [block for block in blocks if block.first in stops]
-        lengths = [(stops[first].time_ms - start.time_ms) / (last - first + 1) for first, last, start in whole]
-        usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
-        for block, length in zip(whole, lengths, strict=True):
-            if length < _least_time(usual, SHORTEST_SHARE if block is blocks[-1] else FOLLOWS_SHARE):
-                block_name = f"the block of epochs {show(block.first)} to {show(block.last)}"
-                expected = f"about {usual / 1000:.1f} s, as in other blocks"
-                message = f"{block_name} takes {length / 1000:.1f} s per epoch"
-                yield self.finding(log.path, block.start.line, message, expected, "block_start")
-                return
 
     def _find_crowded(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield the first epoch that comes too soon after the one before it; an error if both are at one time."""
@@ -156,47 +139,9 @@ def _trained_parts(course: Course, numbers: Iterable[float]) -> dict[float, floa
 
 SPEED = "bench/published_rates.py"
 FASTER_THAN_PUBLISHED: Final = 10
-FASTER_THAN_OWN_RECORDS: Final = 2
-SLOWER_THAN_OWN_RECORDS: Final = 10
 FASTER_THAN_SIBLINGS: Final = 1.5
 """No published run is more than 1.17 times as fast as the median of its result."""
 ENOUGH_RUNS: Final = 3
-
-
-class OwnThroughput(LogRule, strict_only=True):
-    """The throughput that a log records agrees with the times of its epochs."""
-
-    id = "ORD19"
-    severity = NOTE
-    cite = SPEED
-    differs = "the official tool does not read these records"
-    why = "Times that were changed afterwards no longer fit the speed that the run recorded while it trained."
-    fix = "Nothing to fix if the records count something else; say so in the README of the implementation."
-    good = (
-        lambda log: log().add("throughput", 20_000.0, before="run_stop"),
-        lambda log: log(benchmark="oc20").add("throughput", 740.0, before="run_stop"),
-    )
-    bad = (
-        lambda log: log().add("throughput", 900.0, before="run_stop"),
-        lambda log: log().add("tracked_stats", {"throughput": 1e9}, before="run_stop"),
-    )
-
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if not log.rates or case.reference is None or case.reference.variant != FULL:
-            return
-        rate = samples_per_second(log, case.reference)
-        if rate is None:
-            return
-        (lowest, lowest_line), (highest, highest_line) = log.rates
-        published = PUBLISHED.get(case.reference.name)
-        usual = published.to_own_records if published else 1
-        if rate > FASTER_THAN_OWN_RECORDS * usual * highest or rate * SLOWER_THAN_OWN_RECORDS < lowest:
-            message = (
-                f"by its times the run trains {rate:,.4g} samples/s, by its own throughput records"
-                f" {lowest:,.4g} to {highest:,.4g}"
-            )
-            line = highest_line if rate > highest else lowest_line
-            yield self.finding(log.path, line, message, "times and records of one run", "throughput")
 
 
 class FasterThanPublished(LogRule, strict_only=True):

@@ -22,6 +22,7 @@ FAMILIES: Final = {
     "PKG": "A submission folder: layout, names, system descriptions, implementations, and its place in a repository",
     "SET": "What a log states: who submits what, with which settings, on which data and variant of the problem",
     "ORD": "The course of a run: its events, epochs and evaluations, their order and their times",
+    "AMT": "Amounts that a log states twice: samples, steps, epochs, ranks, times and rates",
     "QUA": "The quality that a run reached",
     "RUN": "The runs of one result: their number, what they share, where they differ, how they fit the system",
     "RCP": "Convergence: the comparison with the reference convergence points (RCP), and the resulting factors",

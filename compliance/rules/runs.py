@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
+from common.command import counted
 from common.values import identity, is_stated, plain, same
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
@@ -17,6 +18,8 @@ from compliance.model.score import TimeToTrain, range_with_rejected
 from compliance.rules.rule import SetRule, show
 
 SIZE = "number of accelerators"
+MOST_NUMBERS: Final = 10_000
+"""Further apart, the numbers of files are no numbers of instances."""
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 
 
@@ -88,6 +91,30 @@ def _missing_files(results: ResultSet) -> str:
     if len(names) > 2 and free[-1] - free[0] == len(free) - 1:
         return f": {names[0]} to {names[-1]} are missing"
     return f": {', '.join(names[:-1])} and {names[-1]} are missing"
+
+
+class NoNumberMissing(SetRule, strict_only=True):
+    """The instances of a throughput result, counted and pruned ones, are numbered without gaps."""
+
+    id = "RUN21"
+    severity = WARNING
+    cite = RESULTS
+    differs = "the official tool does not read the numbers"
+    why = "A missing number may be an instance that was left out because it was slow: all of them are submitted."
+    fix = "Add the missing instances, or put them in pruned_results; say in the README why a number was never used."
+    good = (lambda package: package(scaling="weak").prune(2),)
+    bad = (lambda package: (sample := package(scaling="weak", runs=14)).remove(f"{sample.folder}/result_3.txt"),)
+
+    def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.scaling != WEAK or results.loose:
+            return
+        names = [result_name(run.path) for run in (*results.runs, *results.pruned)]
+        numbers = {int(digits) for name in names if (digits := name.rpartition("_")[2]).isdecimal()}
+        first, last = min(1, *numbers), max(0, *numbers)  # some number from 0, others from 1
+        if len(numbers) <= last - first < MOST_NUMBERS:
+            missing = [f"result_{number}" for number in range(first, last) if number not in numbers]
+            message = f"missing among the instances {first} to {last}: {listed(missing, SHOWN)}"
+            yield self.finding(results.folder, 0, message, "numbers without gaps")
 
 
 class FailingRuns(SetRule):
@@ -207,9 +234,14 @@ class PrunedComply(SetRule, strict_only=True):
         lambda package: package(scaling="weak").prune(1, lambda log: log.set("global_batch_size", 1024)),
         lambda package: package(scaling="weak").prune(1, lambda log: log.set("opt_base_learning_rate", 0.007)),
         lambda package: package(scaling="weak", division="open").prune(1, lambda log: log.set("number_of_nodes", 64)),
+        lambda package: package().prune(1),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
+        if results.pruned and results.scaling == STRONG:
+            message = f"a time-to-train result with {counted(len(results.pruned), 'pruned run')}: all its runs count"
+            fix = "Submit the runs of one series as they were made; throughput instances belong in weak/."
+            yield self.finding(results.pruned[0].path, 0, message, "no pruned_results", severity=WARNING, fix=fix)
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"

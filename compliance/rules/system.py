@@ -13,7 +13,7 @@ from common.reference import ROUNDS, since
 from common.values import is_number, is_stated
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
-from compliance.model.layout import STRONG, WEAK, result_name
+from compliance.model.layout import WEAK, result_name
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
@@ -143,6 +143,7 @@ class DescribedSystem(SetRule, strict_only=True):
         lambda package: package().system(number_of_nodes="512"),
         lambda package: package().system(number_of_nodes="1" + "0" * 400),
         lambda package: package().system(accelerators_per_node="8"),
+        lambda package: package(scaling="weak").system(accelerators_per_node="8"),
         lambda package: package().system(submitter="Somebody Else"),
         lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)).system(submitter="Somebody Else"),
         lambda package: package().system(status="cloud"),
@@ -160,8 +161,7 @@ class DescribedSystem(SetRule, strict_only=True):
         yield from self._check_names(results, str(description.fields.get("submitter", "")))
         yield from self._check_status(results, str(description.fields.get("status", "")))
         yield from self._check_platform(results)
-        if results.scaling == STRONG:
-            yield from self._check_size(results)
+        yield from self._check_size(results)
 
     def _check_names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         for name, runs in _by_value(results.runs, "submission_org"):
@@ -224,6 +224,14 @@ class DescribedSystem(SetRule, strict_only=True):
             alike = list(runs)
             run = alike[0]
             if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
+                continue
+            if results.scaling == WEAK:  # an instance has a part of the nodes
+                if run.accelerators_per_node != accelerators:
+                    message = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
+                    message += f", the system description {accelerators}"
+                    line = run.lines.get("number_of_nodes", 0)
+                    yield self.finding(run.path, line, message, "the same in both", "accelerators_per_node")
+                    return
                 continue
             message = (
                 f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import math
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Self
@@ -244,13 +245,31 @@ class SampleLog:
                 metadata["epoch_num"] = change(metadata["epoch_num"])
         return self
 
-    def steps(self, per_epoch: int = 100) -> Self:
-        """Log step_num, the number of training steps so far, with epochs and results."""
+    def steps(self, per_epoch: int = 0) -> Self:
+        """Log step_num, the number of training steps so far, with epochs and results; 0: as many as an epoch has."""
+        each = per_epoch or self._steps_per_epoch()
         for record in self.records:
             epoch = record["metadata"].get("epoch_num")
             if record["key"] in ("epoch_start", "epoch_stop", self.reference.target.key):
-                record["metadata"]["step_num"] = (epoch - (record["key"] == "epoch_start")) * per_epoch
+                record["metadata"]["step_num"] = (epoch - (record["key"] == "epoch_start")) * each
         return self
+
+    def throughput(self, samples_per_s: float = 0, step: int = 0) -> Self:
+        """Log speed and steps of each epoch, as this suite does; 0: those that the epoch has."""
+        samples = self.records_of("train_samples")[0]["value"]
+        for at, record in reversed([*enumerate(self.records)]):
+            if record["key"] == "epoch_stop":
+                number, stopped_ms = record["metadata"]["epoch_num"], record["time_ms"]
+                start = self.records[self._record_index("epoch_start", number - 1)]
+                rate = samples_per_s or samples * 1000 / (stopped_ms - start["time_ms"])
+                metadata = {"epoch_num": number, "step": step or self._steps_per_epoch()}
+                stats = self._make_record("tracked_stats", {"throughput": rate}, stopped_ms, metadata)
+                self.records.insert(at + 1, stats)
+        return self
+
+    def _steps_per_epoch(self) -> int:
+        samples, batch_size = (int(self.records_of(key)[0]["value"]) for key in ("train_samples", "global_batch_size"))
+        return math.ceil(samples / batch_size)
 
     def shorten(self, epoch: int, time_ms: int) -> Self:
         """Let an epoch (from 1) take another time; all that follows comes earlier."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Final
 
 from common.command import counted
@@ -117,6 +118,9 @@ def key_figures(results: ResultSet) -> Html:
         pairs += _staging(score)
         if score.convergence is not None:
             pairs.append(("convergence", f"{plain(score.convergence)} {unit}"))
+            if unit == "epochs" and any(run.epochs_trained != run.convergence for run in results.runs):
+                trained = fmean(run.epochs_trained for run in results.runs)
+                pairs.append(("epochs trained", f"{plain(trained)} on average"))
     elif isinstance(score, Throughput):
         rate = score.models_per_minute
         pairs.append(("throughput", f"{rate:.4g} models/min" if rate is not None else "none"))

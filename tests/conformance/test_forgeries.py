@@ -6,11 +6,33 @@ again: `python -m tests.conformance.forgeries FAMILY NUMBER`, with `--corpus FOL
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+from itertools import product
+
 import pytest
 
 from compliance.rules.catalog import all_rules
-from tests.conformance.forgeries.families import AGAINST, FAMILIES, OF_RUNS, UNSEEN_NAMES, forge, forge_copy, stock
-from tests.conformance.forgeries.trees import of_another_tree
+from tests.conformance.forgeries.copies import CLOSE, MOVED_MS, move_each
+from tests.conformance.forgeries.families import (
+    AGAINST,
+    COPY_RULES,
+    FAMILIES,
+    OF_RUNS,
+    UNSEEN_NAMES,
+    check,
+    forge,
+    forge_copy,
+    found_in,
+    stock,
+)
+from tests.conformance.forgeries.logtext import Unsuitable
+from tests.conformance.forgeries.trees import (
+    in_the_other_division,
+    of_another_tree,
+    under_another_system,
+    within_the_result,
+)
 
 CAUGHT_BY: dict[str, set[str]] = {
     "run_starts_after_an_epoch": {"ORD13"},
@@ -66,7 +88,7 @@ CAUGHT_BY: dict[str, set[str]] = {
     "epochs_counted_twice": {"ORD18"},
     "last_epoch_divided": {"ORD18"},
     "epochs_that_never_stop": {"ORD12"},
-    "block_of_more_epochs": {"ORD18"},
+    "block_of_more_epochs": {"AMT03"},
     "result_without_evaluation": {"QUA08"},
     "result_of_the_epoch_before_again": {"QUA09"},
     "result_of_the_next_epoch_too_early": {"ORD07", "QUA08"},
@@ -136,6 +158,7 @@ CAUGHT_BY: dict[str, set[str]] = {
     "without_some_evaluations": {"RUN05", "RUN14", "RUN15", "RUN16"},
     "without_the_first_epochs": {"RUN05", "RUN14", "RUN15", "RUN16"},
     "with_parts_of_a_millisecond": {"RUN05", "RUN14"},
+    "moved_with_close_values": {"RUN05", "RUN14", "RUN15", "RUN16"},
 }
 """Which rules name a family: each of its forgeries has a finding of one of them that its original has not."""
 
@@ -190,6 +213,21 @@ def test_two_thousand_forgeries_are_named(all_logs, built):
     assert not told(unnamed(range(MANY), all_logs))
     assert not told(unnamed(range(FEW), built))
     assert len(CAUGHT_BY) * MANY >= 2000
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", CLOSE)
+@pytest.mark.parametrize("most_ms", MOVED_MS)
+def test_copies_with_close_values_are_named(all_logs, most_ms, part):
+    rng, disguise, unseen = random.Random(most_ms), move_each(most_ms, part), []
+    results = [*all_logs.built_results, *all_logs.published_results]
+    for result, place in product(results, (within_the_result, under_another_system, in_the_other_division)):
+        if not COPY_RULES & found_in(result).keys():
+            with suppress(Unsuitable):
+                _, findings = check(place(result, disguise, rng))
+                if not COPY_RULES & {finding.rule for finding in findings}:
+                    unseen.append(f"{place.__name__}: {result.name}")
+    assert not unseen
 
 
 @pytest.mark.skipif(not AGAINST, reason="the checker has no option --against")

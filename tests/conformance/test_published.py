@@ -10,7 +10,9 @@ from compliance.engine import Options, check_paths
 from compliance.logs.personal_data import HOME, MAIL, personal
 from tests.bench_script import bench_script
 
-finding_rates, published_rates = bench_script("finding_rates"), bench_script("published_rates")
+amounts, finding_rates, published_rates = (
+    bench_script(name) for name in ("amounts", "finding_rates", "published_rates")
+)
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "profiles.md"
 
 
@@ -84,3 +86,8 @@ def test_no_published_result_has_a_note_on_its_speed(report):
 def test_valid_rejected_runs_of_a_result_are_tolerated(report):
     """One failing run of a time-to-train result stands for the slowest: three published results have one."""
     assert len(report.tolerated) == 3
+
+
+def test_the_page_of_amounts_is_what_the_published_logs_state(corpus):
+    """Its exceptions are all there are: a rule that would judge them shows here."""
+    assert amounts.page(corpus) == (PAGE.parent / "amounts.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -255,9 +256,10 @@ def goes_on_after_the_target(log: LogText, rng: random.Random) -> None:
 
 def steps_in_the_metadata(log: LogText, rng: random.Random) -> None:
     """Log step_num beside epoch_num."""
+    samples, batch_size = (log.first(key).record["value"] for key in ("train_samples", "global_batch_size"))
     for at, number in enumerate(log.numbers):
         for line in log.of_epoch(number):
-            line.record["metadata"].setdefault("step_num", (at + 1) * 400)
+            line.record["metadata"].setdefault("step_num", (at + 1) * math.ceil(samples / batch_size))
 
 
 def header_in_another_order(log: LogText, rng: random.Random) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from compliance.logs.log import parse_log
+from compliance.logs.log import Rate, parse_log
 from compliance.logs.timeline import samples_per_second
 from compliance.samples.log import SampleLog
 
@@ -56,9 +56,12 @@ def test_no_time_at_all_is_taken_for_a_millisecond():
 
 
 def test_throughput_is_read_from_both_kinds_of_records():
-    log = SampleLog().add("throughput", 5.5, before="run_stop").add("tracked_stats", {"throughput": 7}, "run_stop")
-    log.add("throughput", "fast", "run_stop").add("tracked_stats", {"loss": 1}, "run_stop").add("throughput", -1)
-    log.add("throughput", 6, "run_stop")
-    found = parse_log(log.bytes())
-    assert [rate for rate, _ in found.rates] == [5.5, 7], "the lowest and the highest"
-    assert found.rates[0][1] == log.records.index(log.records_of("throughput")[1]) + 1
+    log = SampleLog().add("throughput", 5.5, "run_stop", epoch_num=1, step=7)
+    log.add("tracked_stats", {"throughput": 5.5}, "run_stop", epoch_num=1)
+    log.add("tracked_stats", {"throughput": 7}, "run_stop", epoch_num=2).add("throughput", 8, "run_stop", epoch_num=2)
+    log.add("throughput", "fast", "run_stop", epoch_num=3).add("throughput", -1, "run_stop", epoch_num=3)
+    log.add("tracked_stats", {"loss": 1}, "run_stop", epoch_num=3).add("throughput", 6, "run_stop")
+    rates = parse_log(log.bytes()).rates
+    first = log.records.index(log.records_of("throughput")[0]) + 1
+    assert rates[1] == Rate(5.5, 7, first) and set(rates) == {1, 2}
+    assert not rates[2].alone, "an epoch with several speeds"

@@ -5,11 +5,11 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from compliance.check import main
 from compliance.engine import Options, check_paths
-from compliance.logs.fingerprint import EXACT_MS, alike, equal_values, fingerprint, value_keys
+from compliance.logs.fingerprint import EXACT_MS, NO_FINGERPRINT, alike, fingerprint, match_values, value_keys
 from compliance.logs.log import parse_log
 from compliance.logs.run import parse_run
 from compliance.model.case import Case
@@ -104,21 +104,60 @@ def rounded(run, decimals):
 
 
 def test_rounding_hides_no_equal_results():
-    assert equal_values(of(SampleLog()), rounded(of(SampleLog()), 6)) == len(of(SampleLog()).values)
+    assert len(match_values(of(SampleLog()), rounded(of(SampleLog()), 6))) == len(of(SampleLog()).values)
     keys, others = (set(value_keys(run)[0]) for run in (of(SampleLog()), rounded(of(SampleLog()), 6)))
     assert len(keys & others) > len(keys) / 2
 
 
+def changed(run, part, chance):
+    """Return the run with each result changed by up to a part of itself."""
+    return replace(run, values=array("d", [value * (1 + part * chance.uniform(-1, 1)) for value in run.values]))
+
+
+@pytest.mark.parametrize("benchmark", ["cosmoflow", "deepcam", "oc20", "openfold"])
+@pytest.mark.parametrize("part", [1e-5, 3e-5])
+def test_results_changed_in_the_fifth_digit_agree_and_share_keys(benchmark, part):
+    run, chance = of(SampleLog(benchmark)), Random(1)
+    one, other = (changed(run, part, chance) for _ in range(2))
+    assert len(match_values(one, other)) == len(run.values) > 0
+    assert {*value_keys(one)[0]} & {*value_keys(other)[0]}
+
+
+def test_results_changed_in_the_third_digit_and_few_results_prove_nothing():
+    run, chance = of(SampleLog()), Random(1)
+    assert match_values(run, changed(run, 1e-3, chance)) == []
+    few = replace(run, values=run.values[:4])
+    assert match_values(few, changed(few, 3e-5, chance)) == []
+
+
+def test_runs_that_begin_alike_before_they_learn_are_no_copies():
+    def learning_late(chance):
+        values = [
+            0.49 + chance.gauss(0, 1e-5) + max(0, number - 9) * chance.uniform(0.02, 0.04) for number in range(20)
+        ]
+        return replace(NO_FINGERPRINT, values=array("d", values))
+
+    runs = [learning_late(Random(number)) for number in range(20)]
+    assert not any(match_values(one, other) for one, other in combinations(runs, 2))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0.0])
+def test_a_result_that_is_no_number_agrees_with_none(value):
+    run = of(SampleLog())
+    damaged = replace(run, values=array("d", [value, *run.values[1:]]))
+    assert len(match_values(damaged, run)) == len(match_values(run, damaged)) == len(run.values) - 1
+
+
 def test_roughly_rounded_results_prove_nothing():
     one, other = (rounded(of(SampleLog(run=run)), 1) for run in (1, 2))
-    assert equal_values(one, other) == 0 < equal_values(of(SampleLog()), of(SampleLog()))
+    assert not match_values(one, other) and match_values(of(SampleLog()), of(SampleLog()))
 
 
 def test_results_that_do_not_change_prove_nothing():
     one, other = of(SampleLog(run=1)), of(SampleLog(run=2))
     for run in (one, other):
         run.values[:-4] = array("d", [0.3333333333333333] * (len(run.values) - 4))
-    assert len(one.values) > 8 and equal_values(one, other) == 0
+    assert len(one.values) > 8 and not match_values(one, other)
 
 
 def test_evaluations_left_out_hide_no_copy():

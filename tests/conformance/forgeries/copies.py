@@ -10,6 +10,10 @@ from tests.conformance.forgeries.logtext import EPOCH_KEYS, EVALUATION_KEYS, Lin
 
 DAY_MS = 86_400_000
 Disguise = Callable[[LogText, LogText, random.Random], None]
+MOVED_MS = (60, 100, 150, 200, 1000)
+CLOSE = (0, 1e-5, 3e-5)
+"""By which part of themselves results are changed that still prove a copy, if there are FEWEST of them."""
+FEWEST = 6
 
 
 # -- how a copy is disguised; `other` is another run of the same result -------------------------------------------
@@ -232,6 +236,24 @@ def with_parts_of_a_millisecond(log: LogText, other: LogText, rng: random.Random
         line.time += 0.37
 
 
+def moved_with_close_values(log: LogText, other: LogText, rng: random.Random) -> None:
+    """Move every time by up to a second, so that no interval stays, and change all results in their fifth digit."""
+    move_each(rng.choice(MOVED_MS), rng.choice(CLOSE))(log, other, rng)
+
+
+def move_each(most_ms: int, part: float) -> Disguise:
+    """Return a disguise that moves every time by up to so much, and every result by up to a part of itself."""
+
+    def disguise(log: LogText, other: LogText, rng: random.Random) -> None:
+        if len(log.results) < FEWEST:
+            raise Unsuitable("too few results")
+        shifted(log, other, rng)
+        _each_time(log, lambda time_ms: time_ms + rng.randint(-most_ms, most_ms))
+        _noise(log, rng, part)
+
+    return disguise
+
+
 def _stretch(log: LogText, factor: float) -> None:
     first = log.timed[0].time
     moved = random.Random(f"{factor}").randint(1_000, 30 * DAY_MS)
@@ -254,11 +276,11 @@ def _each_interval(log: LogText, change: Callable[[float], float]) -> None:
         line.time = now
 
 
-def _noise(log: LogText, rng: random.Random) -> None:
-    """Change all results; which of them meet the target stays."""
+def _noise(log: LogText, rng: random.Random, most: float = 1e-3) -> None:
+    """Change all results by up to a part of themselves; which of them meet the target stays."""
     for line in log.results:
         met, value = log.met(line), line.record["value"]
-        for part in (1e-3, 1e-5, 0):
+        for part in (most, most / 100, 0):
             line.record["value"] = value * (1 + part * rng.uniform(-1, 1))
             if log.met(line) == met:
                 break
@@ -301,4 +323,5 @@ DISGUISES = (
     without_some_evaluations,
     without_the_first_epochs,
     with_parts_of_a_millisecond,
+    moved_with_close_values,
 )

@@ -136,6 +136,16 @@ def one_run_under_another_system(result: Result, disguise: Disguise, rng: random
     return Tree(result.files | copies.files)
 
 
+def in_the_other_division(result: Result, disguise: Disguise, rng: random.Random) -> Tree:
+    """Submit copies of all runs for a second system, in the open division if the originals are closed."""
+    if b'"closed"' not in result.description:
+        raise Unsuitable("not closed")
+    copies = _copies(result, disguise, rng)
+    *logs, description = (text.replace(b'"closed"', b'"open"') for text in (*copies.logs, copies.description))
+    opened = replace(copies, system="another_system", logs=tuple(logs), description=description)
+    return Tree(result.files | opened.files)
+
+
 def of_another_tree(result: Result, disguise: Disguise, rng: random.Random) -> Tree:
     """Submit copies alone; the originals are in the tree to compare with."""
     return Tree(replace(_copies(result, disguise, rng), organisation="Another").files, result.files)
@@ -164,4 +174,5 @@ PLACES: tuple[Place, ...] = (
     as_throughput,
     one_run_under_another_system,
     of_another_tree,
+    in_the_other_division,
 )

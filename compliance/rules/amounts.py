@@ -1,0 +1,346 @@
+"""Rules about amounts: where a log states samples, steps, epochs, ranks, times or rates twice, both agree.
+
+One account for all: a rule names the two statements of each amount, and `Amounts` compares them. How often published
+logs state both, and where they differ, is in docs/reference/amounts.md (bench/amounts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any, ClassVar, Final, NamedTuple
+
+from common.reference import FULL
+from common.values import is_number
+from compliance.logs.course import Block, steps
+from compliance.logs.log import Log
+from compliance.logs.run import BAGGING, PROVENANCE
+from compliance.model.case import Case
+from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.rules.epochs import counts_samples, course_of, more
+from compliance.rules.order import LOGGING, TIMING
+from compliance.rules.rule import LogRule, show
+
+DATASET = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
+TABLE = "docs/reference/amounts.md"
+IGNORED = "the official tool does not compare the two"
+FULL_EPOCH: Final = 0.97
+"""Of the samples of the dataset; the shortest whole epoch of the published logs has 0.9795, as shares are rounded."""
+CUT_EPOCH: Final = 0.0
+"""The target may end the last epoch at any step."""
+NEAR: Final = 0.1
+"""Two statements of one time agree within this part; in published logs they do within 0.02."""
+NOISE_S: Final = 1.0
+"""Or within this time, in seconds."""
+BLOCK_SHARE: Final = 0.4
+"""Of the usual time of an epoch: what an epoch of a block takes at least."""
+LAST_BLOCK_SHARE: Final = 0.1
+"""Of it, in the last block, which run_stop may cut short."""
+
+
+class Pair(NamedTuple):
+    """Two statements of one amount: what the record in this line states, and what others give.
+
+    subject: for the message. least, most: what the statement may be.
+    """
+
+    line: int
+    subject: str
+    stated: float
+    given: float
+    least: float
+    most: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two are of one amount."""
+        return self.least <= self.stated <= self.most
+
+
+class Amounts(LogRule, strict_only=True):
+    """Base of the rules that compare two statements of one amount.
+
+    pair: the two, in words. message: about the first that differ, with {subject}, {stated} and {given}. expected: if it
+    is not just the number.
+    """
+
+    differs = IGNORED
+    pair: ClassVar[str]
+    message: ClassVar[str]
+    expected: ClassVar[str] = ""
+    noun: ClassVar[str] = "epochs"
+    key: ClassVar[str]
+
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        """Yield each amount that the log states twice."""
+        raise NotImplementedError
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        wrong = [pair for pair in self.compare(log, case) if not pair.agrees]
+        if wrong:
+            line, subject, stated, given, least, most = wrong[0]
+            numbers = {"stated": f"{stated:,.6g}", "given": f"{given:,.6g}"}
+            message = self.message.format(subject=subject, **numbers) + more(wrong, self.noun)
+            expected = f"{least:,.6g} to {most:,.6g}" if least < most else f"{most:,.6g}"
+            yield self.finding(log.path, line, message, self.expected or expected, self.key)
+
+
+class StepsOfEpoch(Amounts):
+    """The steps of an epoch, times the batch size, are the samples of the dataset."""
+
+    id = "AMT01"
+    cite = DATASET
+    why = "An epoch trains on all samples. Fewer steps, or a smaller batch size than stated, change the convergence."
+    fix = "Log the batch size and the steps of the run; train each epoch on the whole dataset."
+    good = (
+        lambda log: log(benchmark="deepcam").steps(),
+        lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None),
+    )
+    bad = (
+        lambda log: log(benchmark="deepcam").steps(59),
+        lambda log: log(benchmark="deepcam").steps().set("global_batch_size", 512),
+        lambda log: log(benchmark="deepcam").steps(59).meta("epoch_stop", "step_num", None),
+        lambda log: log(division="open").by_suite().throughput(step=128),
+    )
+    pair = "steps of an epoch, and train_samples / global_batch_size"
+    message = "{subject} has {stated} steps; train_samples / global_batch_size is {given} steps"
+    key = "step_num"
+
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        batch_size, samples = log.value("global_batch_size"), log.value("train_samples")
+        course = course_of(log, case)
+        if not course.epochs or counts_samples(case) or not (is_number(batch_size) and is_number(samples)):
+            return
+        if batch_size <= 0 or samples <= 0 or log["run_resumed"] or log[BAGGING]:
+            return
+        given, last = samples / batch_size, course.epochs[-1][0]
+        accumulated = log.value("gradient_accumulation_frequency")
+        most = ceil(given) * (accumulated if is_number(accumulated) and accumulated > 1 else 1)
+        least = min(given // 1, FULL_EPOCH * given)
+        for number, count, line in self._count_steps(log, case):
+            yield Pair(line, f"epoch {show(number)}", count, given, CUT_EPOCH if number == last else least, most)
+
+    @staticmethod
+    def _count_steps(log: Log, case: Case) -> Iterator[tuple[float, float, int]]:
+        """Yield number, steps and line of each epoch that states them."""
+        course = course_of(log, case)
+        first = course.epochs[0][1].meta("step_num")
+        if is_number(first):
+            starts, stops = steps(course.epochs), steps(course.epoch_stops)
+            for number, start in starts.items():
+                end: float | None = stops.get(number, start)
+                if end == start:  # some count the steps so far once for each epoch
+                    end = starts.get(number + 1)
+                if end is not None:
+                    yield number, end - start, course.started[number].line
+        if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch
+            yield from ((number, rate.step, rate.line) for number, rate in log.rates.items() if is_number(rate.step))
+
+
+class OneVocabulary(LogRule, strict_only=True):
+    """A log has epochs or blocks of epochs, not both."""
+
+    id = "AMT02"
+    cite = LOGGING
+    differs = "the official tool accepts both"
+    why = "An epoch may then be trained in the one and counted in the other: no published log has both."
+    fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
+    good = (lambda log: log().blocks(),)
+    bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        start = log.first("block_start")
+        if start is not None and log["epoch_start"]:
+            message = f"blocks and epochs in one log: epoch_start is in line {log['epoch_start'][0].line}"
+            yield self.finding(log.path, start.line, message, "one of the two", "block_start")
+
+
+class TimeOfBlock(LogRule, strict_only=True):
+    """A block takes the time of its epochs."""
+
+    id = "AMT03"
+    severity = WARNING
+    cite = "hpc_training_rules.adoc#benchmarks; training_rules.adoc#run-time"
+    differs = "the official tool does not compare times"
+    why = "A block of many epochs that takes the time of a few did not train them."
+    fix = "Log epoch_count of each block as trained."
+    good = (lambda log: log().blocks(),)
+    bad = (
+        lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
+        lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        blocks = course_of(log, case).blocks
+        stops = dict(log.numbered("block_stop", "first_epoch_num")) if len(blocks) > 1 else {}
+        lengths = [
+            (block, self._seconds_per_epoch(block, stops[block.first].time_ms))
+            for block in blocks
+            if block.first in stops
+        ]
+        usual = sorted(seconds for _, seconds in lengths)[len(lengths) // 2] if lengths else 0
+        for block, seconds in lengths:
+            share = LAST_BLOCK_SHARE if block is blocks[-1] else BLOCK_SHARE
+            if seconds < min(share * usual, usual - NOISE_S):
+                name = f"the block of epochs {show(block.first)} to {show(block.last)}"
+                expected = f"about {usual:.1f} s, as in other blocks"
+                message = f"{name} takes {seconds:.1f} s per epoch"
+                yield self.finding(log.path, block.start.line, message, expected, "block_start")
+                return
+
+    @staticmethod
+    def _seconds_per_epoch(block: Block, end_ms: float) -> float:
+        return (end_ms - block.start.time_ms) / (block.last - block.first + 1) / 1000
+
+
+class StatedTimes(Amounts):
+    """Where a record states how long the run, its staging or an epoch took, the times of the records agree."""
+
+    id = "AMT04"
+    severity = WARNING
+    cite = TIMING
+    why = "Times that were changed afterwards no longer fit the durations that the run recorded."
+    fix = "Submit the log as the run wrote it."
+    good = (
+        lambda log: log().meta("run_stop", "time", 5_200_350.0),  # in ms
+    )
+    bad = (lambda log: log().meta("run_stop", "time", 60_000.0),)
+    pair = "time, staging_duration or latencies in metadata, and the times of the records"
+    message = "{subject} is {stated} s by its metadata, {given} s by the times of the records"
+    noun, key = "records", "time_ms"
+
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        stop, start = log.first("run_stop"), log.first("run_start")
+        if stop and start and is_number(seconds := stop.meta("time")):
+            yield self._pair(stop.line, "the run", seconds, stop.time_ms - start.time_ms)
+        for begin, end in zip(log["staging_start"], log["staging_stop"], strict=False):
+            if is_number(seconds := end.meta("staging_duration")):
+                # Part of the staging may be counted: openfold stages while it trains.
+                pair = self._pair(end.line, "the staging", seconds, end.time_ms - begin.time_ms)
+                yield pair._replace(least=0)
+        first = log.first("epoch_stop")
+        if first and is_number(first.meta("training_epoch_latency")):
+            started = course_of(log, case).started
+            for number, record in log.numbered("epoch_stop"):
+                latencies = [record.meta(f"{part}_epoch_latency") for part in ("training", "eval")]
+                if number in started and all(map(is_number, latencies)):
+                    length_ms = record.time_ms - started[number].time_ms
+                    yield self._pair(record.line, f"epoch {show(number)}", sum(latencies) / 1000, length_ms)
+
+    @staticmethod
+    def _pair(line: int, subject: str, seconds: float, length_ms: float) -> Pair:
+        length = length_ms / 1000
+        margin = max(NEAR * abs(length), NOISE_S)
+        if abs(seconds / 1000 - length) <= margin:
+            seconds /= 1000  # some state milliseconds
+        return Pair(line, subject, seconds, length, length - margin, length + margin)
+
+
+class OwnThroughput(Amounts):
+    """The throughput that a log records of an epoch agrees with the time of the epoch."""
+
+    id = "ORD19"
+    severity = WARNING
+    cite = TABLE
+    why = "Times that were changed afterwards no longer fit the speed that the run recorded while it trained."
+    fix = "Submit the log as the run wrote it."
+    good = (
+        lambda log: log(benchmark="oc20").throughput(740.0),
+        lambda log: log().throughput(),
+    )
+    bad = (
+        lambda log: log().throughput(900.0),
+        lambda log: log(benchmark="deepcam").throughput(1e9),
+        lambda log: log(benchmark="oc20").by_suite().throughput(1e9),
+    )
+    pair = "throughput of an epoch, and train_samples / its time"
+    message = "by its throughput record {subject} takes {stated} s, by its times {given} s"
+    key = "throughput"
+
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        samples = log.value("train_samples")
+        if not log.rates or case.reference is None or counts_samples(case) or log["run_resumed"] or log[BAGGING]:
+            return
+        if not is_number(samples) or _means_other_things(log, case):
+            return
+        course = course_of(log, case)
+        lengths = course.training_ms
+        for number, rate in log.rates.items():
+            if number in lengths and rate.alone and number != course.epochs[-1][0]:
+                length = lengths[number] / 1000
+                margin = max(NEAR * length, NOISE_S)
+                yield Pair(
+                    rate.line,
+                    f"epoch {show(number)}",
+                    samples / rate.per_second,
+                    length,
+                    length - margin,
+                    length + margin,
+                )
+
+
+class RanksShareBatch(Amounts):
+    """Each accelerator has a rank, and the ranks share a batch evenly."""
+
+    id = "AMT05"
+    severity = WARNING
+    cite = TABLE
+    why = "The samples of a batch are shared out to the ranks: a size that does not fit them is not that of the run."
+    fix = "Log number_of_ranks, number_of_nodes, accelerators_per_node and global_batch_size of the run."
+    good = (
+        lambda log: log().add("number_of_ranks", 64),
+        lambda log: log(benchmark="oc20").add("number_of_ranks", 1),
+        lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080),
+    )
+    bad = (
+        lambda log: log().add("number_of_ranks", 97),
+        lambda log: log(benchmark="deepcam").add("number_of_ranks", 1),
+        lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1),
+    )
+    pair = "number_of_ranks, and accelerators (oc20: this suite alone); number_of_ranks, and an even share of a batch"
+    message = "{subject}"
+    expected = "as many ranks as accelerators, and the same number of samples of a batch for each"
+    noun, key = "contradictions", "number_of_ranks"
+
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        record, batch_size = log.first("number_of_ranks"), log.value("global_batch_size")
+        if record is None or not is_number(record.value) or record.value < 1:
+            return
+        ranks: Any = record.value
+        if is_number(batch_size) and batch_size >= ranks:  # with fewer samples, some ranks share one, or evaluate
+            rest = batch_size % ranks
+            subject = f"{show(ranks)} ranks cannot share a batch of {show(batch_size)} samples evenly"
+            yield Pair(record.line, subject, rest, 0, 0, 0)
+        nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
+        if is_number(nodes) and is_number(each) and each > 0 and not _means_other_things(log, case):
+            size = nodes * each
+            subject = f"number_of_ranks is {show(ranks)}, but there are {show(nodes)} nodes x {show(each)} accelerators"
+            yield Pair(record.line, subject, ranks, size, size, size)
+
+
+def _means_other_things(log: Log, case: Case) -> bool:
+    """Tell whether throughput and ranks of this log mean other things, as in the published logs of NVIDIA's oc20."""
+    return case.benchmark == "oc20" and not log[PROVENANCE]
+
+
+class EpochsTrained(LogRule, strict_only=True):
+    """The number of the last result is the number of epochs that were trained."""
+
+    id = "AMT06"
+    severity = NOTE
+    cite = LOGGING
+    differs = "the official tool reads epoch_num only"
+    once = True
+    why = "Convergence and score count by epoch_num; a run numbered from 0 counts one epoch less than it trained."
+    fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
+    bad = (lambda log: log().renumber(first=0),)
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        course = course_of(log, case)
+        if counts_samples(case) or not course.results:
+            return
+        number, record = course.results[-1]
+        trained = course.trained
+        if trained and number != trained and case.reference is not None and case.reference.variant == FULL:
+            message = f"convergence is epoch_num {show(number)}; {show(trained)} epochs were trained"
+            yield self.finding(log.path, record.line, message, "", record.key)

@@ -248,7 +248,7 @@ def _find_problem(provenance: Any) -> str:
     version, digest = suite_version(provenance), provenance.get(SOURCES)
     if version is not None and not version_numbers(version):
         return f"has {show(version)} as version of {DISTRIBUTION}"
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+    if not isinstance(digest, str) or not re.fullmatch("(?!0{64})[0-9a-f]{64}", digest):
         return f"has {show(digest)} as source_sha256"
     return "" if configuration(provenance) is not None else "has no configuration"
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from common.reference import FULL
+from common.settings.keys import take
 from common.values import is_number
 from compliance.benchmarks import MINIS
 from compliance.logs.log import Log
-from compliance.logs.record import Record
 from compliance.logs.run import DATA, PROVENANCE, variant_of
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, WARNING, Finding
-from compliance.rules.closed import OURS, UNKNOWN
+from compliance.rules.closed import OURS, UNKNOWN, configured
 from compliance.rules.rule import LogRule, show
 
 MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for digest in ref.data_sha256}
 """The variant of each known digest of generated data."""
+MINI_FOLDER = re.compile(r"(?:^|[-_/])mini2?/?$")
 
 
 class MachineAndData(LogRule, strict_only=True):
@@ -36,39 +39,44 @@ class MachineAndData(LogRule, strict_only=True):
         lambda log: log().by_suite().provenance(host={"cpu": "AMD EPYC", "cores": 2}),
         lambda log: log().by_suite().provenance(data_sha256=next(iter(MINI_DATA))),
         lambda log: log(division="open").by_suite().versions(torch="2.13.0+cpu"),
+        lambda log: log().by_suite({"dist.device": "cpu"}),
+        lambda log: log().by_suite({"data.data_dir": "data/cosmoflow-mini"}),
+        lambda log: log().by_suite({"instances.count": 8}),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
             if isinstance(record.value, dict):
-                yield from self._compare_machine(log, record, log.value("accelerators_per_node"))
-                yield from self._compare_data(log, record)
+                for message, expected, severity in self._find_contradictions(log, record.value):
+                    yield self.finding(log.path, record.line, message, expected, PROVENANCE, severity)
 
-    def _compare_machine(self, log: Log, record: Record, accelerators: Any) -> Iterator[Finding]:
-        """Yield that the machine cannot have the accelerators of a node; each needs a core."""
-        if not is_number(accelerators) or accelerators <= 0:
+    def _find_contradictions(self, log: Log, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """Yield message, what was expected and severity of what a provenance says against its log."""
+        stated = partial(configured, config=provenance)
+        torch, cores = stated(take("versions.torch")), stated(take("host.cores"))
+        accelerators = log.value("accelerators_per_node")
+        if is_number(accelerators) and accelerators > 0:
+            for wrong, facts in (
+                (isinstance(torch, str) and torch.endswith("+cpu"), f"torch {show(torch)} is built without them"),
+                (is_number(cores) and cores < accelerators, f"the host has {show(cores)} cores"),
+                (stated(take("config.dist.device")) == "cpu", "the run was configured for the CPU (dist.device)"),
+            ):
+                if wrong:
+                    message = f"accelerators_per_node is {show(accelerators)}, but {facts}"
+                    yield message, "provenance and settings of one machine", WARNING
+        count = stated(take("config.instances.count"))
+        if is_number(count) and count != 1:
+            yield f"instances.count is {show(count)}, but a log is of one instance", "instances.count 1", WARNING
+        if variant_of(log) != FULL:
             return
-        torch, cores = (self._stated(record, *names) for names in (("versions", "torch"), ("host", "cores")))
-        for wrong, facts in (
-            (isinstance(torch, str) and torch.endswith("+cpu"), f"torch {show(torch)} is a build without accelerators"),
-            (is_number(cores) and cores < accelerators, f"the host has {show(cores)} cores"),
-        ):
-            if wrong:
-                message = f"{facts}, but accelerators_per_node is {show(accelerators)}"
-                yield self.finding(log.path, record.line, message, "provenance and settings of one machine", PROVENANCE)
-
-    def _compare_data(self, log: Log, record: Record) -> Iterator[Finding]:
-        """Yield that a log of the full problem has the data of a mini one."""
-        digest = record.value.get(DATA)
-        variant = MINI_DATA.get(digest) if isinstance(digest, str) and variant_of(log) == FULL else None
-        if variant is not None:
+        digest, folder = provenance.get(DATA), stated(take("config.data.data_dir"))
+        if isinstance(digest, str) and digest in MINI_DATA:
+            variant = MINI_DATA[digest]
             message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
-            yield self.finding(log.path, record.line, message, f"dataset_variant {variant}", DATA, ERROR)
-
-    @staticmethod
-    def _stated(record: Record, section: str, name: str) -> Any:
-        facts = record.value.get(section)
-        return facts.get(name) if isinstance(facts, dict) else None
+            yield message, f"dataset_variant {variant}", ERROR
+        elif isinstance(folder, str) and MINI_FOLDER.search(folder):
+            message = f"the data are in {show(folder)}, as those of a mini problem, but the log is of the full one"
+            yield message, "the full data", WARNING
 
 
 class ReferenceRecords(LogRule, strict_only=True):

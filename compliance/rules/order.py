@@ -23,6 +23,8 @@ INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
 CLOCK_TOLERANCE_MS = 1000
 NULL_SINCE = version_numbers("0.3.0")
 """Of this suite, which before said false where the job's prologue, or nobody, cleared the caches."""
+CLEARED_HOURS = 12
+"""From cache_clear to run_start, staging of large data included; published logs take up to 16 minutes."""
 INIT_TOLERANCE_MS = 60_000
 """Several ranks may log init_start: valid logs step back by a few seconds there."""
 PAUSE_MS = 10_000
@@ -94,7 +96,7 @@ class CacheClear(LogRule):
     once = True
     why = "Data left in caches by an earlier run would be read at no cost."
     fix = "Drop the page cache, then log cache_clear, before run_start."
-    differs = "strict also requires it before run_start, and warns of false; the official tool checks neither"
+    differs = "strict also requires it before run_start, and warns of false and of a time long before that"
     good = (
         lambda log: log().move("cache_clear", after="init_stop"),
         lambda log: log().set("cache_clear", True),
@@ -105,6 +107,7 @@ class CacheClear(LogRule):
         lambda log: log().drop("cache_clear"),
         lambda log: log().move("cache_clear", after="run_stop"),
         lambda log: log().set("cache_clear", False),
+        lambda log: log().shift("cache_clear", -30 * 3_600_000),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -118,6 +121,13 @@ class CacheClear(LogRule):
                 return
             message = "cache_clear is false: the log says that the caches were not cleared"
             yield self.finding(log.path, log["cache_clear"][-1].line, message, "null or true", "cache_clear", WARNING)
+        elif case.strict and (start := log.first("run_start")):
+            cleared = log["cache_clear"][-1]
+            hours = (start.time_ms - cleared.time_ms) / 3_600_000
+            if hours > CLEARED_HOURS:
+                message = f"the caches were cleared {hours:.0f} hours before run_start: they may have filled again"
+                expected = f"at most {CLEARED_HOURS} hours before"
+                yield self.finding(log.path, cleared.line, message, expected, "cache_clear", WARNING)
 
 
 class Staging(LogRule):

@@ -32,6 +32,8 @@ NEAR: Final = 0.1
 """Two statements of one time agree within this part; in published logs they do within 0.02."""
 NOISE_S: Final = 1.0
 """Or within this time, in seconds."""
+UNTIMED: Final = 0.25
+"""Of the time of an epoch, which may contain more than the speed counts: a stall, staging after a failure."""
 BLOCK_SHARE: Final = 0.4
 """Of the usual time of an epoch: what an epoch of a block takes at least."""
 LAST_BLOCK_SHARE: Final = 0.1
@@ -265,17 +267,13 @@ class OwnThroughput(Amounts):
             return
         course = course_of(log, case)
         lengths = course.training_ms
+        last, restarted = course.epochs[-1:], len(course.started) < len(course.epochs)
         for number, rate in log.rates.items():
-            if number in lengths and rate.alone and number != course.epochs[-1][0]:
+            if number in lengths and rate.alone and not restarted and number != last[0][0]:
                 length = lengths[number] / 1000
-                margin = max(NEAR * length, NOISE_S)
+                most = length + max(NEAR * length, NOISE_S)
                 yield Pair(
-                    rate.line,
-                    f"epoch {show(number)}",
-                    samples / rate.per_second,
-                    length,
-                    length - margin,
-                    length + margin,
+                    rate.line, f"epoch {show(number)}", samples / rate.per_second, length, UNTIMED * length, most
                 )
 
 

@@ -41,7 +41,9 @@ def test_a_mini_problem_and_the_official_profile_have_no_notes_on_speed():
     assert not notes_of(faster(SampleLog(), 1e5), "official")
 
 
-@pytest.mark.parametrize(("factor", "warned"), [(1, False), (1.05, False), (1.5, True), (4, True), (0.02, True)])
+@pytest.mark.parametrize(
+    ("factor", "warned"), [(1, False), (1.05, False), (1.5, True), (4, True), (0.5, False), (0.02, True)]
+)
 def test_times_are_compared_with_the_records_of_the_run(factor, warned):
     log = SampleLog().throughput()
     found = notes_of(faster(log, factor))

@@ -46,7 +46,7 @@ def findings(package):
 
 def state_other_hash(package):
     for path in (package / LOGS).iterdir():
-        path.write_text(path.read_text().replace(source_hash(("common", "cosmoflow")), "0" * 64))
+        path.write_text(path.read_text().replace(source_hash(("common", "cosmoflow")), "7" * 64))
 
 
 def replace_code(package):

@@ -70,7 +70,6 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 
 docs: $(VENV)/.training-installed ## write the generated pages of docs/reference
 	$(PY) -m compliance.docs
-	$(PY) -m common.training.config_docs
 
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py

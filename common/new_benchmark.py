@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import configparser
 import importlib.util
 import keyword
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import UsageError, run_command
+from common.command import CommandParser, UsageError, run_command
 from common.provenance import ROOT
 
 DESCRIPTION: Final = """\
@@ -60,12 +59,7 @@ RESERVED: Final = frozenset("build data dist full htmlcov mini model no null off
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        "python -m common.new_benchmark",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("python -m common.new_benchmark", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("name", metavar="NAME", help=f"of the package and in the log: a-z, 0-9, _, at most {LONGEST}")
     parser.add_argument("--title", help="for people (default: the name in words)")
     given = parser.parse_args(argv)

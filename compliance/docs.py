@@ -1,6 +1,6 @@
 """Write the generated pages of `docs/`: `python -m compliance.docs`; with `--check`, only compare them.
 
-rules.md and settings.md are generated as a whole, profiles.md between its two marks.
+config.md, rules.md and settings.md are generated as a whole, profiles.md between its two marks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from common.closed import find_config_class
 from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, Reference, Setting
+from common.settings.keys import DeclarationError
+from common.training.config_docs import format_page
 from compliance.benchmarks import MINIS, REFERENCES
 from compliance.explain import bad_findings, divisions_text, rounds_text, sentence
 from compliance.model.case import PROFILES
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         outdated = {path: text for path, text in pages(given.folder).items() if _read_page(path) != text}
-    except ValueError as error:
+    except (ValueError, DeclarationError) as error:
         print(error, file=sys.stderr)
         return 2
     if given.check:
@@ -61,11 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def pages(folder: Path) -> dict[Path, str]:
     """Return the expected contents of each page.
 
-    Raises ValueError if profiles.md has lost its marks.
+    Raises ValueError if profiles.md has lost its marks, DeclarationError for a key that does not say what closed asks.
     """
     profiles = folder / "profiles.md"
+    trained = (reference for reference in REFERENCES.values() if reference.trained_by)
     return {
         profiles: profiles_page(_read_page(profiles) or NEW_PROFILES, str(profiles)),
+        folder / "config.md": format_page(map(find_config_class, trained)),
         folder / "rules.md": rules_page(),
         folder / "settings.md": settings_page(),
     }

@@ -7,7 +7,6 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any
 
 from common.command import clean
@@ -17,6 +16,7 @@ from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.formats.findings import Shown
 from compliance.formats.style import Style
+from compliance.formats.table import Column, make_table, plain_text
 from compliance.formats.words import place
 from compliance.logs.log import parse_log
 from compliance.model.case import OFFICIAL, PROFILES, STRICT, Case
@@ -58,16 +58,15 @@ def list_rules(profile: str | None = None, select: tuple[str, ...] = ()) -> str:
 
 def _rule_table(rules: list[type[Rule]]) -> str:
     """Return the rules line by line, each family below its heading."""
-    rows = [("id", "severity", "profiles", "rule")]
-    rows += [(rule.id, rule.severity, ", ".join(rule.profiles), rule.title()) for rule in rules]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    first, *lines = (
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    columns = (
+        Column[type[Rule]]("id", "", lambda rule: rule.id, numeric=False),
+        Column[type[Rule]]("severity", "", lambda rule: rule.severity, numeric=False),
+        Column[type[Rule]]("profiles", "", lambda rule: ", ".join(rule.profiles), numeric=False),
+        Column[type[Rule]]("rule", "", lambda rule: rule.title(), numeric=False),
     )
-    for family, members in groupby(zip(rules, lines, strict=True), lambda pair: prefix(pair[0].id)):
-        about = FAMILIES.get(family, "rules of your own")
-        first += "\n".join(["", "", f"{family}: {about}", *(line for _, line in members)])
-    return first + "\n"
+    families = (prefix(rule.id) for rule in rules)
+    groups = [f"\n{family}: {FAMILIES.get(family, 'rules of your own')}" for family in families]
+    return plain_text(make_table("", columns, rules, groups)) + "\n"
 
 
 def _explain_rule(rule: type[Rule]) -> str:

@@ -24,6 +24,7 @@ from compliance.benchmarks import reference_of
 from compliance.cli import add_round_option, write_text
 from compliance.engine.options import Options
 from compliance.formats.json import json_text
+from compliance.formats.table import Column, csv_records, make_table, output_width, plain_text, wrap_notes
 from compliance.formats.words import plain
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
@@ -32,7 +33,6 @@ from submission.analysis.model import RUN_TIME, SAMPLES, evaluated_samples, quan
 from submission.analysis.sets import unmeasured
 from submission.analysis.tables import number
 from submission.summary.rows import NoResultsError, read_logs
-from submission.text_table import Column, csv_records, make_table, output_width, plain_text, wrap_notes
 
 EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""

@@ -41,7 +41,6 @@ LIGHT = (
 COMPUTED = {
     "common/closed.py": "a benchmark's facts name its settings",
     "common/training/callbacks.py": "a user names the module",
-    "common/training/config_docs.py": "it takes every package with a settings.py",
     "common/commands/train.py": "the train module of a benchmark names its package",
     "compliance/rules/own_rules.py": "a user names the modules",
     "submission/cli.py": "the table of commands names them",

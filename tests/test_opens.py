@@ -102,7 +102,6 @@ UNGUARDED_WRITES = {
     "common/datasets/manifest.py": "a file in memory",
     "common/mllog.py": "a file of the kernel",
     "common/new_benchmark.py": "sources, in the user's working tree",
-    "common/training/config_docs.py": "the docs of the suite",
     "common/training/predictions/file.py": "the new file of `whole_file`",
     "common/training/profile.py": "into an open file",
     "compliance/cli.py": "the file that the user names",

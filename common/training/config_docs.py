@@ -1,29 +1,24 @@
-"""`python -m common.training.config_docs` writes the reference page of the trainers' configuration."""
+"""The reference page of the trainers' configuration, which `python -m compliance.docs` writes."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from common.closed import find_rows_of
-from common.provenance import ROOT
 from common.reference import ROUNDS
-from common.settings.keys import REQUIRED, Closed, DeclarationError, Leaf, leaves
+from common.settings.keys import REQUIRED, Closed, Leaf, leaves
 from common.settings.run import RunConfig
 from common.version import VERSION
 
-PAGE: Final = ROOT / "docs" / "reference" / "config.md"
 INTRODUCTION: Final = """\
 # Configuration of the trainers
 
-<!-- Written by `python -m common.training.config_docs` (make docs); changes here are lost. -->
+<!-- Written by `python -m compliance.docs` (make docs); changes here are lost. -->
 
 Every key of the YAML file that `python -m <benchmark>.train` reads, written as in an override (`train.epochs=3`).
 [The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config --all`
@@ -95,26 +90,3 @@ def _format_closed(rules: Sequence[Closed]) -> str:
     others = [(rule, text) for rule, text in zip(rules, texts, strict=True) if text != latest]
     earlier = [f"round {', '.join(rule.rounds)}: {text}" for rule, text in others]
     return f"{latest} ({'; '.join(earlier)})"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page; return 0, or 1 for a key that is not declared as it must be, or with --check for an old page."""
-    parser = argparse.ArgumentParser(prog="python -m common.training.config_docs", description="Write docs/reference.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    arguments = parser.parse_args(argv)
-    modules = sorted(f"{path.parent.name}.settings" for path in ROOT.glob("*/settings.py"))
-    try:
-        text = format_page(import_module(module).Config for module in modules)
-    except DeclarationError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    if arguments.check and (not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text):
-        print(f"{PAGE} is out of date; run `make docs`", file=sys.stderr)
-        return 1
-    if not arguments.check:
-        PAGE.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

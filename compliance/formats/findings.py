@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from common.command import clean, counted
 from compliance.formats.style import Style
+from compliance.formats.table import TextTable
 from compliance.formats.words import (
     convergence_text,
     energy,
@@ -239,16 +240,7 @@ TIMES = ("TTT", "normalised", "scaled", "staging", "energy", "convergence")
 RATES = ("T", "S", "M'", "TTTa", "models/min", "normalised", "staging", "energy")
 
 
-class ScoreTable(Struct, frozen=True):
-    """A table: title, columns, rows, and how many columns from the left contain text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    text_columns: int
-
-
-def score_tables(report: Report) -> list[ScoreTable]:
+def score_tables(report: Report) -> list[TextTable]:
     """Return the tables that have rows; leave out empty columns."""
     times, rates = [], []
     rounds = many_rounds(report)
@@ -262,14 +254,10 @@ def score_tables(report: Report) -> list[ScoreTable]:
         elif isinstance(results.score, Throughput):
             rates.append((*names, *_rate_cells(results.score)))
     both = (
-        _without_empty("Time to train (strong scaling), in minutes; staging in or out of TTT", (*NAMES, *TIMES), times),
-        _without_empty(
-            "Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes",
-            (*NAMES, *RATES),
-            rates,
-        ),
+        ("Time to train (strong scaling), in minutes; staging in or out of TTT", TIMES, times),
+        ("Throughput (weak scaling): T accelerators in all, S per instance, M' models, TTTa minutes", RATES, rates),
     )
-    return [table for table in both if table.rows]
+    return [_score_table(title, scores, rows) for title, scores, rows in both if rows]
 
 
 def _time_cells(results: ResultSet, score: TimeToTrain) -> tuple[str, ...]:
@@ -300,11 +288,7 @@ def _rate_cells(score: Throughput) -> tuple[str, ...]:
     )
 
 
-def _without_empty(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> ScoreTable:
-    kept = [at for at in range(len(columns)) if any(row[at] for row in rows)]
-    return ScoreTable(
-        title,
-        tuple(columns[at] for at in kept),
-        tuple(tuple(row[at] for at in kept) for row in rows),
-        sum(at < len(NAMES) for at in kept),
-    )
+def _score_table(title: str, scores: tuple[str, ...], rows: list[tuple[str, ...]]) -> TextTable:
+    headings = tuple((name, "") for name in (*NAMES, *scores))
+    numeric = (*(False for _ in NAMES), *(True for _ in scores))
+    return TextTable(title, headings, tuple(rows), numeric).without_empty()

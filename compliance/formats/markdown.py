@@ -7,7 +7,8 @@ cannot be markup, a link or a mention. The length stays below GitHub's limit for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from common.command import clean, counted
 from compliance.formats.findings import (
@@ -22,6 +23,7 @@ from compliance.formats.findings import (
     summary,
 )
 from compliance.formats.style import Style
+from compliance.formats.table import TextTable
 from compliance.formats.words import place, run_text, shown_path
 from compliance.model.finding import ERROR, FAIL, NOTE, PASS, SKIPPED, WARN, WARNING
 from compliance.model.report import Report
@@ -46,7 +48,7 @@ def render(report: Report, style: Style) -> str:
     blocks += [_findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else ""]
     blocks += [_logs_table(report, style)]
     blocks += [
-        f"**{escaped(table.title)}**\n\n{_findings_table(table.columns, map(_table_cells, table.rows))}"
+        markdown_text(replace(table, rows=tuple((SIGNS[verdict], *cells) for verdict, *cells in table.rows)))
         for table in score_tables(report)
     ]
     groups = grouped(findings)
@@ -95,9 +97,20 @@ def _table_cells(row: Iterable[str]) -> list[str]:
     return [SIGNS[verdict], *map(readable, cells)]
 
 
-def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def markdown_text(table: TextTable) -> str:
+    """Return the table as Markdown, with the group as a column; cells that could be markup are code."""
+    columns, numeric = [" ".join(filter(None, heading)) for heading in table.headings], table.numeric
+    rows = [list(map(readable, row)) for row in table.rows]
+    if table.groups:
+        columns, numeric = ["benchmark", *columns], (False, *numeric)
+        rows = [[readable(group), *row] for group, row in zip(table.groups, rows, strict=True)]
+    return f"**{escaped(table.title)}**\n\n{_findings_table(columns, rows, numeric)}"
+
+
+def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]], numeric: Sequence[bool] = ()) -> str:
     titles = [escaped(title) for title in columns]
-    lines = [titles, ["---"] * len(titles), *rows]
+    rules = ["---:" if right else "---" for right in numeric] or ["---"] * len(titles)
+    lines = [titles, rules, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from common.command import as_called, clean, counted
 from compliance.formats.findings import (
     Group,
-    ScoreTable,
     Shown,
     all_shown,
     alone,
@@ -22,6 +22,7 @@ from compliance.formats.findings import (
     summary,
 )
 from compliance.formats.style import Style
+from compliance.formats.table import TextTable, plain_text
 from compliance.formats.words import place, run_text, shown_path
 from compliance.model.finding import (
     ERROR,
@@ -180,22 +181,13 @@ def _minor_blocks(findings: list[Shown], style: Style) -> list[list[str]]:
 
 
 def _ignored_lines(report: Report) -> list[str]:
-    kinds: dict[tuple[str, str], int] = {}
-    for finding, reason in report.ignored:
-        kinds[finding.rule, reason] = kinds.get((finding.rule, reason), 0) + 1
+    kinds = Counter((finding.rule, reason) for finding, reason in report.ignored)
     return [
         f"Ignored: {counted(number, 'finding')} of {clean(rule)} ({clean(reason) or 'no reason given'})"
         for (rule, reason), number in kinds.items()
     ]
 
 
-def _table_lines(table: ScoreTable, style: Style) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    lines = [_paint_verdict(table.title, "bold", style)]
-    for row in (table.columns, *table.rows):
-        cells = [
-            cell.ljust(width) if at < table.text_columns else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+def _table_lines(table: TextTable, style: Style) -> list[str]:
+    title, *lines = plain_text(table).split("\n")
+    return [_paint_verdict(title, "bold", style), *lines]

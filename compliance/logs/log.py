@@ -7,7 +7,9 @@ bounded: only the records that a rule may need are kept.
 from __future__ import annotations
 
 import io
+import re
 import sys
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -55,6 +57,12 @@ OTHER_KEYS_KEPT: Final = 500
 LONGEST_KEY: Final = 80
 COLORS: Final = "terminal colors (ANSI escape sequences) after the record"
 """The detail of a record that cannot be decoded because of them."""
+
+NEAR_RECORD: Final = re.compile(r'(?::{2,4}\s?\w{0,2}llog|mllog)\W{0,3}\{.{0,200}"(?:key|time_ms)"', re.IGNORECASE)
+LONGEST_HEAD: Final = 400
+"""Bytes of a line that are compared with `NEAR_RECORD`."""
+MOST_COMPARED: Final = 1000
+"""Lines of a log that are compared with it; published logs have none."""
 
 METRICS: Final = ("eval_error", "eval_accuracy")
 STRUCTURE: Final = (
@@ -116,7 +124,8 @@ class Log:
     personal: the first mail addresses and home directories in any line, record or not. rates: the speed
     that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
-    cut_line: the last line, if the file ends in its middle.
+    cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
+    but not to tools, and the first of these lines.
     """
 
     def __init__(self, path: str) -> None:
@@ -128,6 +137,7 @@ class Log:
         self.rates: dict[float, Rate] = {}
         self.inflated_bytes = 0
         self.cut_line = 0
+        self.near_records = (0, 0)
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
@@ -213,6 +223,7 @@ class LogReader:
         self._skipping = False
         self._open_line = 0  # the last line whose record lacks its end
         self._kept_bytes = 0
+        self._near_left = MOST_COMPARED  # lines that may still be compared with NEAR_RECORD
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
@@ -261,7 +272,7 @@ class LogReader:
         log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
         log.rates = dict(self.log.rates)
-        log.personal = list(self.log.personal)
+        log.personal, log.near_records = list(self.log.personal), self.log.near_records
         log.record_count, log.line_count = self.log.record_count, self.log.line_count
         return log
 
@@ -279,6 +290,10 @@ class LogReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first = self.log.line_count + 1
         if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
+            if self._near_left > 0 and (b"LLOG" in data or b":::" in data):
+                for line, text in enumerate(data.split(b"\n"), first):
+                    if b":::" in text or b"LLOG" in text:
+                        self._note_near_record(text, line)
             self.log.line_count += data.count(b"\n")
         else:
             self._read_records(self._lines_of(data))
@@ -287,10 +302,12 @@ class LogReader:
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
-        order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
+        order, others, light, near = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES, self._near_left > 0
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
+                if near and (b":::" in text or b"LLOG" in text):
+                    self._note_near_record(text, line)
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
@@ -319,15 +336,23 @@ class LogReader:
                     self._take_rate(record, line)
             else:
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
-                kept_bytes += weight
-                record.line, record.order = line, order
+                kept_bytes, record.line, record.order = kept_bytes + weight, line, order
                 slot.append(record)
             order = line if line == order + 1 else order + 1  # in most logs one object is both
-        log.line_count += len(lines) - 1
-        log.record_count = order
+        log.line_count, log.record_count = log.line_count + len(lines) - 1, order
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._limit_memory(kept_bytes)
+
+    def _note_near_record(self, text: bytes, line_number: int) -> None:
+        """Count a line that only people take for a record."""
+        self._near_left -= 1
+        if b"{" not in text or self._near_left < 0:
+            return
+        plain = unicodedata.normalize("NFKC", text[:LONGEST_HEAD].decode("utf-8", "replace"))
+        if NEAR_RECORD.search("".join(sign for sign in plain if unicodedata.category(sign) != "Cf")):
+            count, first = self.log.near_records
+            self.log.near_records = (count + 1, first or line_number)
 
     def _limit_memory(self, kept_bytes: int) -> None:
         """Stop keeping records when they take too much memory."""

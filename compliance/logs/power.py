@@ -12,6 +12,7 @@ run, their mean stands for the rest.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from operator import mul
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
+from common.measure.power.keys import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
 from common.tree import ANYWHERE, Tree
 from common.values import is_number
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
@@ -43,6 +44,8 @@ SAME_COURSE: Final = 0.01
 SKETCH: Final = 16
 SHARED: Final = 4
 RANGE: Final = 1 << 61
+PART: Final = re.compile(r"package-?\d|cpu|gpu|dram|dimm|core", re.IGNORECASE)
+"""Names of sensors of a part of a node."""
 VARIED: Final = 0.5
 """The smallest share of successive readings that occur only once: others say nothing about a copy."""
 
@@ -66,7 +69,8 @@ class PowerLog(Struct):
 
     starts, stops: how many records, and the time of the first. estimates, efficiencies: the first different values
     and their lines; values that are not numbers as text. Readings count from start to stop.
-    of_parts: it says that it is an estimate of parts. end_ms: the stop, or the last reading where there is none.
+    of_parts: by which of its words it is of some parts of the node, "" if of the whole. host: where it says that it was
+    measured, "" if it does not say. end_ms: the stop, or the last reading where there is none.
     timed_readings, timed_ms, watt_ms: readings inside the run, the part that they cover, and the sum of watts times
     milliseconds. gaps, backward: of the clock, in ms. invalid: values that are not a power. sketch: keys of successive
     readings, those of their order with the readings, see `shared_readings`.
@@ -83,7 +87,8 @@ class PowerLog(Struct):
     estimates: dict[Any, int] = {}
     efficiencies: dict[Any, int] = {}
     direct_current: bool = False
-    of_parts: bool = False
+    of_parts: str = ""
+    host: str = ""
     end_ms: float | None = None
     readings: int = 0
     lowest: float = float("inf")
@@ -117,11 +122,12 @@ class PowerLog(Struct):
 
 
 def shared_readings(first: PowerLog, second: PowerLog) -> bool:
-    """Tell whether one file has readings of the other, whatever their times, or readings that follow them."""
-    if equal_readings(first, second):
+    """Tell whether one file has readings of the other, whatever their times and order, or readings that follow them."""
+    common = _common_times(first, second)
+    if equal_readings(first, second) or any(len(first.sketch[key]) == len(second.sketch[key]) == 1 for key in common):
         return True
     # They differ by little more than a factor and an offset.
-    return sum(_fit_line(first.sketch[key], second.sketch[key]) for key in _common_times(first, second)) >= SHARED
+    return sum(_fit_line(first.sketch[key], second.sketch[key]) for key in common) >= SHARED
 
 
 def equal_readings(first: PowerLog, second: PowerLog) -> bool:
@@ -192,6 +198,16 @@ def _read_file(path: str, window: tuple[float, float], tree: Tree, of_node: bool
     return power
 
 
+def _find_parts(start: Record) -> str:
+    """Return the words by which a measurement is of parts of a node, "" if there are none."""
+    scope, source, sensor = (start.meta(name) for name in ("scope", "source", "sensor"))
+    if scope not in (None, NODE):
+        return f"scope {shown(scope)}"
+    if isinstance(source, str) and source.partition(":")[0].lower() in OF_PARTS:
+        return f"source {shown(source)}"
+    return f"sensor {shown(sensor)}" if isinstance(sensor, str) and PART.search(sensor) else ""
+
+
 class _Sketch:
     """The smallest keys of successive readings: copies, even of a part of a file, share some; memory is bounded."""
 
@@ -225,10 +241,12 @@ class _Readings:
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=ORDERED)
         self._exact, self._course = _Sketch(), _Sketch()
+        self._sum, self._count = 0, 0  # of the readings' hashes: equal in any order
 
     def add(self, watts: float) -> None:
         """Take the next reading."""
         self._last.append(watts)
+        self._sum, self._count = (self._sum + hash(watts)) % RANGE, self._count + 1
         last = tuple(self._last)
         latest = last[-SUCCESSIVE:]
         if len(set(latest)) >= DIFFERENT and len(latest) == SUCCESSIVE:
@@ -238,8 +256,9 @@ class _Readings:
             self._course.add(hash(tuple(sorted(range(ORDERED), key=last.__getitem__))), last)
 
     def kept(self) -> dict[int, tuple[float, ...]]:
-        """Return the keys of equal readings, and those of their order with the readings."""
-        return self._exact.kept() | self._course.kept()
+        """Return the keys of equal readings, those of their order with the readings, and one of all of them."""
+        exact = self._exact.kept()
+        return exact | self._course.kept() | ({hash((self._sum, self._count)): (float(self._count),)} if exact else {})
 
 
 class _PowerReader(LogReader):
@@ -287,7 +306,8 @@ class _PowerReader(LogReader):
         self._latest_ms = max(self._latest_ms, time_ms)
         if record.key == START:
             power.starts.note(record.line, time_ms)
-            power.of_parts |= record.meta("scope") == PARTS
+            power.of_parts = power.of_parts or _find_parts(record)
+            power.host = shown(record.meta("host") or "")
             self._until_ms = self._until_ms or time_ms
         elif record.key == STOP:
             power.stops.note(record.line, time_ms)

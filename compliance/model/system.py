@@ -37,6 +37,13 @@ _PLACEHOLDER = re.compile(
 )
 
 
+_COUNT = re.compile(
+    r"\s*(\d{1,15})(?:\s*|\s*\(.*|\s+(?!(?:x|k|hundred|thousand|million|billion|dozen)\b)[^\W\d_]\D*)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A count and a remark on it, not the first digits of another number, as in `32,000`, `32.9`, `32e3`, `32 k`."""
+
+
 def is_placeholder(text: str) -> bool:
     """Tell whether a text is a placeholder."""
     return _PLACEHOLDER.search(text) is not None
@@ -80,9 +87,9 @@ class SystemDescription(Struct):
         return word if word in ("closed", "open") else None
 
     def count(self, name: str) -> int | None:
-        """Return a field as a whole number: 16, "16", "16 " or "2 (per socket)"; None without one up to 10**9."""
+        """Return a field as a whole number: 16, "16", "2 (per socket)" or "16 nodes"; None without one up to 10**9."""
         value = self.fields.get(name)
-        number = re.match(r"\s*(\d{1,15})(?!\d)", value) if isinstance(value, str) else None
+        number = _COUNT.fullmatch(value) if isinstance(value, str) else None
         return as_count(int(number.group(1)) if number else value)
 
     def states_number(self, name: str) -> bool:

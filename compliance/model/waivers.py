@@ -16,6 +16,7 @@ from common.tree import ANYWHERE, RefusedFileError, Tree
 from compliance.benchmarks import benchmarks_of
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
+from compliance.model.system import is_blank, is_placeholder
 
 FORM: Final = "round/organisation/system/scaling/benchmark"
 EXAMPLE: Final = "3.0/Example/example_n64/strong/cosmoflow"
@@ -87,7 +88,7 @@ def _parse_entries(root: Any, path: str) -> Iterator[tuple[str, Waiver]]:
         raise UsageError(f"{path}, line {line}: this is not a list of waivers; expected lines {FORM}: reason")
     lines: dict[str, int] = {}
     for key, value in root.value:
-        name, line = _scalar_text(key), key.start_mark.line + 1
+        name, line = key.value if key.id == "scalar" else f"a {key.id}", key.start_mark.line + 1
         if problem := _find_problem(name, _scalar_text(value)):
             raise UsageError(f"{path}, line {line}: {problem}")
         if name in lines:
@@ -125,8 +126,8 @@ def _find_problem(name: Any, reason: Any) -> str:
     ):
         if word not in names:
             return f"{name!r}: there is no {part} {word!r}{meant(word, names)}; known are {', '.join(names)}"
-    if not isinstance(reason, str) or not reason.strip():
-        return f"{name}: expected a reason as text; write {name}: why"
+    if not isinstance(reason, str) or is_blank(reason) or is_placeholder(reason):
+        return f"{name}: expected a reason in words; write {name}: why"
     return ""
 
 

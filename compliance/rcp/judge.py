@@ -147,20 +147,19 @@ def _compare_epochs(match: _Match, batch_size: int, epochs: Sequence[float], mod
     if case == "smaller batch":
         phrase = "RCP not found but slower convergence on smaller batch size" if passed else _missing_text(batch_size)
     factor = max(1.0, point.mean / mean) if passed else 1.0
-    text = f"{introduction} {_explain_failure(point, accepted, mean, passed, factor)}"
+    text = _explain_verdict(point, accepted, mean, passed, factor)
+    text = f"{introduction} {text}" if passed else f"{text} {introduction}"
     return Verdict(passed, case, phrase, text, point, mean, factor)
 
 
-def _explain_failure(point: ReferencePoint, accepted: float, mean: float, passed: bool, factor: float) -> str:
-    numbers = (
-        f"The result converges in {mean:.6g} {point.unit} on average (fastest and slowest run left out), the "
-        f"reference in {point.mean:.6g}, and down to {accepted:.6g} is explained by chance."
-    )
+def _explain_verdict(point: ReferencePoint, accepted: float, mean: float, passed: bool, factor: float) -> str:
+    average = f"{mean:.6g} {point.unit} on average (fastest and slowest run left out)"
     if not passed:
-        return (
-            f"{numbers} It is too fast: training or evaluation seems to differ from the reference. Compare "
-            "data, model and hyperparameters, or submit reference runs that converge as fast."
-        )
+        return f"too fast: {average}; the reference takes {point.mean:.6g}, by chance at least {accepted:.6g}."
+    numbers = (
+        f"The result converges in {average}, the reference in {point.mean:.6g}, and down to {accepted:.6g} is "
+        "explained by chance."
+    )
     if factor == 1:
         return f"{numbers} It passes without normalization."
     return f"{numbers} It passes; the time is multiplied by {point.mean:.6g} / {mean:.6g} = {factor:.6f}."

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from common.reference import since
+from common.values import is_number
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.package import Submissions
 from compliance.model.result_set import ResultSet
@@ -13,6 +16,8 @@ from compliance.rules.rule import SetRule, SubmissionsRule, show
 
 JUDGED_BY_RUNS = ("exact", "interpolated", "smaller batch", "too few runs")
 """Cases of a verdict that further runs may change."""
+RATE, DECAY_FACTOR = "opt_base_learning_rate", "opt_learning_rate_decay_factor"
+WARMUP_EPOCHS, WARMUP_FACTOR = "opt_learning_rate_warmup_epochs", "opt_learning_rate_warmup_factor"
 RCP = "training_rules.adoc#rcps; hpc_training_rules.adoc#results; rcp_checker of mlcommons/logging"
 
 
@@ -112,6 +117,11 @@ class ReferenceSettings(SetRule, strict_only=True):
     differs = "the official tool never compares them"
     why = "Other allowed values are legal, but reviewers will ask; a result may then converge differently."
     fix = "Nothing to fix if the difference is intended."
+    good = (
+        lambda package: package(settings={RATE: 0.024}),
+        lambda package: package(settings={RATE: 0.012, WARMUP_FACTOR: 2}),
+        lambda package: package(settings={DECAY_FACTOR: 0.5}),
+    )
     bad = (lambda package: package(settings={"opt_base_learning_rate": 0.0061}),)
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -121,9 +131,15 @@ class ReferenceSettings(SetRule, strict_only=True):
         run = results.runs[0]
         from compliance.rcp.points import compare_hyperparameters  # only results pay for it, not single logs
 
-        for key, reference, logged in compare_hyperparameters(verdict.point, run.settings):
-            message = f"{key} is {show(logged)}, the reference runs {verdict.point.name} had {show(reference)}"
-            yield self.finding(run.path, run.lines.get(key, 0), message, show(reference), key)
+        differing = [
+            (key, f"{key} is {show(logged)} ({show(reference)})")
+            for key, reference, logged in compare_hyperparameters(verdict.point, run.settings)
+            if not _is_logged_otherwise(key, verdict.point.hyperparameters, run.settings)
+        ]
+        if differing:
+            key = differing[0][0]
+            message = f"not as in the reference runs {verdict.point.name}: {'; '.join(text for _, text in differing)}"
+            yield self.finding(run.path, run.lines.get(key, 0), message, "the values in brackets", key)
 
 
 class CommitteeScaling(SetRule, strict_only=True):
@@ -190,6 +206,24 @@ class ScalingFile(SetRule, strict_only=True):
             expected = '{"scaling_factor": a number of at least 1}'
             fix = "Correct it; until then no factor is applied to the score." if scaling.line else ""
             yield self.finding(scaling.path, scaling.line, f"scaling.json {scaling.problem}", expected, fix=fix)
+
+
+def _is_logged_otherwise(key: str, reference: Mapping[str, Any], logged: Mapping[str, Any]) -> bool:
+    """Tell whether both mean the same: some trainers log the rate after its warm-up, or the first decay factor."""
+    if key == DECAY_FACTOR:
+        first, other = reference[key], logged[key]
+        return (isinstance(first, list) and first[:1] == [other]) or (isinstance(other, list) and other[:1] == [first])
+    if key == WARMUP_FACTOR and reference.get(WARMUP_EPOCHS) == logged.get(WARMUP_EPOCHS) == 0:
+        return True
+    if key not in (RATE, WARMUP_FACTOR) or reference.get(RATE) == logged.get(RATE):
+        return False
+    return any(math.isclose(rate, other) for rate in _possible_peaks(reference) for other in _possible_peaks(logged))
+
+
+def _possible_peaks(settings: Mapping[str, Any]) -> tuple[float, ...]:
+    rate: Any = settings.get(RATE)
+    factor: Any = settings.get(WARMUP_FACTOR)
+    return (rate, rate * factor) if is_number(rate) and is_number(factor) and factor >= 1 else ()
 
 
 def _why_not(results: ResultSet) -> str:

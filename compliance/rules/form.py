@@ -10,7 +10,7 @@ from compliance.logs.inflate import ANY_RATIO_BYTES, MAX_FILE_BYTES, MAX_MEMBERS
 from compliance.logs.log import COLORS, EARLIEST_MS, LATEST_MS, MAX_LINE_BYTES, MAX_LOG_BYTES, FormProblem, Log
 from compliance.logs.record import LONG_RECORD_BYTES
 from compliance.model.case import Case
-from compliance.model.finding import Finding
+from compliance.model.finding import NOTE, Finding
 from compliance.rules.rule import LogRule
 
 FORMAT = "mlperf-logging: mllog, one record `:::MLLOG {json}` per line"
@@ -108,6 +108,32 @@ class HoldsRecords(LogRule):
         if kind and (case.strict or not log.record_count):
             message = f"this is {kind.name}, not a log"
             yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=kind.fix)
+
+
+class NearRecords(LogRule, strict_only=True):
+    """No line looks like a record that no tool reads."""
+
+    id = "FRM11"
+    severity = NOTE
+    cite = FORMAT
+    differs = "the official parser skips such lines"
+    why = "People who read the log would count what no tool counts."
+    fix = "Write each record with mllog: `:::MLLOG `, one blank, and a JSON object; remove lines that are no records."
+    good = (lambda log: log().raw("seed", lambda line: b"std:::move(x) {\n:::MLPv0.5.0 cosmoflow run\n" + line),)
+    bad = (
+        lambda log: log().raw("seed", lambda line: line.replace(b" ", b"", 1) + b"\n" + line),
+        lambda log: log().raw("seed", lambda line: line.replace(b" ", b"\t", 1) + b"\n" + line),
+        lambda log: log().raw("seed", lambda line: line.replace(b":::MLLOG", b":::mllog") + b"\n" + line),
+        lambda log: log().raw("seed", lambda line: line.replace(b":", b"", 1) + b"\n" + line),
+        lambda log: log().raw("seed", lambda line: line.replace(b"M", "\uff2d".encode(), 1) + b"\n" + line),
+        lambda log: log().raw("seed", lambda line: line.replace(b"M", "M\u200b".encode(), 1) + b"\n" + line),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        count, line = log.near_records
+        if count:
+            more = f", the first of {count} such lines" if count > 1 else ""
+            yield self.finding(log.path, line, f"looks like a record, but is none{more}", "`:::MLLOG {json object}`")
 
 
 class Parses(LogRule):

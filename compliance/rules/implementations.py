@@ -62,7 +62,7 @@ class Implementations(CodeRule):
 class SubmittedCode(CodeRule):
     """The code of a result is that which made its logs, by the hash of its sources in logs of this suite."""
 
-    id = "PKG36"
+    id = "PKG37"
     follows = ("PKG02", "RUN08", "PKG08")
     cite = "submission_rules.adoc#submission-content; docs/reference/profiles.md (logs of this suite)"
     why = "A result must be reproducible from the submitted code; other code than the submitted may have made it."
@@ -117,7 +117,7 @@ def _list_files(package: Package) -> list[str]:
 class UnchangedFiles(PackageRule, strict_only=True):
     """The files of a package are those that its provenance.json lists."""
 
-    id = "PKG37"
+    id = "PKG38"
     cite = "docs/guide/submit.md"
     differs = "the official tool does not read provenance.json"
     why = "provenance.json says what was there when the package was made; what has changed since was edited by hand."

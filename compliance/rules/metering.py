@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from common.measure.power.keys import EFFICIENCY, PARTS, READING, START, STOP
+from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START, STOP
+from common.values import is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
@@ -21,6 +22,8 @@ LONGEST_GAP_MS = 10_000
 LEAST_READINGS = 60
 MOST_UNTIMED = 0.1
 PLAUSIBLE_WATTS = (10, 100_000)
+IDLE_WATTS = 25
+"""What an accelerator draws at least when it rests, with its share of the node."""
 LEAST_EFFICIENCY = 0.8  # of the weakest supply with an 80 PLUS rating
 
 
@@ -211,7 +214,7 @@ class PowerTimesAscend(FileRule):
 
 
 class PowerValues(FileRule):
-    """Every reading is a finite number of watts, 0 or more, with a mean that is plausible for a node."""
+    """Every reading is a finite number of watts, 0 or more; they vary, with a mean that is plausible for a node."""
 
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
@@ -222,6 +225,8 @@ class PowerValues(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", float("nan"), 30)),
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", "420", 30)),
         lambda package: package("deepcam").power(node=lambda file: file.scale(0.001)),
+        lambda package: package("deepcam").power(node=lambda file: file.scale(0.1)),
+        lambda package: package("deepcam").power(node=lambda file: file.scale(0).raise_by(420)),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
@@ -231,9 +236,13 @@ class PowerValues(FileRule):
             yield self.finding(log.path, log.invalid.line, message, "watts, 0 or more", READING)
         watts = log.watt_ms / log.timed_ms if log.timed_ms else None
         low, high = PLAUSIBLE_WATTS
-        if watts is not None and not low <= watts <= high:
-            message = f"the mean power of the node is {watts:.4g} W"
-            yield self.finding(log.path, 0, message, "watts, not kW or mW", READING, WARNING)
+        accelerators = run.accelerators_per_node if is_number(run.accelerators_per_node) else 0
+        if watts is not None and not min(max(low, IDLE_WATTS * accelerators), high) <= watts <= high:
+            message = f"the mean power of a node with {accelerators} accelerators is {watts:.4g} W"
+            yield self.finding(log.path, 0, message, "watts of the whole node, not kW or mW", READING, WARNING)
+        if log.readings >= LEAST_READINGS and log.lowest == log.highest:
+            message = f"all {log.readings} readings are {log.lowest:.4g} W"
+            yield self.finding(log.path, 0, message, "power that varies with the work", READING, WARNING)
 
 
 class ConversionEfficiency(FileRule):
@@ -286,13 +295,17 @@ class WholeNode(FileRule):
     good = (lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope="node")),)
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope=PARTS)),
+        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, scope=PARTS[:-1])),
+        lambda package: package("deepcam").power(
+            node=lambda file: file.set(START, None, source="rapl", sensor="package-0")
+        ),
         lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_parts:
-            message = f"an estimate of parts is not a {'node' if log.of_node else 'switch'}'s power"
-            yield self.finding(log.path, log.starts.line, message, f"readings without scope {PARTS!r}", START)
+            message = f"{log.of_parts}: an estimate of parts is not a {'node' if log.of_node else 'switch'}'s power"
+            yield self.finding(log.path, log.starts.line, message, f"readings of scope {NODE!r}", START)
 
 
 def _span_text(time_ms: float) -> str:

@@ -280,10 +280,13 @@ class DescriptionTypes(PackageRule):
         "strict warns about numbers without quotes; the official tool crashes on some, and never reads counts; "
         + UNCHECKED
     )
+    good = (lambda package: package().system(number_of_nodes="16 ", accelerators_per_node="4 (two boards of 2)"),)
     bad = (
         lambda package: package().system(accelerators_per_node=4),
         lambda package: package().system(number_of_nodes="many"),
         lambda package: package().system(number_of_nodes="0"),
+        lambda package: package().system(number_of_nodes="16,000"),
+        lambda package: package().system(accelerators_per_node="4e2"),
         lambda package: package().system(framework=["torch"]),
         lambda package: package(round_="0.7").system(number_of_nodes="many"),
         lambda package: package(round_="0.7").system(status=["onprem"]),
@@ -313,7 +316,8 @@ class DescriptionTypes(PackageRule):
             count = description.count(name)
             unreadable = count is None and isinstance(value, str) and value.strip()
             if unreadable or (count is not None and count < least):
-                yield self.finding(description.path, 0, f"{name} is {show(value)}", f"a whole number >= {least}", name)
+                message, fix = f"{name} is {show(value)}", f'Write the number in digits alone, such as "{name}": "16".'
+                yield self.finding(description.path, 0, message, f"a whole number >= {least}", name, fix=fix)
 
 
 class DescriptionValues(PackageRule, strict_only=True):

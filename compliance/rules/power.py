@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from common.measure.power.keys import START
 from common.values import is_integer
-from compliance.logs.power import equal_readings
+from compliance.logs.power import ESTIMATE, equal_readings
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import POWER, WEAK, PowerPlace, power_number, result_name
@@ -17,6 +18,8 @@ from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
 from compliance.rules.rule import SetRule, SubmissionsRule, show
 
+PLAUSIBLE_WATTS = (0.1, 100_000)
+"""Of the interconnect, for each node that it connects."""
 RULES_OF_POWER = "power_measurement.adoc"
 CHECKER = "power_checker of mlcommons/logging"
 UNREAD = "the official package checker does not read the power files"
@@ -123,6 +126,8 @@ class AllNodesMeasured(SetRule, strict_only=True):
         lambda package: _move_file(package("deepcam").power(), "node_1.txt", "node_1.txt.old"),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0)),
         lambda package: package("deepcam").power(node=lambda file: file.imitate(0).scale(1.01)),
+        lambda package: package("deepcam").power(node=lambda file: file.imitate(0).reverse()),
+        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, host="node_0")),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -135,14 +140,25 @@ class AllNodesMeasured(SetRule, strict_only=True):
                 # Throughput logs often state the nodes of the whole system.
                 severity = WARNING if results.scaling == WEAK and count else severity
                 yield self.finding(files.folder, 0, message, f"{show(run.nodes)} files node_<i>.txt", severity=severity)
+            yield from self._find_same_host(run)
         yield from self._find_copied(results)
+
+    def _find_same_host(self, run: JudgedRun) -> Iterator[Finding]:
+        first: dict[str, str] = {}
+        for log in run.power.nodes if run.power else ():
+            other = first.setdefault(log.host, log.path)
+            if log.host and other != log.path:
+                message = f"host is {log.host}, as in {os.path.basename(other)}"
+                expected = "a host for each node; none where one host reads all meters"
+                yield self.finding(log.path, log.starts.line, message, expected, START, WARNING)
+                return
 
     def _find_copied(self, results: ResultSet) -> Iterator[Finding]:
         for copies in results.copies:
             for first, second in copies.pairs if copies.kind == COPIED_POWER else ():
                 owner = next(run for run in results.runs if run.power and second in run.power.nodes)
                 equal = equal_readings(first, second)
-                how = "whatever their times" if equal else "slightly changed"
+                how = "whatever their times" if equal else "slightly changed or in another order"
                 message = f"the readings are those of {_run_and_file(first.path)}, {how}"
                 severity = _fault_severity([owner]) if equal else WARNING
                 yield self.finding(second.path, 0, message, "its own measurement", severity=severity)
@@ -169,7 +185,7 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
                     f" those of {_run_and_file(one.path)}"
                 )
                 changed = not any(equal_readings(*pair) for pair in copies.pairs)
-                message += ", slightly changed" if changed else ""
+                message += ", slightly changed or in another order" if changed else ""
                 severity = WARNING if again or changed else ERROR
                 yield self.finding(other.path, 0, message, "a measurement of each run", severity=severity)
 
@@ -184,7 +200,7 @@ class InterconnectCounted(SetRule, strict_only=True):
     id = "POW04"
     cite = f"{RULES_OF_POWER}#measure-or-estimate-interconnects"
     differs = UNREAD
-    why = "Switches use power too; without a file they count as zero."
+    why = "Switches use power too; without a file, or with 0 W, they count as zero."
     fix = (
         "Add a file sw_<i>.txt for each switch, with one record interconnect_power_est: its highest specified power in "
         "watts times the share that the run uses, or what was measured."
@@ -194,17 +210,24 @@ class InterconnectCounted(SetRule, strict_only=True):
         lambda package: _move_file(package("deepcam").power(), "sw_0.txt", "switch.txt"),
         lambda package: package("deepcam").power(switch=lambda file: file.drop("interconnect_power_est")),
         lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", -5)),
+        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", 0)),
+        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", 1e-9)),
+        lambda package: package("deepcam").power(switch=lambda file: file.set("interconnect_power_est", 1e9)),
         lambda package: package("deepcam").power(switch=lambda file: file.add("interconnect_power_est", 9, 1.7e12)),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        key = "interconnect_power_est"
+        key = ESTIMATE
         for run, files in _measured_runs(results):
             severity = _fault_severity([run])
             if len(files.nodes) > 1 and not files.switches:
                 message = f"no power of the interconnect between {len(files.nodes)} nodes"
                 yield self.finding(files.folder, 0, message, "a file sw_<i>.txt for each switch", severity=severity)
-            for log in run.power.switches if run.power else ():
+            switches = run.power.switches if run.power else ()
+            watts = [log.estimate for log in switches if log.estimate is not None]
+            if len(files.nodes) > 1 and switches and len(watts) == len(switches):
+                yield from self._check_sum(sum(watts), files, severity)
+            for log in switches:
                 values = list(log.estimates)
                 if not values:
                     yield self.finding(log.path, 0, f"{key} is not logged", "watts", key, severity)
@@ -214,6 +237,13 @@ class InterconnectCounted(SetRule, strict_only=True):
                 elif len(values) > 1:
                     message = f"{key} is logged with different values; the first counts"
                     yield self.finding(log.path, log.estimates[values[1]], message, "one value", key, WARNING)
+
+    def _check_sum(self, watts: float, files: PowerPlace, severity: str) -> Iterator[Finding]:
+        least, most = (bound * len(files.nodes) for bound in PLAUSIBLE_WATTS)
+        if not least <= watts <= most:
+            message = f"the interconnect of {len(files.nodes)} nodes uses {watts:.4g} W"
+            severity = WARNING if watts else severity
+            yield self.finding(files.folder, 0, message, f"{least:g} to {most:g} W in all", ESTIMATE, severity)
 
 
 # -- what the rules share ------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator
 
 from compliance.logs.log import Log
-from compliance.logs.personal_data import KINDS, Mention, Watch
+from compliance.logs.personal_data import KINDS, MAIL, Mention, Watch
 from compliance.model.case import Case
-from compliance.model.finding import NOTE, SKIPPED, WARNING, Finding, few
-from compliance.model.layout import RESULTS, is_log
+from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding, few
+from compliance.model.layout import IMPLEMENTATIONS, RESULTS, is_log
 from compliance.model.package import Package
-from compliance.model.package_files import FILE, PackageEntry
+from compliance.model.package_files import FILE, SCRIPT_ENDS, PackageEntry
 from compliance.rules.rule import LogRule, PackageRule
 
 PRIVACY = "submission_rules.adoc#publication (code and results are public)"
@@ -96,12 +96,17 @@ class NoPersonalDataInFiles(PackageRule, strict_only=True):
         yield from few(
             self.finding(path, mention.line, _mention_text(mention), "no personal data")
             for path, mention in _search_texts(package)
-            if mention.kind in KINDS
+            if mention.kind in KINDS and not _names_author(path, mention)
         )
+        authors = [place for place in _search_texts(package) if _names_author(*place)]
+        if authors:
+            path, mention = authors[0]
+            message = f"{_mention_text(mention)}, one of {len(authors)} mail addresses in code, probably of its authors"
+            yield self.finding(path, mention.line, message, "no personal data", severity=NOTE)
 
 
 class NoSecretsInFiles(PackageRule, strict_only=True):
-    """System descriptions, code and other files contain neither a private key nor a token of a service."""
+    """System descriptions, code and other files contain no private key, token of a service, or password."""
 
     id = "PRV03"
     cite = PRIVACY
@@ -111,19 +116,26 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     good = (
         lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"export HF_TOKEN=${HF_TOKEN:?}\n"),
         lambda package: package().replace("benchmarks/cosmoflow/a.md", b"AKIAIOSFODNN7EXAMPLE\n"),
+        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"curl -u me:$PW u://me:changeme@example.org\n"),
     )
     bad = (
         lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"TOKEN=ghp_" + LETTERS * 2),
         lambda package: package().file("slurm-1234.out", "+ export GH_TOKEN=ghp_" + LETTERS.decode() * 2),
+        lambda package: package().replace("benchmarks/cosmoflow/a.sh", b"DB=pg://me:%s@db\n" % LETTERS[:9]),
         lambda package: package().replace("id_rsa", b"-----BEGIN RSA PRIVATE KEY" + b"-----\n" + LETTERS * 2 + b"\n"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
         yield from few(
-            self.finding(path, mention.line, f"a secret: a {mention.kind}, starting with {mention.text}", "no secrets")
-            for path, mention in _search_texts(package)
-            if mention.kind not in KINDS
+            self._make_finding(path, mention) for path, mention in _search_texts(package) if mention.kind not in KINDS
         )
+
+    def _make_finding(self, path: str, mention: Mention) -> Finding:
+        from compliance.logs.secrets import PASSWORD
+
+        message = f"a secret: a {mention.kind}, starting with {mention.text}"
+        severity = WARNING if mention.kind.startswith(PASSWORD) else ERROR
+        return self.finding(path, mention.line, message, "no secrets", severity=severity)
 
 
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:
@@ -147,6 +159,11 @@ def _search_texts(package: Package) -> Iterator[tuple[str, Mention]]:
         package.mentions.update((package.path(entry), _find_mentions(entry, package)) for entry in entries)
     for path, mentions in package.mentions.items():
         yield from ((path, mention) for mention in mentions)
+
+
+def _names_author(path: str, mention: Mention) -> bool:
+    """Tell whether it is a mail address in code, where most are those of its authors; scripts are the submitter's."""
+    return mention.kind == MAIL and f"/{IMPLEMENTATIONS}/" in path and not path.endswith(SCRIPT_ENDS)
 
 
 def _mention_text(mention: Mention) -> str:

@@ -17,10 +17,35 @@ from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
+FAR = 10
+"""An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
 USUAL_FIELDS = 3
 """Of the metadata of run_stop: file, line number, status."""
 FAILURES = [how for how in EXIT_STATUS if how != TARGET_MET]
+
+
+class PlausibleQuality(LogRule, strict_only=True):
+    """The last evaluation is not far better than the quality target."""
+
+    id = "QUA11"
+    severity = NOTE
+    cite = QUALITY
+    differs = "the official tool takes any value that meets the target"
+    why = "A run ends soon after the target is met, and no network is nearly free of errors."
+    fix = "Nothing to fix if it is true; look at how the evaluation computes it, and on which samples."
+    good = (lambda log: log().last_evaluation(0.1),)
+    bad = (
+        lambda log: log().last_evaluation(1e-9),
+        lambda log: log(benchmark="deepcam").last_evaluation(1.0),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        target = case.reference.target if case.reference else None
+        last = log.last(target.key) if target else None
+        if target and last and target.met(last.value) and (last.value == 1 or last.value * FAR < target.value):
+            message = f"{target.key} is {show(last.value)}, which no training is known to reach"
+            yield self.finding(log.path, last.line, message, f"about {target.value}", target.key)
 
 
 class TargetReached(LogRule):

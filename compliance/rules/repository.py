@@ -7,12 +7,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from compliance.model.finding import WARNING, Finding, few
-from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
+from common.record import TOKEN
+from compliance.model.finding import NOTE, WARNING, Finding, few, listed
+from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
+LARGEST_HEAD = 16 << 10
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
@@ -51,16 +53,25 @@ class RepositoryNames(RepositoryRule, strict_only=True):
 
     id = "PKG10"
     differs = "the official repository checker is a separate tool; it reports valid relative links as broken"
-    why = "The results repository refuses such files."
+    why = "The committee's repository checker refuses such files; published packages have some with a leading dot."
     fix = "Use names without spaces or a leading dot; keep data and checkpoints out; fix links."
     good = (lambda package: package().link("../latest", "cosmoflow"),)
     bad = (
         lambda package: package().file("../my notes.txt", "x"),
+        lambda package: package().file("../.gitignore", "x"),
         lambda package: package().link("../latest", "nowhere"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        yield from few(self._find_forbidden(package))
+        yield from few(
+            self.finding(package.path(entry), 0, f"name with a space: {entry.name!r}", "a plain name", severity=WARNING)
+            for entry in package.contents
+            if " " in entry.name and _left_over(entry) != "mac"
+        )
+        hidden = [entry for entry in package.contents if entry.name.startswith(".") and _left_over(entry) != "mac"]
+        if hidden:
+            message = f"names with a leading dot: {listed(sorted({entry.name for entry in hidden}))}"
+            yield self.finding(package.path(hidden[0]), 0, message, "plain names", severity=NOTE)
         fix = "Put the file itself there, a copy instead of the link."
         yield from few(
             self.finding(package.path(entry), 0, "the target of the link does not exist", "an existing file", fix=fix)
@@ -75,12 +86,6 @@ class RepositoryNames(RepositoryRule, strict_only=True):
         if len(package.contents) >= MOST:
             message = f"contains more than {MOST:,} files and folders: the rest was not checked"
             yield self.finding(package.root, 0, message, "a few thousand at most", severity=WARNING)
-
-    def _find_forbidden(self, package: Package) -> Iterator[Finding]:
-        for entry in package.contents:
-            if (entry.name.startswith(".") or " " in entry.name) and _left_over(entry) != "mac":
-                message = f"name with a space or a leading dot: {entry.name!r}"
-                yield self.finding(package.path(entry), 0, message, "a plain name", severity=WARNING)
 
 
 class PortableNames(RepositoryRule, strict_only=True):
@@ -194,6 +199,41 @@ def _leads_out(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a link leads out of the package, by its text or through other links."""
     target = os.path.normpath(os.path.join(entry.folder, entry.target))
     return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
+
+
+class NothingUnread(RepositoryRule, strict_only=True):
+    """No results lie in the package where nothing reads them."""
+
+    id = "PKG36"
+    severity = WARNING
+    why = "A second submission inside another is neither judged nor counted, but published with it."
+    fix = "Move the submission beside this one, its results into this one's results/, or leave it out."
+    good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/result_1.txt", b"0.124"),)
+    bad = (
+        lambda package: package().replace("more/results/a/strong/oc20/result_1.txt", b":::MLLOG {}"),
+        lambda package: package().replace("benchmarks/old/results/a.txt", b"").replace("benchmarks/old/systems/a", b""),
+        lambda package: package().replace("benchmarks/cosmoflow/logs/result_1.txt", b"start\n:::MLLOG {}"),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        systems = {entry.folder for entry in package.contents if entry.kind == FOLDER and entry.name == SYSTEMS}
+        folders = dict.fromkeys(
+            entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder
+            for entry in package.contents
+            if not f"{entry.path}/".startswith(f"{RESULTS}/")
+            and (_is_log(entry, package) or (entry.name == RESULTS and entry.folder in systems))
+        )
+        yield from few(
+            self.finding(os.path.join(package.root, folder), 0, "results that nothing reads", "no further submission")
+            for folder in folders
+        )
+
+
+def _is_log(entry: PackageEntry, package: Package) -> bool:
+    """Tell whether a file has the name of a result log and begins like one."""
+    if entry.kind != FILE or not RESULT_NAME.fullmatch(entry.name):
+        return False
+    return entry.name.endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), LARGEST_HEAD)
 
 
 class NothingLeftOver(RepositoryRule, strict_only=True):

@@ -137,6 +137,7 @@ class DescribedSystem(SetRule, strict_only=True):
         lambda package: package().system(status="available"),
         lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)),  # the folder is named Example
         lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)).system(submitter="Example_Org"),
+        lambda package: package(runs=1).by_suite().system(framework="PyTorch NVIDIA Release 23.09"),
     )
     bad = (
         lambda package: package().system(status="Available Cloud"),
@@ -144,6 +145,7 @@ class DescribedSystem(SetRule, strict_only=True):
         lambda package: package().system(number_of_nodes="1" + "0" * 400),
         lambda package: package().system(accelerators_per_node="8"),
         lambda package: package(scaling="weak").system(accelerators_per_node="8"),
+        lambda package: package(runs=1).by_suite().system(framework="TensorFlow 2.15"),
         lambda package: package().system(submitter="Somebody Else"),
         lambda package: package(runs=1).edit(1, lambda log: log.set(*NAMELESS)).system(submitter="Somebody Else"),
         lambda package: package().system(status="cloud"),
@@ -161,6 +163,7 @@ class DescribedSystem(SetRule, strict_only=True):
         yield from self._check_names(results, str(description.fields.get("submitter", "")))
         yield from self._check_status(results, str(description.fields.get("status", "")))
         yield from self._check_platform(results)
+        yield from self._check_framework(results, str(description.fields.get("framework", "")))
         yield from self._check_size(results)
 
     def _check_names(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
@@ -213,6 +216,16 @@ class DescribedSystem(SetRule, strict_only=True):
             line = runs[0].lines.get("submission_platform", 0)
             yield self.finding(runs[0].path, line, message, "one platform", "submission_platform", WARNING)
 
+    def _check_framework(self, results: ResultSet, framework: str) -> Iterator[Finding]:
+        """Yield a note where the description names no torch, whose version the provenance of a log states."""
+        trained = next((run for run in results.runs if "torch" in run.software), None)
+        if trained and "torch" not in framework.lower() and not is_blank(framework) and not is_placeholder(framework):
+            message = (
+                f"framework is {show(framework)} in the system json, torch {trained.software['torch']} in the logs"
+            )
+            line = trained.lines.get("provenance", 0)
+            yield self.finding(trained.path, line, message, "the framework of the runs", "provenance", NOTE)
+
     def _check_size(self, results: ResultSet) -> Iterator[Finding]:
         description = results.description
         assert description is not None
@@ -252,7 +265,7 @@ class DescribedSystem(SetRule, strict_only=True):
             stated = show(description.fields[name])
             if description.states_number(name):
                 message = f"{name} in the system description is {stated}, which no log can agree with"
-                yield self.finding(description.path, 0, message, "the number of the logs", name)
+                yield self.finding(description.path, 0, message, "the number of the logs", name)._replace(cause="PKG06")
             else:
                 yield self.skipped(results.folder, f"logs not compared with {name} of the system: it is {stated}")
 

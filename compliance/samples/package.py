@@ -79,6 +79,19 @@ class SamplePower:
             record["value"] = record["value"] * factor if record["key"] == READING else record["value"]
         return self
 
+    def raise_by(self, watts: float) -> Self:
+        """Add to all readings."""
+        for record in self.records:
+            record["value"] = record["value"] + watts if record["key"] == READING else record["value"]
+        return self
+
+    def reverse(self) -> Self:
+        """Put the readings into the opposite order, at the same times."""
+        readings = [record for record in self.records if record["key"] == READING]
+        for record, value in zip(readings, [record["value"] for record in reversed(readings)], strict=True):
+            record["value"] = value
+        return self
+
     def imitate(self, number: int) -> Self:
         """Take over the readings of another node."""
         self.records = self.node(self.start_ms, self.stop_ms, number).records
@@ -126,6 +139,7 @@ class SamplePackage:
             "number_of_nodes": "16",
             "host_processors_per_node": "2",
             "accelerators_per_node": "4",
+            "framework": "PyTorch",
         }
         self.system()
         self.code()

@@ -11,13 +11,13 @@ from typing import Final
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from compliance.cli import add_result_options, read_result_options, write_text
+from compliance.formats.table import output_width, plain_text
 from submission.analysis.analysis import Analysis, analyse_trees
 from submission.analysis.cost.model import error_table
 from submission.analysis.fits.projection import projection_table
 from submission.analysis.tables import tables
 from submission.analysis.write import holds_analysis, write_analysis
 from submission.summary.rows import NoResultsError
-from submission.text_table import output_width, plain_text
 
 MOST_UNITS: Final = 10_000_000
 DESCRIPTION: Final = "Analyse results: where the time goes, how epochs and times scale, how runs vary; with figures."

@@ -12,6 +12,7 @@ from typing import Final
 
 from common.command import clean, counted
 from common.version import VERSION
+from compliance.formats.table import TextTable
 from compliance.formats.words import plain
 from submission.analysis.analysis import Analysis
 from submission.analysis.cost.model import cost_table, error_table
@@ -23,7 +24,6 @@ from submission.analysis.figures.trends import best_by_round, draw_fit
 from submission.analysis.fits.projection import Projections, projection_table
 from submission.analysis.model import QUANTITIES, AnalysedSet, definitions
 from submission.analysis.tables import number, short_name, tables
-from submission.text_table import TextTable
 from submission.web.html import Html, disclosure, document, element, joined, table, theme_switch
 
 BEST: Final = "Best passing results of each round"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from common.command import clean
+from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from compliance.model.layout import WEAK
 from submission.analysis.model import AnalysedSet
-from submission.text_table import Column, TextTable, make_table
 
 WARM_UP: Final = {
     "opt_learning_rate_warmup_epochs": "epochs",

@@ -13,12 +13,12 @@ from common.files import write_whole_file
 from common.tree import ANYWHERE
 from common.version import VERSION
 from compliance.formats.json import json_text
+from compliance.formats.table import csv_records, csv_text
 from submission.analysis.analysis import Analysis
 from submission.analysis.figures.panel import HALF
 from submission.analysis.fits.fit import Fit
 from submission.analysis.model import QUANTITIES, RATIOS, AnalysedSet, definitions
 from submission.analysis.page import GENERATOR, draw_fits, pictures, render
-from submission.text_table import csv_records, csv_text
 from submission.web.html import Html, asset
 
 PAGE: Final = "analysis.html"

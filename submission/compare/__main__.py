@@ -11,10 +11,11 @@ from pathlib import Path
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_rules_option, write_text
+from compliance.formats.markdown import markdown_text
+from compliance.formats.table import output_width, plain_text
 from submission.compare.comparison import compare, compare_with_published
 from submission.compare.formats import FORMATS
 from submission.compare.sides import pairs
-from submission.text_table import markdown_text, output_width, plain_text
 
 MAX_NAMES = 10
 """Results that are named where they are not compared."""

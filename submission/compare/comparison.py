@@ -14,6 +14,7 @@ from common.measure.fom import Measurement, read_measurement
 from common.reference import FULL
 from common.values import is_number
 from compliance.benchmarks import REFERENCES, reference_of
+from compliance.formats.table import TextTable
 from compliance.formats.words import STAGED, convergence_text, plain
 from compliance.logs.run import Run
 from compliance.logs.timeline import PARTS
@@ -22,7 +23,6 @@ from compliance.model.score import BOTH, Throughput, TimeToTrain
 from submission.analysis.fits.projection import read_published
 from submission.analysis.model import EPOCH_TIME, SAMPLES, AnalysedSet, quantities
 from submission.compare.sides import ABSENT, Pair, Side, changes, configured, differing, logged, mean
-from submission.text_table import TextTable
 
 CURVE_POINTS: Final = 8
 TTT, NORMALISED, SCALED = "time to train, min", "normalised by RCP, min", "scaled by scaling.json, min"

@@ -8,10 +8,10 @@ from typing import Any, Final
 from common.command import as_called, clean, counted
 from common.values import is_number, same
 from compliance.formats.json import json_text
-from compliance.formats.markdown import code
+from compliance.formats.markdown import code, markdown_text
+from compliance.formats.table import TextTable, plain_text, shortened
 from submission.compare.comparison import Comparison, ComparisonLine, Section
 from submission.compare.sides import ABSENT, Varied, yaml_text
-from submission.text_table import TextTable, markdown_text, plain_text, shortened
 
 Cells = tuple[str, ...]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from common.reference import Target
+from compliance.formats.table import shortened
 from compliance.formats.words import minutes as duration
 from compliance.formats.words import plain
 from compliance.logs.timeline import PARTS
@@ -21,6 +22,8 @@ MANY_BARS: Final = 12
 """Above these numbers of runs a chart shows their distribution instead of each run."""
 STATES: Final = {"kept": "counts", "dropped": "fastest or slowest, left out", "failed": "rejected"}
 """The states of a run, and their texts in a legend."""
+LONGEST: Final = 16
+"""Characters of a run's name beside its bar."""
 DOT: Final = 11
 """Width of a dot, or of a column of a histogram."""
 
@@ -192,7 +195,7 @@ def breakdown_bars(curves: Sequence[Curve]) -> list[tuple[str, Mapping[str, floa
     """Return (label, seconds by part) of the bars to draw."""
     known = [(curve.name, curve.seconds) for curve in curves if curve.seconds]
     if len(known) <= MANY_BARS:
-        return [(_shortened(name), seconds) for name, seconds in known]
+        return [(shortened(name, LONGEST, "…"), seconds) for name, seconds in known]
     ranked = sorted((seconds for _, seconds in known), key=lambda seconds: sum(seconds.values()))
     return [
         (f"mean of {len(known)}", mean_seconds(curves)),
@@ -215,10 +218,6 @@ def _breakdown_text(curves: Sequence[Curve]) -> str:
         return "The logs have no times."
     shares = ", ".join(f"{part} {seconds / total:.1%}" for part, seconds in mean.items())
     return f"Mean shares of the time from init_start to run_stop: {shares}."
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
 
 
 # -- spread ------------------------------------------------------------------------------------------------

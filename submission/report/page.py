@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -145,9 +146,7 @@ def _package(package: Package, site: Site) -> Html:
 
 def _across_submissions(report: Report, site: Site) -> Html:
     """Return the findings across submissions, and the ignored findings."""
-    ignored: dict[tuple[str, str], int] = {}
-    for finding, reason in report.ignored:
-        ignored[finding.rule, reason] = ignored.get((finding.rule, reason), 0) + 1
+    ignored = Counter((finding.rule, reason) for finding, reason in report.ignored)
     items = [
         element("li", f"{counted(number, 'finding')} of {rule}: {reason}") for (rule, reason), number in ignored.items()
     ]

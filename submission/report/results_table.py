@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from compliance.formats.table import shortened
 from compliance.formats.words import aligned, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
 from submission.report.findings import badge
 from submission.summary.rows import Row
-from submission.text_table import shortened
 from submission.web.html import Html, element, joined
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")

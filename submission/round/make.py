@@ -20,6 +20,7 @@ from common.reference import FULL
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
+from compliance.formats.table import output_width
 from compliance.logs.run import Run
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
@@ -32,7 +33,6 @@ from submission.round.processes import JobRunner, hold_lock
 from submission.round.runs import CONFIG, Runs, StateError, load_state
 from submission.summary.formats import table_text
 from submission.system.describe import describe_system, render_description
-from submission.text_table import output_width
 
 PACKAGE: Final = "package"
 REPORT: Final = "report.html"

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
 from compliance.cli import add_result_options, read_result_options, refuse_to_overwrite, write_text
+from compliance.formats.table import output_width
 from compliance.model.waivers import unused
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary
 from submission.summary.rows import NoResultsError, differences, read_report, rows
-from submission.text_table import output_width
 
 DESCRIPTION = "Show the scores of results as tables: of one submission, or of all submissions of a round."
 EXAMPLES = """\

@@ -9,12 +9,12 @@ from typing import Final
 from common.command import clean
 from common.version import VERSION
 from compliance.formats.json import json_text
-from compliance.formats.markdown import escaped
+from compliance.formats.markdown import escaped, markdown_text
+from compliance.formats.table import TextTable, csv_text, plain_text, wrap_notes
 from compliance.formats.words import aligned, matters, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from submission.summary.rows import Difference, Row, rows
-from submission.text_table import TextTable, csv_text, markdown_text, plain_text, wrap_notes
 
 SCHEMA: Final = 1
 """Version of the JSON format; under the same number fields are only added, never changed or removed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from compliance.check_system import check_description
 from compliance.cli import write_text
 from compliance.engine import Options
 from compliance.formats import FORMATS, Style
+from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
 from submission.system.describe import check_names, collect_notes, describe_system, merge_fields, render_description
 from submission.system.hardware import Fields
@@ -190,9 +190,8 @@ def _check_file(args: argparse.Namespace) -> int:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
     report = check_description(str(args.check), args.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else 100
-    style = Style(color=terminal and "NO_COLOR" not in os.environ, width=width, base=os.getcwd())
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    style = Style(color=color, width=output_width() or 100, base=os.getcwd())
     write_text(FORMATS["text"](report, style), None)
     return report.exit_code
 

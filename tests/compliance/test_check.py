@@ -214,7 +214,7 @@ def test_waivers_need_reasons(logs, capsys):
     (logs / "waivers.yaml").write_text("3.0/Example/a/strong/cosmoflow: ''\n")
     with pytest.raises(SystemExit):
         main(["good.txt", "--waivers", "waivers.yaml"])
-    assert "expected a reason as text" in capsys.readouterr().err
+    assert "expected a reason in words" in capsys.readouterr().err
     (logs / "waivers.yaml").write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n")
     SamplePackage(epochs=18).write("Example")
     assert main(["Example", "--waivers", "waivers.yaml"]) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
 from compliance import docs
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import PACKAGES, REFERENCES
 from compliance.docs import differences, judged_apart
 from compliance.explain import bad_findings, explain, list_rules, rounds_text
 from compliance.model.case import PROFILES
@@ -74,7 +74,7 @@ def test_the_pages_are_up_to_date(capsys):
 def test_check_finds_what_is_out_of_date_and_writes_nothing(tmp_path, capsys):
     assert docs.main(["--check", "--folder", str(tmp_path)]) == 1
     assert list(tmp_path.iterdir()) == []
-    for name in ("rules.md", "profiles.md", "settings.md"):
+    for name in ("config.md", "rules.md", "profiles.md", "settings.md"):
         shutil.copy(docs.DOCS / name, tmp_path)
     page = tmp_path / "profiles.md"
     page.write_text(page.read_text().replace("| FRM05 |", "| FRM55 |"))
@@ -101,8 +101,10 @@ def test_a_page_without_its_marks_is_refused(marks, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["profiles.md"]
 
 
-def test_the_pages_hold_every_rule_and_setting():
+def test_the_pages_hold_every_rule_setting_and_benchmark():
     rules, settings = docs.rules_page(), docs.settings_page()
+    config = docs.pages(docs.DOCS)[docs.DOCS / "config.md"]
+    assert all(f"\n## {name}\n" in config for name in PACKAGES)
     for rule in all_rules().values():
         assert rules.count(f"### {rule.id}\n") == 1
     for name, reference in REFERENCES.items():

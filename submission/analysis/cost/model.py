@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from common.command import counted
 from common.config import SHOWN, load, rebuild
+from compliance.formats.table import Column, TextTable, make_table, shortened
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import percent, scaling_pairs
 from submission.analysis.model import EPOCH_TIME, AnalysedSet
 from submission.analysis.tables import number
-from submission.text_table import Column, TextTable, make_table, shortened
 
 HERE: Final = Path(__file__).parent
 STATED_VALUE_BYTES: Final = 2

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from compliance.formats.table import shortened
 from submission.analysis.model import AnalysedSet
-from submission.text_table import shortened
 from submission.web.drawing import Point
 
 ORGANISATIONS: Final = (

@@ -124,6 +124,24 @@ class Figure(Drawing):
             case _:
                 self.line((x - 10, y), (x + 12, y), kind)
 
+    def label(
+        self, labels: Sequence[tuple[Point, str]], area: Box, taken: Sequence[Box] = (), class_: str = "name"
+    ) -> None:
+        """Write a label beside each point, inside the area, that covers nothing; one without room is left out.
+
+        taken: what else labels must not cover.
+        """
+        widths = [text_width(text, bold=class_ == "number") + 4 for _, text in labels]
+        places = placed([point for point, _ in labels], widths, area, taken)
+        for (point, text), place in zip(labels, places, strict=True):
+            if place is None:
+                continue
+            if place.leader:
+                self.line(point, place.leader, "leader")
+            left_of_it = place.box.right < point[0]
+            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            self.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
         rows: list[list[Block]] = []
@@ -283,16 +301,7 @@ class Panel:
 
     def label(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
         """Write a label beside each point that covers nothing; one without room is left out."""
-        widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
-        places = placed(points, widths, self.area, self.taken)
-        for point, text, place in zip(points, texts, places, strict=True):
-            if place is None:
-                continue
-            if place.leader:
-                self.figure.line(point, place.leader, "leader")
-            left_of_it = place.box.right < point[0]
-            edge = place.box.right - 1 if left_of_it else place.box.left + 1
-            self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+        self.figure.label(list(zip(points, texts, strict=True)), self.area, self.taken, class_)
 
 
 def dots(points: Iterable[Point]) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from compliance.model.layout import WEAK
-from submission.analysis.figures.labels import YEARS, Box, amount, around, labels, placed, text_width
+from submission.analysis.figures.labels import YEARS, Box, amount, around, labels
 from submission.analysis.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, round_values
 from submission.analysis.fits.fit import Fit
 from submission.analysis.model import AnalysedSet
@@ -92,24 +92,17 @@ def _draw_best(
         figure.text((x(at), bottom + 17), f"v{name}", "tick", "middle")
         figure.text((x(at), bottom + 33), YEARS.get(name, ""), "tick", "middle")
     figure.line((left, bottom), (right, bottom), "axis")
-    points, texts, taken, marks = [], [], [], list[tuple[Point, AnalysedSet]]()
+    named, taken, marks = list[tuple[Point, str]](), list[Box](), list[tuple[Point, AnalysedSet]]()
     for division, found in lines.items():
         track = [(at, found[name]) for at, name in enumerate(rounds) if name in found]
         places = [(x(at), y(each.row.score_with_staging or 1.0)) for at, each in track]
         figure.curve(places, "track open" if division == "open" else "track")
-        points += places
-        texts += [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in track]
+        texts = [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in track]
+        named += zip(places, texts, strict=True)
         marks += zip(places, (each for _, each in track), strict=True)
         for (x1, y1), (x2, y2) in pairwise(places):
             taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
-    area = Box(left, top, right + BEST_RIGHT, bottom)
-    spots = placed(points, [text_width(text) + 4 for text in texts], area, taken)
-    for point, text, spot in zip(points, texts, spots, strict=True):
-        if spot is None:
-            continue
-        if spot.leader:
-            figure.line(point, spot.leader, "leader")
-        figure.text((spot.box.left + 1, spot.box.bottom - 4), text, "name")
+    figure.label(named, Box(left, top, right + BEST_RIGHT, bottom), taken)
     for point, each in marks:
         figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 

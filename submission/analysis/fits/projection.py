@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 from common.command import counted
+from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from submission.analysis.fits.fit import (
     LeftOut,
@@ -35,7 +36,6 @@ from submission.analysis.fits.least_squares import NoFitError
 from submission.analysis.model import EPOCH_TIME, EPOCHS, RUN_TIME, AnalysedRun, AnalysedSet, Statistics
 from submission.analysis.tables import number
 from submission.summary.rows import Row
-from submission.text_table import Column, TextTable, make_table
 from submission.web.html import asset
 
 IDEAL: Final = -1.0
@@ -256,11 +256,6 @@ def projection_table(found: Projections) -> TextTable:
 
 # -- published results -------------------------------------------------------------------------------------
 
-KEPT: Final = (
-    *("round", "organisation", "division", "system", "scaling", "benchmark", "processor", "accelerator"),
-    *("accelerators", "batch_size"),
-)
-"""The fields of a row that fits ask for."""
 MEANS: Final = (RUN_TIME, EPOCHS, EPOCH_TIME)
 OF_RUNS: Final = (RUN_TIME, EPOCH_TIME)
 """The quantities of each run by which resubmissions are known."""
@@ -269,21 +264,6 @@ OF_RUNS: Final = (RUN_TIME, EPOCH_TIME)
 def read_published() -> list[AnalysedSet]:
     """Return the published results."""
     return [_result(**one) for one in json.loads(asset("submission.analysis.fits", "published.json"))]
-
-
-def format_published(sets: Iterable[AnalysedSet]) -> str:
-    """Return the results that count in fits of time against units as the text of published.json."""
-    results = [
-        {
-            "row": {name: getattr(one.row, name) for name in KEPT},
-            "units": one.units,
-            "normalisation": one.normalisation,
-            "means": [one.mean(name) for name in MEANS],
-            "runs": [[run.values.get(name) for name in OF_RUNS] for run in one.runs],
-        }
-        for one in scaled_sets(sets)[0]
-    ]
-    return "[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n"
 
 
 def _result(

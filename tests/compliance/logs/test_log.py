@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -416,3 +417,16 @@ def test_standard_input(monkeypatch):
         log = read_log("-")
         assert log.path == "-" and not log.problems and log["run_stop"]
         assert not sys.stdin.closed, "the caller's standard input stays open"
+
+
+def test_lines_that_look_like_records_are_counted():
+    record = b'{"namespace": "", "time_ms": 1690000000000, "key": "seed", "value": 1, "metadata": {}}\n'
+    text = b"start\n:::mllog " + record + b":::MLLOG " + record + b"srun: :: {\n" + b":::MLLOG" + record
+    assert parse_log(text).near_records == (2, 2)
+    assert parse_log(b"start\n" + b"0: :::MLLOG\t" + record).near_records == (1, 2)
+
+
+def test_many_lines_with_colons_take_no_time():
+    begin = time.process_time()
+    parse_log((b":::\n" * 300_000 + b":::MLLOG {}\n") * 4)
+    assert time.process_time() - begin < 2

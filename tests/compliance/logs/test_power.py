@@ -231,3 +231,20 @@ def test_meters_of_whole_watts_agree_by_chance(tmp_path):
 def test_nearly_constant_power_proves_nothing(tmp_path):
     one = measurement(tmp_path, [400 + (at % 90 == 0) for at in range(900)])
     assert not one.sketch
+
+
+def test_readings_in_another_order_are_recognised(tmp_path):
+    def read(name, power):
+        path = tmp_path / name
+        path.write_bytes(power.bytes())
+        return read_power([str(path)], [], *RUN_MS).nodes[0]
+
+    first, other = (read(f"node_{number}.txt", SamplePower.node(*RUN_MS, number)) for number in (0, 1))
+    moved = SamplePower.node(*RUN_MS, 0)
+    values = [record["value"] for record in moved.records if record["key"] == READING]
+    random.Random(3).shuffle(values)
+    for number, value in enumerate(values):
+        moved.set(READING, value, number)
+    again = read("node_2.txt", moved)
+    assert shared_readings(first, again) and not equal_readings(first, again)
+    assert not shared_readings(other, again)

@@ -110,3 +110,18 @@ def test_the_official_profile_does_not_look(tmp_path):
     package = SamplePackage().remove(OWN).replace("a:~", b"jane@example.org")
     package.links["data"] = "/"
     assert found(package, tmp_path / "Example", "official") == []
+
+
+def test_addresses_in_code_are_those_of_its_authors_but_scripts_are_the_submitters(tmp_path):
+    code = "benchmarks/cosmoflow/implementations/torch"
+    package = SamplePackage().replace(f"{code}/model.py", b'"""By jane.doe@example.org and j.roe@example.org."""\n')
+    package.replace(f"{code}/run.sh", b"#SBATCH --mail-user=jane.doe@example.org\n")
+    expected = [("PRV02", "note", f"{code}/model.py"), ("PRV02", "warning", f"{code}/run.sh")]
+    assert sorted(found(package, tmp_path / "Example")) == expected
+
+
+def test_hidden_names_are_one_note_and_a_password_is_a_warning(tmp_path):
+    package = SamplePackage().replace(f"{OWN}/.gitignore", b"x").replace(f"{OWN}/.flake8", b"x")
+    package.replace(f"{OWN}/run.sh", b"curl -u jane:" + b"Zk4Qw8Ty1b https://example.org\n")
+    expected = [("PKG10", "note", f"{OWN}/.flake8"), ("PRV03", "warning", f"{OWN}/run.sh")]
+    assert sorted(found(package, tmp_path / "Example")) == expected

@@ -73,7 +73,7 @@ def test_code_that_did_not_make_the_logs_is_an_error(name, package):
     (package / NAME).unlink()
     EDITS[name](package)
     found, messages = findings(package)
-    assert found == {("PKG36", "error")} and "is not the code that made the logs" in messages
+    assert found == {("PKG37", "error")} and "is not the code that made the logs" in messages
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_code_that_did_not_make_the_logs_is_an_error(name, package):
 def test_an_edited_file_is_named(file, severity, package):
     (package / file).write_text((package / file).read_text() + "\n")
     found, messages = findings(package)
-    assert found == {("PKG37", severity)} and file in messages
+    assert found == {("PKG38", severity)} and file in messages
 
 
 def test_a_record_that_states_another_hash_than_the_log(package):
@@ -91,7 +91,7 @@ def test_a_record_that_states_another_hash_than_the_log(package):
     record["logs"][f"{LOGS}/result_3.txt"]["source_sha256"] = "7" * 64
     (package / NAME).write_text(json.dumps(record))
     found, messages = findings(package)
-    assert found == {("PKG37", "error")} and "result_3.txt" in messages
+    assert found == {("PKG38", "error")} and "result_3.txt" in messages
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "../../secret", "/etc/passwd", "benchmarks"])
@@ -99,4 +99,4 @@ def test_a_record_with_impossible_names_does_not_stop_the_checker(name, package)
     record = json.loads((package / NAME).read_text())
     record["files"][name] = {"bytes": 1, "sha256": "0" * 64}
     (package / NAME).write_text(json.dumps(record))
-    assert findings(package)[0] <= {("PKG37", "warning")}
+    assert findings(package)[0] <= {("PKG38", "warning")}

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from compliance import check_logs
+from compliance.formats.table import TextTable, csv_text, plain_text, shortened
 from compliance.samples.package import SamplePackage
 from submission.summary.__main__ import main
 from submission.summary.formats import csv_summary, json_summary, markdown_summary, plain_summary, table_text
 from submission.summary.rows import differences, rows
-from submission.text_table import TextTable, csv_text, plain_text, shortened
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
 

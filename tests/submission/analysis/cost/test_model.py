@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
+from compliance.formats.table import plain_text
 from submission.analysis.cost.model import (
     Ceilings,
     CostModel,
@@ -16,7 +17,6 @@ from submission.analysis.cost.model import (
     read_ceilings,
     read_workloads,
 )
-from submission.text_table import plain_text
 from tests.submission.analysis.conftest import CEILINGS
 
 WORK = Workload(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from compliance.formats.table import plain_text
 from submission.analysis.fits.projection import projection_table, projections
-from submission.text_table import plain_text
 
 
 def scale(result, system, units, epoch_minutes, **more):

@@ -1,4 +1,4 @@
-"""Write tables as text: plain, limited to the width of a terminal, as Markdown or as CSV."""
+"""Write tables as text: plain, limited to the width of a terminal, or as CSV; as Markdown: `markdown_text`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from common.command import clean
-from compliance.formats.markdown import escaped, readable
 
 GAP: Final = "  "
 MIN_COLUMN: Final = 8
@@ -73,6 +71,8 @@ def output_width() -> int | None:
     """Return the characters per line of standard output: COLUMNS, else the terminal's; None for a pipe or file."""
     columns = os.environ.get("COLUMNS", "")
     limited = sys.stdout.isatty() or (columns.isdecimal() and int(columns) > 0)
+    import shutil  # here: the checker starts without it
+
     return shutil.get_terminal_size().columns if limited else None
 
 
@@ -120,18 +120,6 @@ def shortened(text: str, width: int, cut: str = CUT) -> str:
     kept = max(width - len(cut), 0)
     tail = kept // 2
     return f"{text[: kept - tail]}{cut}{text[len(text) - tail :]}"
-
-
-def markdown_text(table: TextTable) -> str:
-    """Return the table as Markdown, with the group as a column; cells that could be markup are code."""
-    heads = [escaped(" ".join(filter(None, heading))) for heading in table.headings]
-    rules = ["---:" if numeric else "---" for numeric in table.numeric]
-    rows = [list(map(readable, row)) for row in table.rows]
-    lines = [heads, rules, *rows]
-    if table.groups:
-        firsts = ("benchmark", "---", *map(readable, table.groups))
-        lines = [[first, *line] for first, line in zip(firsts, lines, strict=True)]
-    return "\n".join([f"**{escaped(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

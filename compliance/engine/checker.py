@@ -181,12 +181,12 @@ def _find_kinds(findings: Iterable[Finding]) -> Kinds:
 def _mark_findings(findings: list[Finding], present: Kinds) -> None:
     """Set the cause of each finding; one that the rule names itself must be there, too: it may have been left out."""
     errors = {rule for rule, severity in present if severity == ERROR}
-    causes = {ERROR: errors, WARNING: {rule for rule, _ in present}}
+    others = {rule for rule, _ in present}
     for at, finding in enumerate(findings):
         rule = RULES.get(finding.rule)
-        if rule and finding.severity in (ERROR, WARNING):
+        if rule and finding.severity in (ERROR, WARNING, NOTE):
             possible = (finding.cause,) if finding.cause else rule.follows
-            cause = next((id_ for id_ in possible if id_ in causes[finding.severity]), "")
+            cause = next((id_ for id_ in possible if id_ in (errors if finding.severity == ERROR else others)), "")
             findings[at] = finding._replace(cause=cause)
 
 

@@ -11,13 +11,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
+from math import ceil
 from typing import Final, NamedTuple, Protocol
 
 from common.values import is_number
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 
-SLOW_SHARE: Final = 0.9
-"""A slow epoch takes longer than this share of all."""
+LEVEL_SHARE: Final = 0.4
+"""Of the epochs: so many that take the same time, within LEVEL_SPREAD, show how long an epoch takes."""
+LEVEL_SPREAD: Final = 1.25
+LEVEL_RATIO: Final = 2
+"""Times the median: above it, a level shows that most epochs may be parts of others."""
+NO_TIME_MS: Final = 1000
+NO_TIME_SHARE: Final = 0.02
+"""Of the time of an epoch: nothing was trained."""
 
 
 class Records(Protocol):
@@ -72,6 +79,21 @@ class Course:
     def started(self) -> dict[float, Record]:
         """The first epoch_start of each number."""
         return dict(reversed(self.epochs))
+
+    @cached_property
+    def restarts(self) -> list[Numbered]:
+        """The epoch_start records of epochs that have started and not ended: of other ranks, or after a failure."""
+        if len(self.started) == len(self.epochs):
+            return []
+        restarts, open_ = [], set()
+        for number, record in sorted([*self.epochs, *self.epoch_stops, *self.evaluations], key=_file_order):
+            if record.key != "epoch_start":
+                open_.discard(number)
+            elif number in open_:
+                restarts.append((number, record))
+            else:
+                open_.add(number)
+        return restarts
 
     @cached_property
     def evaluated(self) -> dict[float, Record]:
@@ -179,13 +201,31 @@ class Course:
         return advances
 
     @cached_property
-    def usual_ms(self) -> float:
-        """How long a slow epoch of this run is trained; 0 if that is not known.
+    def evaluation_ms(self) -> dict[float, float]:
+        """How long the first evaluation of each number takes; those without a stop are left out."""
+        stops = {number: stop.time_ms for number, stop in reversed(self.evaluation_stops)}
+        return {number: stops[number] - start.time_ms for number, start in self.evaluated.items() if number in stops}
 
-        Slower than most, so that epochs of no time do not make themselves usual.
+    @cached_property
+    def usual_ms(self) -> float:
+        """How long the median epoch of this run is trained; 0 if that is not known.
+
+        Slow epochs do not change it, nor do epochs put in by a forger, even if they are most: those of no time do not
+        count, and the parts of a divided epoch are much shorter than the level that the others share.
         """
         lengths = sorted(self.training_ms.values())
-        return lengths[int(SLOW_SHARE * (len(lengths) - 1))] if lengths else 0
+        if not lengths:
+            return 0
+        slow = lengths[int(0.9 * (len(lengths) - 1))]
+        lengths = lengths[bisect_left(lengths, min(NO_TIME_SHARE * slow, NO_TIME_MS)) :] or lengths
+        median, width = lengths[(len(lengths) - 1) // 2], ceil(LEVEL_SHARE * len(lengths))
+        for begin in range(len(lengths) - width, -1, -1):
+            lowest = lengths[begin]
+            if lowest <= LEVEL_RATIO * median:
+                break
+            if lengths[begin + width - 1] <= LEVEL_SPREAD * lowest:
+                return lowest
+        return median
 
 
 def until(end: int, numbered: NumberedRecords) -> NumberedRecords:

@@ -222,7 +222,8 @@ class StatedTimes(Amounts):
                 yield pair._replace(least=0)
         first = log.first("epoch_stop")
         if first and is_number(first.meta("training_epoch_latency")):
-            started = course_of(log, case).started
+            course = course_of(log, case)
+            started = course.started | dict(course.restarts)
             for number, record in log.numbered("epoch_stop"):
                 latencies = [record.meta(f"{part}_epoch_latency") for part in ("training", "eval")]
                 if number in started and all(map(is_number, latencies)):

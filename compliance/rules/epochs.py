@@ -12,14 +12,20 @@ from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
-from compliance.logs.record import FILE_ORDER, NumberedRecords, Record
+from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
 from compliance.model.case import Case
-from compliance.model.finding import WARNING, Finding
+from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.order import LOGGING, TIMING, before, has_field
 from compliance.rules.rule import LogRule, show
 
 CUT_SHORT: Final = 2
 """Epochs that run_stop may cut short: the last, and one that starts early."""
+IN_FLIGHT: Final = 2
+"""Times the longest evaluation: what started no earlier before run_stop may still have been evaluated then."""
+RESTART_MS: Final = 1000
+"""Ranks log one start of an epoch within this time; later, it started again."""
+Events = dict[float, Sequence[Record]]
+"""The records of one key by the numbers of their epochs, in file order."""
 
 
 class Blocks(LogRule):
@@ -108,13 +114,20 @@ class EpochOrder(LogRule, strict_only=True):
     id = "ORD11"
     cite = LOGGING
     differs = "the official tool does not compare epoch numbers"
-    why = "A missing, repeated or swapped epoch means that records were lost, edited or mixed."
+    why = (
+        "A missing, repeated or swapped epoch means that records were lost, edited or mixed. One that starts again"
+        " before it ends may have failed in between: a note."
+    )
     fix = "Log every epoch once, in the order of training."
-    good = (lambda log: log().renumber(first=0),)
+    good = (
+        lambda log: log().renumber(first=0),
+        lambda log: log().double("epoch_start", 2).double("eval_start", 3),  # logged by two ranks
+    )
     bad = (
         lambda log: log().drop_epoch(3),
         lambda log: log().swap_epochs(3, 4),
-        lambda log: log().double("epoch_start", 2),
+        lambda log: log().meta("epoch_start", "epoch_num", 3, 3),
+        lambda log: log().double("epoch_start", -1).shift("epoch_start", 60_000),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -123,8 +136,10 @@ class EpochOrder(LogRule, strict_only=True):
         course = course_of(log, case)
         if misnumbered(course):
             return  # ORD14 says so
+        again = {record.order for _, record in course.restarts}
+        starts = [pair for pair in course.epochs if pair[1].order not in again] if again else course.epochs
         wrong = [
-            *self._find_break(log, "epoch_start", course.epochs),
+            *self._find_break(log, "epoch_start", starts),
             *self._find_break(log, "epoch_stop", course.epoch_stops),
             *self._find_break(log, "eval_start", course.evaluations),
         ]
@@ -136,8 +151,19 @@ class EpochOrder(LogRule, strict_only=True):
         if wrong:
             # One lost or swapped epoch shows in several keys.
             yield min(wrong, key=lambda finding: finding.line)
+        else:
+            yield from self._find_restart(log, course)
 
-    def _find_break(self, log: Log, key: str, numbered: NumberedRecords) -> Iterator[Finding]:
+    def _find_restart(self, log: Log, course: Course) -> Iterator[Finding]:
+        """Yield a note of the epochs that start again: what was trained before is not counted."""
+        begun = [(pair, pair[1].time_ms - course.started[pair[0]].time_ms) for pair in course.restarts]
+        late = [(number, record, time_ms) for (number, record), time_ms in begun if time_ms > RESTART_MS]
+        if late:
+            number, record, time_ms = late[0]
+            message = f"epoch {show(number)} starts again after {time_ms / 1000:.1f} s{more(late, 'restarts')}"
+            yield self.finding(log.path, record.line, message, "one epoch_start", "epoch_start", NOTE)
+
+    def _find_break(self, log: Log, key: str, numbered: Sequence[Numbered]) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it.
 
         Several ranks may log the same stop; an epoch may have no evaluation, or several.
@@ -167,6 +193,7 @@ class EpochPairs(LogRule, strict_only=True):
     good = (
         lambda log: log().drop("epoch_stop", -1),
         lambda log: log().move("epoch_stop", after="eval_error"),  # evaluation may overlap the next epoch
+        lambda log: log().double("epoch_start", 2).double("eval_start", 3),  # logged by two ranks
     )
     bad = (
         lambda log: log().drop("epoch_stop", 2),
@@ -181,26 +208,36 @@ class EpochPairs(LogRule, strict_only=True):
             starts = until(end, log.numbered(f"{name}_start", field))
             stops = until(end, log.numbered(f"{name}_stop", field))
             if [number for number, _ in starts] != [number for number, _ in stops]:
-                yield from self._find_unpaired(log, name, by_number(starts), by_number(stops))
+                yield from self._find_unpaired(log, case, name, by_number(starts), by_number(stops))
 
-    def _find_unpaired(
-        self, log: Log, name: str, starts: dict[float, Sequence[Record]], stops: dict[float, Sequence[Record]]
-    ) -> Iterator[Finding]:
+    def _find_unpaired(self, log: Log, case: Case, name: str, starts: Events, stops: Events) -> Iterator[Finding]:
         ended = max(stops, default=float("-inf"))
         cut_short = [n for n in starts if n > ended and n not in stops]
-        limit = ended if len(cut_short) <= CUT_SHORT else float("inf")
-        open_ = [n for n, records in starts.items() if len(records) > len(stops.get(n, ())) and n < limit]
+        in_flight = name == "eval" and self._are_in_flight(log, case, cut_short, starts, stops)
+        limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
+        open_ = [n for n, records in starts.items() if n < limit and _count_open(records, stops.get(n, ()))]
         if open_:
             ends = len(stops.get(open_[0], ()))
             twice = f"is logged {len(starts[open_[0]])} times, {name}_stop {ends} times"
             has = twice if ends else f"has no {name}_stop"
             message = f"{name}_start of epoch {show(open_[0])} {has}{more(open_, 'records')}"
             yield self.finding(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
+        elif in_flight and len(cut_short) > CUT_SHORT:
+            first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
+            yield self.finding(log.path, first.line, message, "run_stop after the last result", "eval_start", NOTE)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(open_):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
             yield self.finding(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
+
+    @staticmethod
+    def _are_in_flight(log: Log, case: Case, numbers: list[float], starts: Events, stops: Events) -> bool:
+        """Tell whether these evaluations can have been running at run_stop: young enough, and without a result."""
+        lengths = [stops[number][-1].time_ms - starts[number][0].time_ms for number in starts if number in stops]
+        stop, results = log.first("run_stop"), {number for number, _ in course_of(log, case).results}
+        earliest = stop.time_ms - IN_FLIGHT * max(lengths, default=0) if stop else float("inf")
+        return results.isdisjoint(numbers) and all(starts[number][0].time_ms >= earliest for number in numbers)
 
 
 class TrainingTimed(LogRule, strict_only=True):
@@ -316,6 +353,15 @@ class StopNumber(LogRule, strict_only=True):
                 message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
                 yield self.finding(log.path, stop.line, message, show(trained), "run_stop")
                 return
+
+
+def _count_open(starts: Sequence[Record], stops: Sequence[Record]) -> int:
+    """Return how many more starts than stops there are; starts without a stop between them are one."""
+    if len(starts) <= len(stops):
+        return 0
+    keys = [record.key for record in sorted([*starts, *stops], key=FILE_ORDER)]
+    repeats = sum(pair == (starts[0].key, starts[0].key) for pair in pairwise(keys))
+    return max(0, len(starts) - repeats - len(stops))
 
 
 def course_of(log: Log, case: Case) -> Course:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from common.command import counted
+from common.reference import Target
 from common.values import is_number
 from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
@@ -25,6 +26,8 @@ STEPS_SHARE: Final = 0.02
 """Of the time of a slow epoch: what lies at least between two results of an epoch at different steps."""
 SHORT_STEPS: Final = 0.5
 """Of the usual number of steps; in the 374 published logs that state them, all epochs but the last have the same."""
+ROUNDING: Final = 1e-6
+"""Relative difference of one result as several ranks compute it, in other orders and 32-bit numbers."""
 Numbers = dict[float, float]
 """A number by the number of the epoch."""
 
@@ -196,11 +199,13 @@ class OneResult(LogRule, strict_only=True):
     fix = "Evaluate a network once and log one result; if an epoch has several evaluations, log step_num with them."
     good = (
         lambda log: log().double("eval_error", 3),  # logged by two ranks
+        lambda log: log().evaluation(4, 0.2).double("eval_error", 3, 0.2 * (1 + 1e-7)),
         lambda log: log().evaluate_again(5, 0.13, 60_000).meta("eval_error", "step_num", 80, 4),
         lambda log: log(round_="0.7").evaluate_again(5, 0.13, 60_000),
     )
     bad = (
         lambda log: log().double("eval_error", 4, 0.13),
+        lambda log: log().last_evaluation(0.124).double("eval_error", -1, 0.124 * (1 + 1e-8)),
         lambda log: log(round_="0.7").double("eval_error", 4, 0.13),
         lambda log: log().evaluate_again(5, 0.13),
         lambda log: log(round_="0.7").evaluate_again(5, 0.13),
@@ -212,7 +217,8 @@ class OneResult(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         course = course_of(log, case)
         early = case.round == "0.7"
-        choices = [choice for number in course.repeated for choice in _competing_results(course, number, early)]
+        target = case.reference.target if case.reference else None
+        choices = [choice for number in course.repeated for choice in _competing_results(course, number, target, early)]
         if choices:
             first = choices[0]
             epoch = show(first.record.meta("epoch_num"))
@@ -308,10 +314,11 @@ class _Choice(NamedTuple):
     inside: bool
 
 
-def _competing_results(course: Course, number: float, steps_optional: bool) -> Iterator[_Choice]:
+def _competing_results(course: Course, number: float, target: Target | None, steps_optional: bool) -> Iterator[_Choice]:
     """Yield the results of an epoch that compete with another: of one evaluation, or of one amount of training.
 
-    Several ranks may log the same result. steps_optional: without step_num, time between results is training.
+    Several ranks may log the same result, but for rounding that does not decide whether it meets the target.
+    steps_optional: without step_num, time between results is training.
     """
     starts = course.evaluations_of.get(number, [])
     seen: set[tuple[Any, Any]] = set()
@@ -320,12 +327,12 @@ def _competing_results(course: Course, number: float, steps_optional: bool) -> I
     trained_ms = SHORTEST_SHARE * course.usual_ms  # in so much time between results there may be training
     for record in course.repeated[number]:
         step, value = _exact_text(record.meta("step_num")), _exact_text(record.value)
-        if (step, value) in seen:
+        before = amounts.get(step)
+        if (step, value) in seen or (before and target and _differ_by_rounding(before.value, record.value, target)):
             continue
         seen.add((step, value))
         evaluations = bisect_left(starts, record.order, key=FILE_ORDER)
         evaluation = starts[evaluations - 1] if evaluations else record
-        before = amounts.get(step)
         if 0 < evaluations < len(seen):
             yield _Choice(record, before or course.repeated[number][0], True)
         elif before and not (steps_optional and step is None and evaluation.time_ms - before.time_ms >= trained_ms):
@@ -333,6 +340,12 @@ def _competing_results(course: Course, number: float, steps_optional: bool) -> I
         elif last and evaluations and evaluation.time_ms - last.time_ms < STEPS_SHARE * course.usual_ms:
             yield _Choice(record, last, False)
         last = amounts[step] = record
+
+
+def _differ_by_rounding(first: Any, second: Any, target: Target) -> bool:
+    """Tell whether two results are as good as one, and both meet the target or neither does."""
+    close = is_number(first) and is_number(second) and abs(first - second) <= ROUNDING * abs(first)
+    return close and target.met(first) == target.met(second)
 
 
 def _evaluation_index(starts: Sequence[Record], record: Record) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -11,7 +12,7 @@ from common.reference import FIRST_RUNS_MS, since
 from common.values import is_number
 from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
-from compliance.logs.record import Record
+from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import PROVENANCE, suite_version
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
@@ -149,6 +150,7 @@ class Staging(LogRule):
         lambda log: log().stage(after="run_stop"),
         lambda log: log(round_="2.0").stage(after="init_start"),
         lambda log: log().stage(after="epoch_stop"),
+        lambda log: log().stage(after="eval_error"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -178,12 +180,19 @@ class Staging(LogRule):
             yield self.finding(log.path, open_since.line, message, "a staging_stop", "staging_stop")
         training = log.first("epoch_start")
         again = {record.order - 1 for record in log["run_resumed"]}  # a run that goes on stages its data again
-        late = next(
-            (stop for stop in stops if training and stop.order > training.order and stop.order not in again), None
-        )
+        late = [stop for stop in stops if training and stop.order > training.order and stop.order not in again]
         if training and late:
             message = f"staging goes on while training does (since line {training.line}): its time is training time"
-            yield self.finding(log.path, late.line, message, "staging before the first epoch", late.key, WARNING)
+            beside = [stop for stop in late if not self._is_between_epochs(log, stop)]
+            stop, severity = (beside or late)[0], WARNING if beside or not before(log, "run_start", training) else NOTE
+            yield self.finding(log.path, stop.line, message, "staging before the first epoch", stop.key, severity)
+
+    @staticmethod
+    def _is_between_epochs(log: Log, stop: Record) -> bool:
+        """Tell whether nothing but staging happens before the next epoch, as where other suites resume a run."""
+        events = log.events
+        at = bisect_left(events, stop.order, key=FILE_ORDER)
+        return [event.key for event in events[at - 1 : at + 2 : 2]] == ["staging_start", "epoch_start"]
 
 
 class RunStart(LogRule):

@@ -87,7 +87,8 @@ class TargetReached(LogRule):
         else:
             counted = log.course(target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
-                yield self._missed_target(log, target, evaluations, counted)
+                finding = self._missed_target(log, target, evaluations, counted)
+                yield finding if log["run_stop"] else finding._replace(cause="ORD05")  # it was killed before
 
     def _missed_target(self, log: Log, target: Target, evaluations: list[Record], counted: list[Record]) -> Finding:
         stop = log.first("run_stop")

@@ -245,7 +245,8 @@ class PrunedComply(SetRule, strict_only=True):
         failing = [run for run in results.pruned if run.verdict == "FAIL"]
         if failing:
             message = f"{len(failing)} of {len(results.pruned)} pruned logs do not comply: {names_of(failing)}"
-            yield self.finding(failing[0].path, 0, message, "compliant logs")
+            finding = self.finding(failing[0].path, 0, message, "compliant logs")
+            yield finding._replace(cause=next(f.rule for f in failing[0].findings if f.severity == ERROR))
         if results.pruned:
             yield from self._other_instances(results)
 

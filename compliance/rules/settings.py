@@ -259,6 +259,7 @@ class SeedLogged(LogRule, strict_only=True):
         " warning, as each rank may log its own); the package checker requires one in all (RUN03)"
     )
     once = True
+    follows = ("RUN03",)
     why = "Each run of a result needs its own seed, and only the log can show it."
     fix = "Draw the seed from system randomness and log it once."
     good = (lambda log: log().set("seed", "1234567890"), lambda log: log().double("seed", value=77))
@@ -273,7 +274,8 @@ class SeedLogged(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         yield from self._check_seeds(log, case)
         if not log["seed"]:
-            message = "seed missing: the log states none (an error in a closed submission)"
+            severity = "an error" if case.round == "3.0" else "a warning"
+            message = f"seed missing: the log states none ({severity} in a closed submission)"
             yield self.finding(log.path, 0, message, "one seed record", "seed")
         for record in log["seed"]:
             if problem := seed_problem(record.value):

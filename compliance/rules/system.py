@@ -276,7 +276,10 @@ class FitsSystem(SetRule, strict_only=True):
     id = "RUN10"
     cite = "hpc_training_rules.adoc#results (throughput: S <= T <= M * S)"
     differs = "the official tool accepts T and S as stated"
-    why = "Throughput on more accelerators than the system has is impossible."
+    why = (
+        "Instances that run together cannot have more accelerators than the system; where each log states the whole"
+        " system, as many valid ones do, it is a warning."
+    )
     fix = "Log the nodes of the instance, not of the whole system; correct the system description."
     good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)
     bad = (lambda package: package(scaling="weak").start_together().system(number_of_nodes="32"),)

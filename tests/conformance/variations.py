@@ -302,6 +302,77 @@ def several_epoch_stops(log: LogText, rng: random.Random) -> None:
             log.add(line, line, 1)
 
 
+def several_starts(log: LogText, rng: random.Random) -> None:
+    """Let three ranks log the start of each epoch and evaluation."""
+    for line in log.all("epoch_start", "eval_start"):
+        for _ in range(2):
+            log.add(line, line, rng.randint(0, 3))
+
+
+def results_of_two_ranks(log: LogText, rng: random.Random) -> None:
+    """Let two ranks log each result, which differ by rounding."""
+    for line in log.results:
+        value = line.record["value"] * (1 + 1e-9)
+        if log.target.met(value) == log.met(line):
+            log.add(line, line).record["value"] = value
+
+
+def slow_epochs(log: LogText, rng: random.Random) -> None:
+    """Let a few epochs take 4 to 61 times as long: cold caches, compilation, a stalled file system."""
+    _without_own_times(log)
+    for number in rng.sample(log.numbers, max(1, len(log.numbers) // 4)):
+        start = log.first("epoch_start", number)
+        length_ms = log.lines[log.at(log.end_of(number))].time - start.time
+        log.delay(start, int(length_ms * rng.choice((3, 5, 60))))
+
+
+def busy_machine(log: LogText, rng: random.Random) -> None:
+    """Let the speed of the machine change all the time, by up to three."""
+    _without_own_times(log)
+    for line in log.timed[log.timed.index(log.last("run_start")) : -1]:
+        following = next((other for other in log.timed[log.timed.index(line) + 1 :]), line)
+        log.delay(line, int((following.time - line.time) * rng.uniform(0, 2)))
+
+
+def epoch_started_again(log: LogText, rng: random.Random) -> None:
+    """Let an epoch fail within and start again, as elastic training does."""
+    _without_own_times(log)
+    start = log.first("epoch_start", log.numbers[log.inner(rng)])
+    lost_ms = rng.randint(2_000, 90_000)
+    log.delay(log.add(start, start, lost_ms), lost_ms)
+
+
+def staged_again(log: LogText, rng: random.Random) -> None:
+    """Let a run that another suite's code resumes stage its data again between two epochs."""
+    _without_own_times(log)
+    end = log.end_of(log.numbers[log.inner(rng) - 1])
+    begin = log.lines[log.at(end) + 1]
+    if begin.key != "epoch_start":
+        raise Unsuitable("not between epochs")
+    start = log.add(log.last("run_start"), end, 1, key="staging_start", event_type="INTERVAL_START")
+    stop = log.add(start, start, 40_000, key="staging_stop", event_type="INTERVAL_END")
+    log.delay(stop, 40_001)
+
+
+def evaluations_in_flight(log: LogText, rng: random.Random) -> None:
+    """Evaluate beside the training: five evaluations begin while that which reaches the target goes on."""
+    _without_own_times(log)
+    numbers = log.numbers
+    if log.benchmark == "openfold" or len(log.of_epoch(numbers[-1])) != 5 or log.last("run_stop").number is not None:
+        raise Unsuitable("val_every_iters says how often, or several evaluations in an epoch")
+    own, begin = log.of_epoch(numbers[-1], "epoch_start", "epoch_stop"), log.last("eval_start")
+    ends = [line for line in log.of_epoch(numbers[-1]) if log.at(line) > log.at(begin)]
+    if own[1] in ends:
+        raise Unsuitable("evaluated within the epoch")
+    length, before = own[1].time - own[0].time, log.lines[log.at(ends[0]) - 1]
+    log.delay(before, 5 * length + 100)
+    for number in range(numbers[-1] + 1, numbers[-1] + 6):
+        for line, later_ms in ((own[0], 1), (own[1], length), (begin, 1)):
+            before = log.add(line, before, later_ms, number=number)
+            if "step_num" in line.record["metadata"]:
+                del before.record["metadata"]["step_num"]
+
+
 def settings_by_each_rank(log: LogText, rng: random.Random) -> None:
     """Let four ranks log the settings, each with the same value."""
     for line in log.all("global_batch_size", "opt_name", "train_samples", "eval_samples"):
@@ -343,6 +414,13 @@ RECORDS: tuple[Variation, ...] = (
     seed_as_text,
     values_of_few_digits,
     several_epoch_stops,
+    several_starts,
+    results_of_two_ranks,
+    slow_epochs,
+    busy_machine,
+    epoch_started_again,
+    staged_again,
+    evaluations_in_flight,
     settings_by_each_rank,
     blocks,
 )
@@ -422,6 +500,15 @@ RESULTS = (
     first_results_equal,
     same_last_result,
 )
+
+
+def _without_own_times(log: LogText) -> None:
+    """Refuse a log that says of itself how long or how fast it trained: other times would contradict it."""
+    names = {name for line in log.timed for name in (line.key, *line.record["metadata"])}
+    if "time" in names or any(
+        word in name for name in names for word in ("throughput", "latency", "duration", "stats")
+    ):
+        raise Unsuitable("records its own times")
 
 
 def _respell(log: LogText, change: Callable[[float], float]) -> None:

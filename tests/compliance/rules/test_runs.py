@@ -122,3 +122,40 @@ def many_seeds(log):
     (seed,) = log.records_of("seed")
     at = log.records.index(seed)
     log.records[at : at + 1] = [seed | {"value": 5000 + number} for number in range(SEEDS_KEPT + 5)]
+
+
+def empty(log):
+    log.records = []
+    return log
+
+
+@pytest.mark.parametrize(
+    "fail", [lambda log: log.last_evaluation(0.2).drop("seed"), lambda log: log.cut("seed"), empty]
+)
+def test_one_failed_run_may_lack_its_seed_or_everything(fail, tmp_path):
+    found = report(SamplePackage().edit(2, fail), tmp_path)
+    assert found.verdict == "WARN" and len(found.tolerated) == 1
+
+
+def test_a_killed_pruned_log_is_one_cause(tmp_path):
+    kill = {"eval_error", "eval_stop", "run_stop"}
+
+    def killed(log):
+        at = len(log.records) - 4
+        log.records[at:] = [record for record in log.records[at:] if record["key"] not in kill]
+        return log
+
+    found = report(SamplePackage(scaling="weak").with_time_to_train().prune(1, killed), tmp_path)
+    causes = {finding.rule: finding.cause for finding in found.findings if finding.severity == "error"}
+    assert causes == {"ORD05": "", "QUA01": "ORD05", "RUN11": "ORD05"}
+
+
+@pytest.mark.parametrize(("round_", "severity"), [("2.0", "warning"), ("3.0", "error")])
+def test_missing_seeds_are_one_cause(round_, severity, tmp_path):
+    package = SamplePackage(round_=round_)
+    for run in range(1, 11):
+        package.edit(run, lambda log: log.drop("seed"))
+    found = report(package, tmp_path / f"hpc_results_v{round_}")
+    missing, note = sorted((one for one in found.findings if one.rule in ("RUN03", "SET08")), key=lambda one: one.rule)
+    assert (missing.severity, missing.cause, note.cause) == (severity, "", "RUN03")
+    assert f"(an {severity}" in note.message or f"(a {severity}" in note.message

@@ -26,6 +26,7 @@ from compliance.model.case import Case
 from compliance.rules.amounts import Amounts, EpochsTrained, OneVocabulary
 from compliance.rules.catalog import import_all_rules
 from compliance.rules.epochs import counts_samples, course_of
+from compliance.rules.evidence import REFERENCE_RECORDS, ReferenceRecords
 from compliance.rules.order import PAUSE_MS, Forward, NoPause
 from compliance.rules.rule import Rule
 
@@ -179,6 +180,12 @@ def measure_caches(log: Log, case: Case) -> Iterator[Measured]:
     yield from ((record.value is not False, record.value is not False) for record in log["cache_clear"])
 
 
+def measure_reference_records(log: Log, case: Case) -> Iterator[Measured]:
+    """Yield 1 for each record of a reference implementation with a usual value, 0 for others."""
+    for key, is_usual, _, _ in REFERENCE_RECORDS:
+        yield from ((is_usual(record.value, case), is_usual(record.value, case)) for record in log[key])
+
+
 MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
     "epochs trained, and epoch_num of the last result (difference)": (measure_epochs, judged(EpochsTrained)),
     "blocks in a log with epochs": (measure_vocabulary, judged(OneVocabulary)),
@@ -187,6 +194,10 @@ MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
     "the last record of training or evaluation, and run_stop (s)": (measure_stop, judged(Forward)),
     "run_start, and staging_start (s; up to round 2.0)": (measure_staging, "ORD03, ORD09 (error)"),
     "cache_clear (0: false)": (measure_caches, "ORD02 (warning)"),
+    "checkpoint, data_oversampling_factor and target_accuracy_reached (0: unusual)": (
+        measure_reference_records,
+        judged(ReferenceRecords),
+    ),
     "the slowest epoch, and the median one": (measure_longest_epoch, "none: machines get busy"),
     "the fastest epoch but the last, and the median one": (measure_shortest_epoch, "ORD18 (warning under 0.5)"),
     "number_of_ranks, and nodes * accelerators (0 of these: nodes)": (measure_ranks, "AMT05, but for these"),

@@ -294,7 +294,7 @@ def begin(
     provenance: Mapping[str, Any],
     **instance: Any,
 ) -> None:
-    """Log the start of the initialisation: whether caches were cleared, the provenance, and the submission.
+    """Log the start of the initialisation: that caches were cleared (null: not by the suite), provenance, submission.
 
     provenance: versions, revision, hash of the sources, resolved configuration: see `common.provenance`. instance:
     metadata of submission_benchmark that say which of several trainings it is.
@@ -303,7 +303,7 @@ def begin(
     for name in ("org", "platform"):
         if not getattr(submission, name).strip():
             raise LogError(f"submission.{name} is empty, but a log must state it: set submission.{name}=NAME")
-    log.event(constants.CACHE_CLEAR, cache_cleared)
+    log.event(constants.CACHE_CLEAR, cache_cleared or None)
     log.start(constants.INIT_START)
     # Before all settings: the official convergence checker searches records for names of settings as text, and
     # takes the last record that it finds.
@@ -338,7 +338,7 @@ def clear_cache(drop: bool) -> bool:
         except OSError as error:
             raise LogError(
                 f"the page cache cannot be dropped ({DROP_CACHES}: {error.strerror}); this needs root on Linux: let "
-                "the job's prologue do it, or run without drop_page_cache"
+                "the job's prologue do it (drop_page_cache=prologue), or run without drop_page_cache"
             ) from error
     return drop
 

@@ -10,7 +10,8 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,15 +70,38 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
 
     Raises FileNotFoundError for a package without files: its hash would be meaningless.
     """
-    digest = hashlib.sha256()
+    names = [path.relative_to(root).as_posix() for package in set(packages) for path in (root / package).rglob("*.py")]
+    return hash_files(packages, names, lambda name: (root / name).read_bytes())
+
+
+@lru_cache(maxsize=16)
+def hash_revision(packages: Sequence[str], revision: str) -> str | None:
+    """Return the hash of the packages at a git revision if that is checked out here, unchanged; else None."""
+    try:
+        if revision != git_revision() or _git(
+            ROOT, "ls-files", "--others", "--", *(f"{name}/*.py" for name in packages)
+        ):
+            return None
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return source_hash(packages)
+
+
+def hash_files(packages: Sequence[str], names: Iterable[str], read_file: Callable[[str], bytes]) -> str:
+    """Return the hash of those of the files that are Python files of the packages, as `source_hash`.
+
+    names: with forward slashes, a package's files below its name. Raises FileNotFoundError as that, and what
+    `read_file` raises.
+    """
+    digest, files = hashlib.sha256(), sorted(name for name in names if name.endswith(".py"))
     for package in sorted(set(packages)):
-        files = sorted((root / package).rglob("*.py"), key=lambda path: path.relative_to(root).as_posix())
-        if not files:
-            raise FileNotFoundError(f"no Python files of package {package!r} in {root}")
-        for path in files:
-            content = path.read_bytes()
+        of_package = [name for name in files if name.startswith(f"{package}/")]
+        if not of_package:
+            raise FileNotFoundError(f"no Python files of package {package!r}")
+        for name in of_package:
+            content = read_file(name)
             # The length separates a file's content from the next name.
-            digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+            digest.update(f"{name}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
             digest.update(content)
     return digest.hexdigest()
 

@@ -262,6 +262,7 @@ class Reference:
     variant: "full", the name of the mini problem that the facts are of, or "own".
     baseline: of a mini problem, the quality of the best method without a deep network (docs/performance/mini.md).
     constant: the quality of what predicts the same for each sample; None if it is not known.
+    data_sha256: of a mini problem, known digests of the manifest of its generated data.
     """
 
     name: str
@@ -280,6 +281,7 @@ class Reference:
     variant: str = FULL
     baseline: float | None = None
     constant: float | None = None
+    data_sha256: tuple[str, ...] = ()
 
     def settings_of(self, round_: str, division: str) -> tuple[Setting, ...]:
         """Return the settings for which a log of this round and division is checked.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, clean, run_command
-from common.datasets.manifest import Manifest, ManifestError, verify_files
+from common.datasets.manifest import ManifestError
 from common.tree import Tree
+from compliance.model.provenance import NAME, find_differences, read_provenance
 from submission.assemble.input_logs import files_below
-from submission.assemble.provenance import NAME, read_provenance
 
 EXAMPLES: Final = f"""\
 examples:
@@ -33,12 +33,8 @@ def verify_package(root: Path) -> list[str]:
         below = sorted(path.parent for path in root.glob(f"*/{NAME}"))
         fix = f"the package is {below[0]}" if below else "`python -m submission.assemble` writes it"
         raise ManifestError(f"{root / NAME} is missing; {fix}")
-    manifest = Manifest(benchmark="", files=recorded.files)
-    seen = {PurePosixPath(name).parent for name in recorded.files} - {PurePosixPath()}
-    others = [path.relative_to(root) for path in files_below(root, Tree.at(root))]
-    added = [path.as_posix() for path in others if PurePosixPath(path).parent not in seen]
-    problems = verify_files(root, manifest)
-    return problems + [f"{name}: not in the manifest" for name in added if name not in {*recorded.files, NAME}]
+    names = [path.relative_to(root).as_posix() for path in files_below(root, Tree.at(root))]
+    return [f"{name}: {how}" for name, how in find_differences(str(root), names, recorded, Tree.at(root))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -323,9 +323,10 @@ class RunConfig:
         closed=equals(FULL),
         cite=DIVISIONS,
     )
-    drop_page_cache: bool = key(
+    drop_page_cache: bool | Literal["prologue"] = key(
         False,
-        "drop the nodes' page caches before the run (needs root); otherwise the job's prologue must do it",
+        "drop the nodes' page caches before the run (needs root); prologue: that of the job has dropped them; the log "
+        "says that they are dropped unless this is false",
         PLACE,
         cite=DATA_STATE,
     )

@@ -277,7 +277,7 @@ class InstancesJob:
         if self.dist.is_main and config.variant != FULL:
             self.benchmark.make_mini(config.data.data_dir, config.variant, config.data)
         self.dist.barrier()
-        mllog.clear_cache(config.drop_page_cache and self.dist.local_rank == 0)
+        mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)
         check_sample_counts(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())

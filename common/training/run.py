@@ -379,14 +379,14 @@ class Training:
 
     def _begin_log(self, log: ResultLog) -> None:
         """Write the start of the log: what the job did before, and what is known before the data are read."""
-        cleared = self.config.drop_page_cache
+        drop = self.config.drop_page_cache
         if self.shared is None:
-            cleared = mllog.clear_cache(cleared and self.dist.local_rank == 0)
+            mllog.clear_cache(drop is True and self.dist.local_rank == 0)
         elif not self.config.submission.staging_timed:
             log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
         number = {"instance": self.instance.number} if self.instance else {}
         sources = self._collect_sources() if self.dist.is_main else {}
-        mllog.begin(log, self.benchmark.name, self.config.submission, cleared, sources, **number)
+        mllog.begin(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
 
     def _collect_sources(self) -> dict[str, Any]:
         """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""

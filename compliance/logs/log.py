@@ -81,6 +81,8 @@ SETTINGS: Final = (
 )
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
+REFERENCE_KEYS: Final = ("checkpoint", "data_oversampling_factor", "target_accuracy_reached")
+"""Keys of the reference implementations that no rule asks for."""
 MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
     (
@@ -89,6 +91,7 @@ KEYS: Final = frozenset(
         "seed",
         "gradient_accumulation_frequency",
         *SUITE_KEYS,
+        *REFERENCE_KEYS,
         *(setting.key for setting in SETTINGS),
     )
 )

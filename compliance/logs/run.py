@@ -45,6 +45,9 @@ MOST_AXES: Final = 3
 MOST_EXTENT: Final = 1 << 16
 SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
+DATA: Final = "data_sha256"
+"""The key of the digest of the data's manifest, in a provenance."""
+RANKS: Final = "number_of_ranks"
 SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
 MOST_SOFTWARE: Final = 20
@@ -129,7 +132,8 @@ class Run(Struct, frozen=True):
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
     settings: value of each setting that the division requires, as logged first.
-    software: of a log of this suite, the hash of its sources and the versions by name; else empty.
+    software: of a log of this suite, what its run shares with those of its result, by name: hash of the sources,
+    machine, ranks, data and versions; else empty.
     fingerprint: by which copies of the run are found. inflated_bytes: what was read of a compressed log.
     detailed: the details, None unless they were asked for.
     """
@@ -228,7 +232,7 @@ def extract_run(
     staged_ms, staged_outside_ms = staging_ms(log, start_ms, stop_ms)
     submission = {key: record for key in SUBMISSION if (record := log.first(key))}
     identity = {setting.key: record for setting in settings if setting.identity and (record := log.first(setting.key))}
-    software = _read_software(log.value(PROVENANCE))
+    software = _read_software(log)
     evidence = submission | identity
     evidence |= {key: log[key][0] for key in ("number_of_nodes", PROVENANCE) if log[key]}
     if not software:
@@ -299,14 +303,28 @@ def names_suite(provenance: Mapping[str, Any]) -> bool:
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
-def _read_software(provenance: Any) -> dict[str, str]:
-    """Return the hash of the sources and the versions that a provenance of this suite states, the first of many."""
+def suite_version(provenance: Any) -> Any:
+    """Return the version of this suite that a provenance states; None if it states none."""
+    return provenance["versions"][DISTRIBUTION] if isinstance(provenance, dict) and names_suite(provenance) else None
+
+
+def _read_software(log: Log) -> dict[str, str]:
+    """Return what a log of this suite says of code, machine, data and versions, the first of many."""
+    provenance = log.value(PROVENANCE)
     if not isinstance(provenance, dict) or not names_suite(provenance):
         return {}
-    versions = provenance["versions"]
-    stated = {SOURCES: provenance.get(SOURCES), DISTRIBUTION: versions[DISTRIBUTION], **versions}
+    versions, host, ranks = provenance["versions"], provenance.get("host"), log.value(RANKS)
+    stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
+    if isinstance(host, dict):
+        stated |= {f"host.{name}": plain_text(host.get(name)) for name in ("cpu", "cores", "machine")}
+    stated |= {RANKS: plain_text(ranks), **versions}
     texts = {key: value for key, value in stated.items() if isinstance(value, str) and len(key + value) <= LONGEST_NAME}
     return dict(islice(texts.items(), MOST_SOFTWARE))
+
+
+def plain_text(value: Any) -> str | None:
+    """Return a text, or a number as text; None for anything else."""
+    return str(value) if isinstance(value, str) or is_number(value) else None
 
 
 def text_of(value: Any) -> str | None:

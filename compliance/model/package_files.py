@@ -143,17 +143,21 @@ class Code:
             if name.startswith(f"{system}_") and name.endswith(".json")
         }
 
+    def find_linked(self, benchmark: str, system: str) -> list[str]:
+        """Return the implementations that may have made a result: those with a link, else all."""
+        names = self._ends.get(benchmark, {})
+        return [name for name in names if (benchmark, system, f"{system}_{name}.json") in self._paths] or list(names)
+
     def is_of_suite(self, benchmark: str, system: str) -> bool:
         """Tell whether a result was made by this suite: the code has its name, or its files.
 
         A file <system>_<implementation>.json says which code made it; without one it is the only code there is.
         """
         ends = self._ends.get(benchmark, {})
-        linked = {name for name in ends if (benchmark, system, f"{system}_{name}.json") in self._paths}
         files = {("common", "provenance.py"), (benchmark, "train.py")}
         of_suite = [
             letters_and_digits(name) == letters_and_digits(DISTRIBUTION) or files <= ends[name]
-            for name in linked or ends
+            for name in self.find_linked(benchmark, system)
         ]
         return bool(of_suite) and all(of_suite)
 

@@ -8,7 +8,9 @@ from typing import Final
 
 from compliance.rules.rule import RULES, Rule
 
-LOG_MODULES: Final = "amounts closed damage epochs evaluations form order pace privacy quality settings".split()
+LOG_MODULES: Final = (
+    "amounts closed damage epochs evaluations evidence form order pace privacy quality settings".split()
+)
 """Rules about one log."""
 RESULT_MODULES: Final = (
     "convergence copies implementations metering official package power repository runs system".split()

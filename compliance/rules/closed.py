@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from common.closed import Comparison, compare, find_log_values, find_rows, find_rows_of, value_of
-from common.reference import FREE, FULL, MINI
+from common.closed import Comparison, compare, find_log_values, find_rows, value_of
+from common.provenance import hash_revision
+from common.reference import FULL, MINI, Reference
 from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
+from compliance.benchmarks import PACKAGES
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, names_suite, variant_of
+from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, SOURCES, names_suite, suite_version, variant_of
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
@@ -27,14 +29,13 @@ DIVISIONS = "training_rules.adoc#divisions; docs/reference/config.md (column clo
 OURS = "docs/reference/profiles.md (logs of this suite)"
 UNKNOWN = "the official tool ignores the records of this suite"
 PARAMETERS = "number_of_parameters"
-MARKS = (("dataset_variant", FULL), ("run_resumed", None))
+RESUMED = "run_resumed"
+MARKS = (("dataset_variant", FULL), (RESUMED, None))
 """Records, key and value, that this suite writes; no published log has the keys."""
-WRITERS = ("common/mllog.py", "common/training/loop.py", "common/training/run.py", "common/training/train_command.py")
-"""The files of this suite that write records, as their metadata name them."""
+WRITERS = tuple(f"/common/{name}.py" for name in ("mllog", "training/loop", "training/run", "training/train_command"))
+"""The ends of the files of this suite that write records, as their metadata name them."""
 MOST_KEYS = 8
 LONGEST_KEY = 60
-COMPLETE_SINCE = "0.2.0"
-"""The first version that logs number_of_parameters, and for which it is known which keys a configuration has."""
 
 
 class Configuration(LogRule, strict_only=True):
@@ -47,7 +48,7 @@ class Configuration(LogRule, strict_only=True):
     fix = "Submit the run to the open division, or train it with the closed division's configuration."
     once = True
     good = (
-        lambda log: log(benchmark="deepcam").by_suite({"model.init": "nvidia", "train.epochs": 7}),
+        lambda log: log(benchmark="deepcam").by_suite({"model.init": "nvidia", "train.epochs": 70}),
         lambda log: log(division="open").by_suite({"model.conv_size": 4}),
     )
     bad = (
@@ -58,6 +59,8 @@ class Configuration(LogRule, strict_only=True):
         lambda log: log(benchmark="oc20").by_suite({"schedule.base_lr": 0.01}),
         lambda log: log().by_suite({"train.seed": 7}),
         lambda log: log().by_suite({"submission.round": "2.0"}),
+        lambda log: log().by_suite({"train.epochs": 5}),
+        lambda log: log().by_suite({"model.conv_size": 4}).erase_suite(),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -69,8 +72,9 @@ class Configuration(LogRule, strict_only=True):
             if case.reference is None:
                 continue
             if case.division == "closed":
-                version = record.value["versions"][DISTRIBUTION]
-                yield from self._find_departures(log, record, compare(config, case.reference, case.round, version))
+                comparison = compare(config, case.reference, case.round, suite_version(record.value))
+                yield from self._find_departures(log, record, comparison)
+            yield from self._find_more_epochs(log, record, configured(take("train.epochs"), config), case.reference)
             for key, log_value in find_log_values(case.reference).items():
                 if key in log.records:
                     yield from self._find_contradiction(log, record, key, configured(log_value, config))
@@ -95,6 +99,16 @@ class Configuration(LogRule, strict_only=True):
             keys = f"{len(others)} more keys: {_list_keys(others)}"
             message = f"the configuration of the run departs from closed in {keys}"
             yield self.finding(log.path, record.line, message, "", PROVENANCE)
+
+    def _find_more_epochs(self, log: Log, record: Record, most: Any, reference: Reference) -> Iterator[Finding]:
+        """Yield a contradiction between the epochs that the run trained and the most that it was configured for."""
+        if not is_integer(most) or RESUMED in log.records:  # a resumed run may be given more
+            return
+        epochs = log.course(reference.target.key).epochs
+        trained = len({number for number, _ in epochs})
+        if trained > most:
+            message = f"{trained} epochs were trained, but the configuration in line {record.line} allows {most}"
+            yield self.finding(log.path, epochs[-1][1].line, message, f"at most {most}", "train.epochs")
 
     def _find_contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
         if not is_stated(stated):
@@ -123,7 +137,10 @@ class Provenance(LogRule, strict_only=True):
         lambda log: log().by_suite().set(PROVENANCE, "edited"),
         lambda log: log().by_suite(version="0.1.0").drop(PARAMETERS),
         lambda log: log().by_suite({"model.new_key": 1}),
-        lambda log: log().meta("run_start", "file", WRITERS[0]),
+        lambda log: log().meta("run_start", "file", f".{WRITERS[0]}"),
+        lambda log: log().by_suite({"model.conv_size": 4}).erase_suite(),
+        lambda log: log().by_suite(version="9.0.0").drop_keys("model.conv_size"),
+        lambda log: log().by_suite().provenance(git_revision="1" * 40 + "-dirty"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -145,27 +162,28 @@ class Provenance(LogRule, strict_only=True):
             expected = "the provenance that the trainer writes"
             yield self.finding(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
             return
-        version = record.value["versions"][DISTRIBUTION]
+        version = suite_version(record.value)
         if case.reference is not None and find_rows(case.reference):
             comparison = compare(record.value["config"], case.reference, case.round, version)
-            yield from self._check_keys(log, record, comparison, case, version)
+            yield from self._check_keys(log, record, comparison, version)
         if PARAMETERS not in log.records:
-            severity = ERROR if version_numbers(version) >= version_numbers(COMPLETE_SINCE) else WARNING
-            message = f"{PARAMETERS} is not logged, which this suite does since version {COMPLETE_SINCE}"
-            yield self.finding(log.path, record.line, message, "one record", PARAMETERS, severity)
+            message = f"{PARAMETERS} is not logged, which this suite does"
+            yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
+        revision = str(record.value.get("git_revision"))
+        own_hash = hash_revision(("common", case.benchmark), revision) if case.benchmark in PACKAGES else None
+        if own_hash not in (None, record.value[SOURCES]):
+            message = f"{SOURCES} is {show(record.value[SOURCES])}, but git_revision is that of this checker"
+            yield self.finding(log.path, record.line, message, show(own_hash), SOURCES)
+        if revision.endswith("-dirty"):
+            message = "the code that made the log had changes that its git_revision does not contain"
+            yield self.finding(log.path, record.line, message, "a revision without -dirty", PROVENANCE, NOTE)
 
-    def _check_keys(
-        self, log: Log, record: Record, comparison: Comparison, case: Case, version: Any
-    ) -> Iterator[Finding]:
-        """Yield what is wrong with the keys of the configuration; those of a later version are not known here."""
-        assert case.reference is not None
-        required = {row.key for row in find_rows_of(case.reference, version) if row.allowed is not FREE}
-        is_known_version = version_numbers(COMPLETE_SINCE) <= version_numbers(version) <= version_numbers(VERSION)
-        severity = ERROR if is_known_version or required <= set(comparison.missing) else WARNING
+    def _check_keys(self, log: Log, record: Record, comparison: Comparison, version: Any) -> Iterator[Finding]:
+        """Yield what is wrong with the keys of the configuration; to leave one out is no better than a wrong value."""
         versions = f"(the log is of version {show(version)}, this is {VERSION})"
         if comparison.missing:
             message = f"the configuration lacks {_list_keys(comparison.missing)} {versions}"
-            yield self.finding(log.path, record.line, message, "all keys of the trainer", PROVENANCE, severity)
+            yield self.finding(log.path, record.line, message, "all keys of the trainer", PROVENANCE)
         if comparison.unknown:
             message = f"the configuration has keys that are not known here: {_list_keys(comparison.unknown)} {versions}"
             yield self.finding(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
@@ -197,10 +215,8 @@ class NetworkSize(LogRule, strict_only=True):
 
 
 def configuration(provenance: Any) -> Mapping[str, Any] | None:
-    """Return the configuration in a provenance of this suite; None if it is not of this suite, or has none."""
-    if not isinstance(provenance, dict) or not names_suite(provenance):
-        return None
-    config = provenance.get("config")
+    """Return the configuration in a provenance, whoever claims to have written it; None if it has none."""
+    config = provenance.get("config") if isinstance(provenance, dict) else None
     return config if isinstance(config, dict) else None
 
 
@@ -211,11 +227,14 @@ def _find_mark(log: Log, case: Case) -> tuple[str, int]:
             return f"{key} is logged", log.records[key][0].line
     for records in log.records.values():
         first = records[0]
-        if type(first.metadata) is dict and (file := first.metadata.get("file")) in WRITERS:
+        file = first.metadata.get("file") if type(first.metadata) is dict else None
+        if type(file) is str and f"/{file}".endswith(WRITERS):
             return f"{first.key} was written by {file}", first.line
     for record in log[PROVENANCE]:
-        value = record.value
-        if isinstance(value, dict) and (names_suite(value) or {"source_sha256", "config"} <= value.keys()):
+        config = configuration(record.value)
+        rows = find_rows(case.reference) if config is not None and case.reference else ()
+        of_suite = isinstance(record.value, dict) and names_suite(record.value)
+        if of_suite or any(configured(take(row.key), config or {}) is not None for row in rows):
             return "there is a provenance", record.line
     return ("the package has the code of this suite as its implementation", 0) if case.suite_code else ("", 0)
 
@@ -226,10 +245,10 @@ def _find_problem(provenance: Any) -> str:
         return f"is {show(provenance)}"
     if not names_suite(provenance):
         return f"lacks the version of {DISTRIBUTION}"
-    version, digest = provenance["versions"][DISTRIBUTION], provenance.get("source_sha256")
+    version, digest = suite_version(provenance), provenance.get(SOURCES)
     if version is not None and not version_numbers(version):
         return f"has {show(version)} as version of {DISTRIBUTION}"
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+    if not isinstance(digest, str) or not re.fullmatch("(?!0{64})[0-9a-f]{64}", digest):
         return f"has {show(digest)} as source_sha256"
     return "" if configuration(provenance) is not None else "has no configuration"
 

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+from common.provenance import hash_files
 from common.tree import Tree
+from compliance.logs.run import SOURCES
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
-from compliance.model.layout import IMPLEMENTATIONS, README_FILE, SCRIPTS
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, README_FILE, SCRIPTS
 from compliance.model.package import Package
-from compliance.model.package_files import Code
+from compliance.model.package_files import FILE, LINK, Code
 from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
 SCRIPT_BYTES = 64 << 10
-LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"  # of the sample package
+SHARED, MARK_FILE = "common", "common/provenance.py"
+PROVENANCE_FILE = "provenance.json"
+SAMPLE_CODE = "benchmarks/cosmoflow/implementations/torch"  # of the sample package, as the link
+SAMPLE_LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"
 
 
 class CodeRule(PackageRule, strict_only=True):
@@ -51,6 +57,113 @@ class Implementations(CodeRule):
             if not code.implementations.get(benchmark):
                 message = f"no implementation of {benchmark}"
                 yield self.finding(code.path(benchmark), 0, message, "implementations/<name>/")
+
+
+class SubmittedCode(CodeRule):
+    """The code of a result is that which made its logs, by the hash of its sources in logs of this suite."""
+
+    id = "PKG37"
+    follows = ("PKG02", "RUN08", "PKG08")
+    cite = "submission_rules.adoc#submission-content; docs/reference/profiles.md (logs of this suite)"
+    why = "A result must be reproducible from the submitted code; other code than the submitted may have made it."
+    fix = "Submit the sources that made the logs, unchanged: `mlperf-hpc assemble --sources DIR` copies them."
+    good = (lambda package: package().by_suite().remove("benchmarks"),)
+    bad = (
+        lambda package: package().by_suite().replace(f"{SAMPLE_CODE}/cosmoflow/train.py", b""),
+        lambda package: package().by_suite().remove(f"{SAMPLE_CODE}/cosmoflow"),
+        lambda package: package().by_suite().remove("benchmarks").code("jax"),
+        lambda package: package(division="open").by_suite().replace(f"{SAMPLE_CODE}/common/more.py", b""),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        code, hashes = package.code, dict[tuple[str, str], str]()
+        for results in package.sets if code.exists else ():
+            benchmark = results.folder_benchmark
+            stated = {run.software[SOURCES] for run in (*results.runs, *results.pruned) if SOURCES in run.software}
+            names = code.find_linked(benchmark, results.system) if stated else []
+            for name in names:
+                if (benchmark, name) not in hashes:
+                    hashes[benchmark, name] = _hash_code(package, benchmark, name)
+            if names and stated.isdisjoint(hashes[benchmark, name] for name in names):
+                name = min(names)
+                actual = hashes[benchmark, name]
+                problem = f"its hash is {show(actual)}" if actual else f"it has no {SHARED}/ and {benchmark}/ with code"
+                message = f"{name} is not the code that made the logs of {results.system}: {problem}"
+                path, severity = (
+                    code.path(benchmark, IMPLEMENTATIONS, name),
+                    WARNING if results.division == "open" else ERROR,
+                )
+                yield self.finding(path, 0, message, f"{SOURCES} {show(min(stated))}", SOURCES, severity)
+
+
+def _hash_code(package: Package, benchmark: str, name: str) -> str:
+    """Return the hash of the suite's packages in an implementation; "" if it does not have them."""
+    top = f"{BENCHMARKS}/{benchmark}/{IMPLEMENTATIONS}/{name}/"
+    files = [path for path in _list_files(package) if path.startswith(top)]
+    roots = [path.removesuffix(MARK_FILE) for path in files if path.endswith(f"/{MARK_FILE}")]
+    root = os.path.join(package.root, min(roots, key=len, default=top))
+    below = os.path.relpath(root, package.root) + "/"
+    names = [path.removeprefix(below) for path in files if path.startswith(below)]
+    try:
+        return hash_files((SHARED, benchmark), names, lambda file: package.tree.read(root + file, MAX_FILE_BYTES))
+    except OSError:
+        return ""
+
+
+def _list_files(package: Package) -> list[str]:
+    return [entry.path for entry in package.contents if entry.kind in (FILE, LINK)]
+
+
+class UnchangedFiles(PackageRule, strict_only=True):
+    """The files of a package are those that its provenance.json lists."""
+
+    id = "PKG38"
+    cite = "docs/guide/submit.md"
+    differs = "the official tool does not read provenance.json"
+    why = "provenance.json says what was there when the package was made; what has changed since was edited by hand."
+    fix = "Restore the files, or repeat `python -m submission.assemble`, which records the package as it is."
+    good = (
+        lambda package: package().by_suite().recorded(),
+        lambda package: package().replace(PROVENANCE_FILE, b'{"author": "somebody else"}'),
+    )
+    bad = (
+        lambda package: package().recorded().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
+        lambda package: package().recorded().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
+        lambda package: package().recorded().replace("README.md", b""),
+    )
+
+    def check(self, package: Package) -> Iterator[Finding]:
+        names = _list_files(package)
+        if PROVENANCE_FILE not in names or not package.whole:
+            return
+        from compliance.model.provenance import ADDED, find_differences, read_provenance  # only such packages pay
+
+        try:
+            recorded = read_provenance(Path(package.root))
+            differences = list(find_differences(package.root, names, recorded, package.tree)) if recorded else []
+        except (ValueError, OSError):  # of another form: somebody else's
+            return
+        sources = {
+            os.path.relpath(run.path, package.root): run.software.get(SOURCES)
+            for results in package.sets
+            for run in (*results.runs, *results.pruned)
+        }
+        if recorded is not None and not differences:
+            stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
+            differences = [
+                (name, f"{SOURCES}, expected {show(hash_)}") for name, hash_ in stated if hash_ != sources[name]
+            ]
+        for severity in (ERROR, WARNING, NOTE):
+            group = [
+                (name, how)
+                for name, how in differences
+                if severity == (NOTE if how == ADDED else ERROR if name in sources else WARNING)
+            ]
+            if group:
+                lines = [f"{name}: {how}" for name, how in group]
+                message = f"not as {PROVENANCE_FILE} lists it: {listed(lines, 4)}"
+                path = os.path.join(package.root, group[0][0])
+                yield self.finding(path, 0, message, "the file as it was assembled", severity=severity)
 
 
 class Reproducible(CodeRule):
@@ -102,12 +215,12 @@ class LinkedImplementation(CodeRule):
         'Write benchmarks/<benchmark>/<system>/<system>_<implementation>.json: {"implementation": "<implementation>"}.'
     )
     bad = (
-        lambda package: package().remove(LINK),
+        lambda package: package().remove(SAMPLE_LINK),
         lambda package: package().remove("benchmarks/cosmoflow/implementations/torch"),
         lambda package: package().code("jax"),
-        lambda package: package().replace(LINK, b"{,}"),
-        lambda package: package().replace(LINK, b"{}"),
-        lambda package: package().replace(LINK, b'{"implementation": "jax"}'),
+        lambda package: package().replace(SAMPLE_LINK, b"{,}"),
+        lambda package: package().replace(SAMPLE_LINK, b"{}"),
+        lambda package: package().replace(SAMPLE_LINK, b'{"implementation": "jax"}'),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:

@@ -10,8 +10,10 @@ from operator import le
 
 from common.reference import FIRST_RUNS_MS, since
 from common.values import is_number
+from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.run import PROVENANCE, suite_version
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.rules.rule import LogRule
@@ -20,6 +22,10 @@ TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
 INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
 CLOCK_TOLERANCE_MS = 1000
+NULL_SINCE = version_numbers("0.3.0")
+"""Of this suite, which before said false where the job's prologue, or nobody, cleared the caches."""
+CLEARED_HOURS = 12
+"""From cache_clear to run_start, staging of large data included; published logs take up to 16 minutes."""
 INIT_TOLERANCE_MS = 60_000
 """Several ranks may log init_start: valid logs step back by a few seconds there."""
 PAUSE_MS = 10_000
@@ -88,11 +94,22 @@ class CacheClear(LogRule):
 
     id = "ORD02"
     cite = "training_rules.adoc#data-set (no data in caches when the run starts)"
+    once = True
     why = "Data left in caches by an earlier run would be read at no cost."
     fix = "Drop the page cache, then log cache_clear, before run_start."
-    differs = "strict also requires it before run_start; the official tool does not check its position"
-    good = (lambda log: log().move("cache_clear", after="init_stop"),)
-    bad = (lambda log: log().drop("cache_clear"), lambda log: log().move("cache_clear", after="run_stop"))
+    differs = "strict also requires it before run_start, and warns of false and of a time long before that"
+    good = (
+        lambda log: log().move("cache_clear", after="init_stop"),
+        lambda log: log().set("cache_clear", True),
+        lambda log: log(division="open").set("cache_clear", False),
+        lambda log: log().by_suite(version="0.2.0").set("cache_clear", False),
+    )
+    bad = (
+        lambda log: log().drop("cache_clear"),
+        lambda log: log().move("cache_clear", after="run_stop"),
+        lambda log: log().set("cache_clear", False),
+        lambda log: log().shift("cache_clear", -30 * 3_600_000),
+    )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         if not log["cache_clear"]:
@@ -100,6 +117,18 @@ class CacheClear(LogRule):
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
             yield self.finding(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
+        elif case.strict and case.division == "closed" and log["cache_clear"][-1].value is False:
+            if () < version_numbers(suite_version(log.value(PROVENANCE))) < NULL_SINCE:
+                return
+            message = "cache_clear is false: the log says that the caches were not cleared"
+            yield self.finding(log.path, log["cache_clear"][-1].line, message, "null or true", "cache_clear", WARNING)
+        elif case.strict and (start := log.first("run_start")):
+            cleared = log["cache_clear"][-1]
+            hours = (start.time_ms - cleared.time_ms) / 3_600_000
+            if hours > CLEARED_HOURS:
+                message = f"the caches were cleared {hours:.0f} hours before run_start: they may have filled again"
+                expected = f"at most {CLEARED_HOURS} hours before"
+                yield self.finding(log.path, cleared.line, message, expected, "cache_clear", WARNING)
 
 
 class Staging(LogRule):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from common.ending import EXIT_STATUS, TARGET_MET
 from common.reference import Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.model.case import Case
-from compliance.model.finding import NOTE, Finding
+from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.rules.epochs import more
 from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
@@ -19,6 +20,9 @@ QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 FAR = 10
 """An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
+USUAL_FIELDS = 3
+"""Of the metadata of run_stop: file, line number, status."""
+FAILURES = [how for how in EXIT_STATUS if how != TARGET_MET]
 
 
 class PlausibleQuality(LogRule, strict_only=True):
@@ -152,18 +156,22 @@ class EvaluationValues(LogRule):
 
 
 class StatusSuccess(LogRule, strict_only=True):
-    """The run stops with status success."""
+    """The run stops with status success, and nothing else in run_stop contradicts that."""
 
     id = "QUA03"
     cite = CONVERGENCE
     differs = "the official tool accepts any status"
     why = "A run that was aborted did not train to the target."
     fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
+    good = (lambda log: log().meta("run_stop", "ended", TARGET_MET),)
     bad = (
         lambda log: log().meta("run_stop", "status", "aborted"),
         lambda log: log().meta("run_stop", "status", True),
         lambda log: log(round_="0.7").meta("run_stop", "status", "aborted"),
         lambda log: log(round_="0.7").meta("run_stop", "status", "SUCCESS"),
+        lambda log: log().meta("run_stop", "ended", "failed").meta("run_stop", "cause", "CUDA out of memory"),
+        lambda log: log().meta("run_stop", "ended", "target_not_met"),
+        lambda log: log().meta("run_stop", "cause", "SIGTERM"),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -171,6 +179,18 @@ class StatusSuccess(LogRule, strict_only=True):
             if has_field(stop, "status") and stop.meta("status") != "success":
                 message = f"run_stop status is {show(stop.meta('status'))}"
                 yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
+            elif len(stop.metadata) > USUAL_FIELDS and stop.meta("status") == "success":
+                yield from self._find_contradiction(log, stop)
+
+    def _find_contradiction(self, log: Log, stop: Record) -> Iterator[Finding]:
+        """Yield what the other metadata of a successful run_stop say against it."""
+        ended, cause = stop.meta("ended"), stop.meta("cause")
+        if ended in FAILURES or cause:
+            stated = {"ended": ended, "cause": cause}
+            details = ", ".join(f"{name} {show(value)}" for name, value in stated.items() if value)
+            message = f"run_stop status is success, but its metadata say {details}"
+            severity = ERROR if ended in FAILURES else WARNING
+            yield self.finding(log.path, stop.line, message, f'ended "{TARGET_MET}"', "run_stop", severity)
 
 
 class LastMeetsTarget(LogRule, strict_only=True):

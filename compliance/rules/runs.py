@@ -378,7 +378,7 @@ class SettingsStated(SetRule, strict_only=True):
 
 
 class SameSoftware(SetRule, strict_only=True):
-    """All runs of a result were made by one version of the code, with the same software."""
+    """All runs of a result were made by one version of the code, with the same software, machine and data."""
 
     id = "RUN20"
     severity = WARNING
@@ -391,6 +391,14 @@ class SameSoftware(SetRule, strict_only=True):
         lambda package: package().by_suite().edit(3, lambda log: log.provenance(source_sha256="6" * 64)),
         lambda package: package().by_suite().edit(3, lambda log: log.versions(**{DISTRIBUTION: "0.1.0"})),
         lambda package: package().by_suite().edit(3, lambda log: log.versions(torch="2.0.1")),
+        *(
+            lambda package, first=first, second=second: package().by_suite().edit(3, first).edit(4, second)
+            for first, second in (
+                (lambda log: log.provenance(data_sha256="6" * 64), lambda log: log.provenance(data_sha256="7" * 64)),
+                (lambda log: log.provenance(host={"cores": 64}), lambda log: log.provenance(host={"cores": 128})),
+                (lambda log: log.set("number_of_ranks", 64), lambda log: log.set("number_of_ranks", 32)),
+            )
+        ),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -402,8 +410,8 @@ class SameSoftware(SetRule, strict_only=True):
             yield self._report_differences(code, "the code differs between runs", "one version of the suite", severity)
         others = {name: groups for name, groups in differing.items() if name not in code}
         if others:
-            expected = "the same software for all runs"
-            yield self._report_differences(others, "the software differs between runs", expected, WARNING)
+            expected = "the same software, machine and data for all runs"
+            yield self._report_differences(others, "software, machine or data differ between runs", expected, WARNING)
 
     def _report_differences(
         self, differing: dict[str, list[list[JudgedRun]]], subject: str, expected: str, severity: str

@@ -357,6 +357,20 @@ class SampleLog:
         """Change versions in the provenance."""
         return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
+    def drop_keys(self, *keys: str) -> Self:
+        """Leave dotted keys out of the configuration in the provenance."""
+        for key in keys:
+            *sections, name = key.split(".")
+            section = self.records_of("provenance")[0]["value"]["config"]
+            for part in sections:
+                section = section[part]
+            del section[name]
+        return self
+
+    def erase_suite(self) -> Self:
+        """Erase what names this suite, except for the configuration."""
+        return self.drop("dataset_variant").drop("number_of_parameters").provenance(versions=None, source_sha256=None)
+
     # -- bytes ----------------------------------------------------------------------------------------------
 
     def raw(self, key: str, edit: Callable[[bytes], bytes]) -> Self:

@@ -7,9 +7,11 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from hashlib import sha256
 from typing import Any, Self
 
 from common.measure.power.keys import EFFICIENCY, READING, START, STOP
+from common.provenance import hash_files
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES
 from compliance.logs.power import ESTIMATE
@@ -163,10 +165,22 @@ class SamplePackage:
         return self
 
     def by_suite(self, changes: Mapping[str, Any] | None = None) -> Self:
-        """Add the records of this suite to all logs, see `SampleLog.by_suite`."""
+        """Add the records of this suite to all logs, see `SampleLog.by_suite`, and code of the hash that they state."""
+        files = {f"{folder}/train.py": b"print('training')\n" for folder in ("common", self.benchmark)}
+        hash_ = hash_files(("common", self.benchmark), files, files.__getitem__)
         for number in range(1, self._count + 1):
-            self._make_log(number).by_suite(changes)
+            self._make_log(number).by_suite(changes).provenance(source_sha256=hash_)
+        folder = f"benchmarks/{self.benchmark}/{IMPLEMENTATIONS}/torch"
+        self.files |= {f"{folder}/{name}": content for name, content in files.items()}
         return self
+
+    def recorded(self) -> Self:
+        """Add the provenance.json that lists the files as they are now."""
+        contents = {path: file if isinstance(file, bytes) else file.bytes() for path, file in self.files.items()}
+        files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}
+        empty: dict[str, Any] = {"incomplete": {}, "logs": {}, "configurations": {}, "implementations": {}}
+        record = {"organisation": "Example", "complete": True, **empty, "files": files}
+        return self.replace("provenance.json", json.dumps(record).encode())
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""

@@ -39,6 +39,8 @@ from compliance.model.layout import (
     result_name,
 )
 from compliance.model.package_files import letters_and_digits
+from compliance.model.provenance import NAME as RECORD
+from compliance.model.provenance import Redaction, read_provenance
 from compliance.model.system import read_description
 from compliance.rules.rule import show
 from submission.assemble import provenance
@@ -127,12 +129,12 @@ class Packing:
         self.root = assembly.output / self._choose_organisation(runs)
         self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
-        self.earlier = provenance.read_provenance(self.root)
+        self.earlier = read_provenance(self.root)
         self.read_runs: dict[str, Run] = {}
         input_runs = {log.sha256: log.run for log in runs + pruned}
         self.present = {name: self._read_present(name, input_runs) for name in provenance.find_logs(self.root)}
         self.hashes = {sha256: name for name, sha256 in self.present.items()}
-        self.redactions: dict[str, provenance.Redaction | None] = {}
+        self.redactions: dict[str, Redaction | None] = {}
         self.numbers: dict[str, int] = {}
         beside = f"{RESULTS}/{self.system}/{assembly.scaling}/"
         existing = [(self.root / name, run) for name, run in self.read_runs.items() if name.startswith(beside)]
@@ -198,7 +200,7 @@ class Packing:
         data, _, sha256 = read_copy(path, False, self.tree)
         recorded = self.earlier.files.get(name) if self.earlier else None
         if recorded is not None and recorded.sha256 != sha256:
-            raise AssemblyError(f"{path} has changed since it was assembled (see {provenance.NAME}): restore it")
+            raise AssemblyError(f"{path} has changed since it was assembled (see {RECORD}): restore it")
         self.read_runs[name] = input_runs.get(sha256) or parse_run(data, name)
         return sha256
 
@@ -239,7 +241,7 @@ class Packing:
                 )
             name = existing_name or f"{folder}/result_{self._next_number(folder)}.txt"
             self.read_runs[name] = log.run
-            self.redactions[name] = provenance.Redaction(log.original_sha256, log.redacted) if log.redacted else None
+            self.redactions[name] = Redaction(log.original_sha256, log.redacted) if log.redacted else None
             yield PackageFile(name, str(log.path), partial(_read_log_copy, log.path, redacted))
             if not below:
                 yield from self._plan_power(log.path, f"{folder}/{POWER}/{result_name(name)}")
@@ -370,7 +372,7 @@ def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     _refuse_secrets(new)
     root = packing.root
     written = [root / item.name for item in new]
-    record = root / provenance.NAME
+    record = root / RECORD
     if dry_run:
         written += [record] if new or not record.exists() else []
     elif _write_package(packing, new):
@@ -396,9 +398,9 @@ def _write_package(packing: Packing, new: Sequence[PackageFile]) -> bool:
             (part / target.relative_to(root)).replace(target)
         package = part if is_new else root
         text = provenance.record_package(package, packing.earlier, packing.redactions, packing.read_runs)
-        changes = Tree.at(package).begin(package / provenance.NAME, len(text) + 1) != text
+        changes = Tree.at(package).begin(package / RECORD, len(text) + 1) != text
         if changes:
-            _write_file(package / provenance.NAME, text)
+            _write_file(package / RECORD, text)
         if is_new:
             part.rename(root)
     return changes

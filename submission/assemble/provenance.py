@@ -12,75 +12,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from tqdm import tqdm
 
-from common.datasets.manifest import ManifestEntry, ManifestError, describe_file
+from common.datasets.manifest import ManifestEntry, describe_file
 from common.tree import Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.run import Run, read_run, text_of
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, discover
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
+from compliance.model.provenance import NAME, LogRecord, Provenance, Redaction
 from submission.assemble.implementation import suite_hash
 from submission.assemble.input_logs import files_below
-
-NAME: Final = "provenance.json"
-
-
-class Redaction(msgspec.Struct, frozen=True):
-    """What was removed from a log. original_sha256: of the log before. counts: removals by kind."""
-
-    original_sha256: str
-    counts: dict[str, int]
-
-
-class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of one log; null for what the log does not contain.
-
-    redaction: null for an exact copy. implementation: folder of the package whose sources have the hash in the log.
-    configuration: a key of `Provenance.configurations`. data: from the log; `sha256` is the digest of the manifest of
-    the data.
-    """
-
-    benchmark: str
-    seed: Any
-    redaction: Redaction | None
-    source_sha256: str | None
-    implementation: str | None
-    git_revision: str | None
-    versions: Any
-    host: Any
-    configuration: str | None
-    data: dict[str, Any]
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of provenance.json. File names are relative to the package's root, with forward slashes.
-
-    incomplete: result sets with too few runs, as `system/scaling/benchmark`: "3 of 10 runs".
-    implementations: hash of the suite's sources in each folder of an implementation, null for other code.
-    """
-
-    format: int = 1
-    organisation: str
-    complete: bool
-    incomplete: dict[str, str]
-    logs: dict[str, LogRecord]
-    configurations: dict[str, dict[str, Any]]
-    implementations: dict[str, str | None]
-    files: dict[str, ManifestEntry]
-
-
-def read_provenance(root: Path) -> Provenance | None:
-    """Return provenance.json of a package, None if there is none; raise ManifestError if it is damaged."""
-    path = root / NAME
-    try:
-        return msgspec.convert(json.loads(Tree.at(root).read(path, MAX_FILE_BYTES)), Provenance)
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
-        raise ManifestError(f"{path} is not a valid {NAME}: {error}; restore it, or remove it") from error
 
 
 def record_package(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.datasets.manifest import ManifestError
-from submission.assemble.provenance import NAME, Provenance, read_provenance
+from compliance.model.provenance import NAME, Provenance, read_provenance
 from submission.web.html import Html, disclosure, element, shorten_end, table
 
 MAX_ROWS: Final = 400

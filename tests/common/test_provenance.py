@@ -78,3 +78,16 @@ def test_all_facts_are_plain_and_name_no_machine():
 def test_paths_for_logs():
     assert facts.shown_path(Path("/home/somebody/data/mini")) == "mini"
     assert facts.shown_path(Path("data/mini")) == "data/mini"
+
+
+@pytest.mark.parametrize(
+    ("revision", "untracked", "is_known"),
+    [("1" * 40, "", True), ("1" * 40, "common/new.py", False), ("2" * 40, "", False)],
+)
+def test_the_hash_of_a_revision_is_known_where_it_is_checked_out(revision, untracked, is_known, monkeypatch):
+    monkeypatch.setattr(facts, "git_revision", lambda: "1" * 40)
+    monkeypatch.setattr(facts, "_git", lambda root, *arguments: untracked)
+    facts.hash_revision.cache_clear()
+    expected = facts.source_hash(("common", "oc20")) if is_known else None
+    assert facts.hash_revision(("common", "oc20"), revision) == expected
+    facts.hash_revision.cache_clear()

@@ -36,7 +36,7 @@ ENVIRONMENT: Final = """\
 """
 CACHES: Final = """\
 # A run should start with empty page caches: let the prologue of the job run `sync; echo 3 >/proc/sys/vm/drop_caches` as
-# root on each node; where ranks may do so: drop_page_cache=true.
+# root on each node and set drop_page_cache=prologue; where ranks may do so: drop_page_cache=true.
 """
 SUITE: Final = """\
 suite() { @suite@ "$@"; }

@@ -29,3 +29,19 @@ def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
     training._collect_sources = lambda: Training._collect_sources(training)
     Training._begin_log(training, None)
     assert set(stated[0]) == ({"packages", "data_sha256", "config", "hyperparameters"} if main else set())
+
+
+@pytest.mark.parametrize(("drop", "cleared"), [(False, None), ("prologue", True)])
+def test_the_log_says_that_the_prologue_cleared_the_caches(drop, cleared, tmp_path, monkeypatch):
+    monkeypatch.setattr(run.mllog, "DROP_CACHES", tmp_path / "nowhere" / "drop_caches")
+    training = SimpleNamespace(
+        config=SimpleNamespace(drop_page_cache=drop, submission=SubmissionConfig(org="a", platform="b")),
+        shared=None,
+        instance=None,
+        dist=SimpleNamespace(is_main=False, local_rank=0),
+        benchmark=SimpleNamespace(name="cosmoflow"),
+    )
+    events = {}
+    log = SimpleNamespace(event=lambda key, value, **fields: events.update({key: value}), start=lambda key: None)
+    Training._begin_log(training, log)
+    assert events["cache_clear"] is cleared

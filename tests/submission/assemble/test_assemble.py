@@ -18,13 +18,13 @@ from common.measure.power.keys import PARTS, START
 from common.provenance import ROOT, source_hash
 from compliance.engine import Options, check_paths
 from compliance.model.layout import discover
+from compliance.model.provenance import read_provenance
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
 from submission.assemble import packing
 from submission.assemble.__main__ import main
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly, assemble_package
-from submission.assemble.provenance import read_provenance
 from submission.manifest import verify_package
 
 ORGANISATION = "Example_University"

@@ -1,0 +1,128 @@
+"""Rules about records of machine, data and start that contradict what a run claims to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from common.reference import FULL
+from common.settings.keys import take
+from common.values import is_number
+from compliance.benchmarks import MINIS
+from compliance.logs.log import Log
+from compliance.logs.run import DATA, PROVENANCE, variant_of
+from compliance.model.case import Case
+from compliance.model.finding import ERROR, WARNING, Finding
+from compliance.rules.closed import OURS, UNKNOWN, configured
+from compliance.rules.rule import LogRule, show
+
+MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for digest in ref.data_sha256}
+"""The variant of each known digest of generated data."""
+MINI_FOLDER = re.compile(r"(?:^|[-_/])mini2?/?$")
+
+
+class MachineAndData(LogRule, strict_only=True):
+    """What a log of this suite says of its machine and data agrees with what it claims to be."""
+
+    id = "SET17"
+    severity = WARNING
+    once = True
+    cite = OURS
+    differs = UNKNOWN
+    why = "A run of a mini problem on a laptop can be edited to look like one of a large machine."
+    fix = "Submit the log as the trainer wrote it."
+    good = (lambda log: log(division="open").by_suite().set("accelerators_per_node", 0).versions(torch="2.13.0+cpu"),)
+    bad = (
+        lambda log: log().by_suite().versions(torch="2.13.0+cpu"),
+        lambda log: log().by_suite().provenance(host={"cpu": "AMD EPYC", "cores": 2}),
+        lambda log: log().by_suite().provenance(data_sha256=next(iter(MINI_DATA))),
+        lambda log: log(division="open").by_suite().versions(torch="2.13.0+cpu"),
+        lambda log: log().by_suite({"dist.device": "cpu"}),
+        lambda log: log().by_suite({"data.data_dir": "data/cosmoflow-mini"}),
+        lambda log: log().by_suite({"instances.count": 8}),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for record in log[PROVENANCE]:
+            if isinstance(record.value, dict):
+                for message, expected, severity in self._find_contradictions(log, record.value):
+                    yield self.finding(log.path, record.line, message, expected, PROVENANCE, severity)
+
+    def _find_contradictions(self, log: Log, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """Yield message, what was expected and severity of what a provenance says against its log."""
+        stated = partial(configured, config=provenance)
+        torch, cores = stated(take("versions.torch")), stated(take("host.cores"))
+        accelerators = log.value("accelerators_per_node")
+        if is_number(accelerators) and accelerators > 0:
+            for wrong, facts in (
+                (isinstance(torch, str) and torch.endswith("+cpu"), f"torch {show(torch)} is built without them"),
+                (is_number(cores) and cores < accelerators, f"the host has {show(cores)} cores"),
+                (stated(take("config.dist.device")) == "cpu", "the run was configured for the CPU (dist.device)"),
+            ):
+                if wrong:
+                    message = f"accelerators_per_node is {show(accelerators)}, but {facts}"
+                    yield message, "provenance and settings of one machine", WARNING
+        count = stated(take("config.instances.count"))
+        if is_number(count) and count != 1:
+            yield f"instances.count is {show(count)}, but a log is of one instance", "instances.count 1", WARNING
+        if variant_of(log) != FULL:
+            return
+        digest, folder = provenance.get(DATA), stated(take("config.data.data_dir"))
+        if isinstance(digest, str) and digest in MINI_DATA:
+            variant = MINI_DATA[digest]
+            message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
+            yield message, f"dataset_variant {variant}", ERROR
+        elif isinstance(folder, str) and MINI_FOLDER.search(folder):
+            message = f"the data are in {show(folder)}, as those of a mini problem, but the log is of the full one"
+            yield message, "the full data", WARNING
+
+
+class ReferenceRecords(LogRule, strict_only=True):
+    """What only the reference implementations log agrees with a run that is comparable with others."""
+
+    id = "SET18"
+    severity = WARNING
+    once = True
+    cite = "training_rules.adoc#pre-training-is-not-allowed, #training-and-test-sets"
+    divisions = ("closed",)
+    differs = "the official tool does not read these records"
+    why = "A start from a checkpoint, a part of the data or an easier target gives a time that compares with no other."
+    fix = (
+        "Train from random weights on all samples to the benchmark's target, or say in the open division what differs."
+    )
+    good = (
+        lambda log: log(benchmark="deepcam").add("checkpoint", None).add("data_oversampling_factor", 2),
+        lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.82, before="run_stop"),
+    )
+    bad = (
+        lambda log: log(benchmark="deepcam").add("checkpoint", "/scratch/best_model.pt"),
+        lambda log: log(benchmark="deepcam").add("data_oversampling_factor", 0.1),
+        lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.7, before="run_stop"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for key, is_usual, claim, expected in REFERENCE_RECORDS:
+            for record in log[key]:
+                if not is_usual(record.value, case):
+                    message = f"{key} is {show(record.value)}: {claim}"
+                    yield self.finding(log.path, record.line, message, expected, key)
+                    break
+
+
+def _is_target(value: Any, case: Case) -> bool:
+    return not is_number(value) or case.reference is None or case.reference.target.met(value)
+
+
+REFERENCE_RECORDS: tuple[tuple[str, Callable[[Any, Case], bool], str, str], ...] = (
+    ("checkpoint", lambda value, _: not value, "the run seems to start from a checkpoint", "null"),
+    (
+        "data_oversampling_factor",
+        lambda value, _: not is_number(value) or value >= 1,
+        "an epoch has only this part of the samples",
+        "1 or more",
+    ),
+    ("target_accuracy_reached", _is_target, "the run ended at an easier target", "the target of the benchmark"),
+)
+"""Key, which values are usual, what others say, and what is expected; published logs have no other values."""

@@ -100,7 +100,9 @@ class EpochTakesTime(LogRule, strict_only=True):
                 message = f"epoch {show(number)} comes {advance[number] / 1000:.1f} s after the one before it"
                 message += more(soon, "epochs")
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
-            yield self.finding(log.path, start.line, message, expected, start.key, ERROR if same else WARNING)
+            by_own = [epoch for epoch in soon if advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE)]
+            severity = ERROR if same else WARNING if by_own else NOTE  # beside slow epochs, usual ones come soon
+            yield self.finding(log.path, start.line, message, expected, start.key, severity)
 
     @staticmethod
     def _start_evenly(course: Course) -> bool:

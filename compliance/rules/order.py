@@ -24,8 +24,8 @@ INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
 CLOCK_TOLERANCE_MS = 1000
 NULL_SINCE = version_numbers("0.3.0")
 """Of this suite, which before said false where the job's prologue, or nobody, cleared the caches."""
-CLEARED_HOURS = 12
-"""From cache_clear to run_start, staging of large data included; published logs take up to 16 minutes."""
+CLEARED_HOURS = 2
+"""From cache_clear to init_start; published logs take up to 7 minutes."""
 INIT_TOLERANCE_MS = 60_000
 """Several ranks may log init_start: valid logs step back by a few seconds there."""
 PAUSE_MS = 10_000
@@ -122,11 +122,11 @@ class CacheClear(LogRule):
                 return
             message = "cache_clear is false: the log says that the caches were not cleared"
             yield self.finding(log.path, log["cache_clear"][-1].line, message, "null or true", "cache_clear", WARNING)
-        elif case.strict and (start := log.first("run_start")):
+        elif case.strict and (start := log.first("init_start")):
             cleared = log["cache_clear"][-1]
             hours = (start.time_ms - cleared.time_ms) / 3_600_000
             if hours > CLEARED_HOURS:
-                message = f"the caches were cleared {hours:.0f} hours before run_start: they may have filled again"
+                message = f"the caches were cleared {hours:.0f} hours before init_start: they may have filled again"
                 expected = f"at most {CLEARED_HOURS} hours before"
                 yield self.finding(log.path, cleared.line, message, expected, "cache_clear", WARNING)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from compliance.model.finding import ERROR, NOTE, WARNING
 from tests.conformance.forgeries.logtext import LogText
 from tests.conformance.forgeries.package_bases import Package
 from tests.conformance.forgeries.package_forgery import Forge, Forgery, in_each_log, on_each
@@ -125,33 +124,6 @@ def gap_by_early_start(log: LogText, rng: random.Random) -> str:
     return f"{by_ms / MINUTE_MS:.0f} minutes"
 
 
-def staging_outside(hours: float) -> Forge:
-    """Return a forgery with staging between init_stop and run_start, where round 3.0 counts it."""
-
-    def change(log: LogText, rng: random.Random) -> str:
-        """Move staging and put its time before run_start."""
-        log.remove(log.all("staging_start", "staging_stop"))
-        before, took_ms = log.last("init_stop"), hours * HOUR_MS * rng.uniform(0.8, 1.2)
-        log.delay(before, round(took_ms) + 2)
-        for key, kind, at_ms in (("staging_stop", "INTERVAL_END", took_ms), ("staging_start", "INTERVAL_START", 1)):
-            log.add(log.last("run_start"), before, round(at_ms), key=key, event_type=kind)
-        return f"{took_ms / HOUR_MS:.1f} hours"
-
-    return in_each_log(change)
-
-
-def staging_within_init(log: LogText, rng: random.Random) -> str:
-    """Stage right after init_start, before init_stop."""
-    log.remove(log.all("staging_start", "staging_stop"))
-    before, took_ms = log.first("init_start"), round(rng.uniform(10, 25) * MINUTE_MS)
-    for line in log.lines[: log.at(before) + 1]:
-        if line.record:
-            line.time -= took_ms + 2
-    for key, kind, at_ms in (("staging_stop", "INTERVAL_END", took_ms), ("staging_start", "INTERVAL_START", 1)):
-        log.add(log.last("run_start"), before, at_ms, key=key, event_type=kind)
-    return f"{took_ms / MINUTE_MS:.0f} minutes"
-
-
 def cache_not_cleared(log: LogText, rng: random.Random) -> None:
     """Say that the caches were not cleared."""
     log.first("cache_clear").record["value"] = False
@@ -184,8 +156,7 @@ def states(key: str, *values: Any) -> Forge:
     return in_each_log(change)
 
 
-ALL = (ERROR, WARNING, NOTE)  # staging before the clock is allowed in round 3.0, but none published took minutes
-GAP, STAGING, CACHE = ("init_stop", "run_start"), ("staging",), ("cache",)
+GAP, CACHE = ("init_stop", "run_start"), ("cache",)
 F32 = [
     *on_each(
         "F32",
@@ -210,22 +181,6 @@ F32 = [
         "all before run_start is moved back in time",
         GAP,
         in_each_log(gap_by_early_start),
-    ),
-    *on_each(
-        "F32",
-        "Dell deepcam, Clemson deepcam, built cosmoflow, suite cosmoflow",
-        "hours of staging before run_start in round 3.0",
-        (*STAGING, *GAP),
-        staging_outside(9),
-        ALL,
-    ),
-    *on_each(
-        "F32",
-        "TACC openfold",
-        "staging within the initialisation in round 3.0",
-        STAGING,
-        in_each_log(staging_within_init),
-        ALL,
     ),
     *on_each(
         "F32",

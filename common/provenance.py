@@ -9,9 +9,10 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,15 +75,19 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
     return hash_files(packages, names, lambda name: (root / name).read_bytes())
 
 
+@cache
+def _describe_own_tree() -> str | None:
+    """Return the commit of these sources, as `git_revision`; "" if there are files that no commit has."""
+    try:
+        return "" if _git(ROOT, "ls-files", "--others", "--exclude-standard", "--", "*.py") else git_revision()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 @lru_cache(maxsize=16)
 def hash_revision(packages: Sequence[str], revision: str) -> str | None:
     """Return the hash of the packages at a git revision if that is checked out here, unchanged; else None."""
-    try:
-        if revision != git_revision() or _git(
-            ROOT, "ls-files", "--others", "--", *(f"{name}/*.py" for name in packages)
-        ):
-            return None
-    except (OSError, subprocess.SubprocessError):
+    if revision != _describe_own_tree() or not re.fullmatch("[0-9a-f]{40}", revision):
         return None
     return source_hash(packages)
 

@@ -82,12 +82,18 @@ def test_paths_for_logs():
 
 @pytest.mark.parametrize(
     ("revision", "untracked", "is_known"),
-    [("1" * 40, "", True), ("1" * 40, "common/new.py", False), ("2" * 40, "", False)],
+    [
+        ("1" * 40, "", True),
+        ("1" * 40, "common/new.py", False),
+        ("2" * 40, "", False),
+        ("1" * 40 + "-dirty", "", False),
+    ],
 )
 def test_the_hash_of_a_revision_is_known_where_it_is_checked_out(revision, untracked, is_known, monkeypatch):
-    monkeypatch.setattr(facts, "git_revision", lambda: "1" * 40)
+    own = revision if revision.startswith("1") else "1" * 40
+    monkeypatch.setattr(facts, "git_revision", lambda: own)
     monkeypatch.setattr(facts, "_git", lambda root, *arguments: untracked)
-    facts.hash_revision.cache_clear()
+    for cached in (facts.hash_revision, facts._describe_own_tree):
+        monkeypatch.setattr(facts, cached.__name__, cached.__wrapped__)
     expected = facts.source_hash(("common", "oc20")) if is_known else None
     assert facts.hash_revision(("common", "oc20"), revision) == expected
-    facts.hash_revision.cache_clear()

@@ -68,7 +68,7 @@ def log(tmp_path):
 
 def header(log, submission=SUBMISSION):
     # The configuration names settings, and the official convergence checker searches records for such names.
-    begin(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 1, "seed": None}}})
+    begin(log, "cosmoflow", submission, False, {"config": {"train": {"global_batch_size": 64, "seed": None}}})
     describe(log, FACTS, SETTINGS)
     log.end("init_stop")
 

@@ -104,11 +104,11 @@ class Configuration(LogRule, strict_only=True):
         """Yield a contradiction between the epochs that the run trained and the most that it was configured for."""
         if not is_integer(most) or RESUMED in log.records:  # a resumed run may be given more
             return
-        epochs = log.course(reference.target.key).epochs
-        trained = len({number for number, _ in epochs})
+        course = log.course(reference.target.key)
+        trained = len(course.started)
         if trained > most:
             message = f"{trained} epochs were trained, but the configuration in line {record.line} allows {most}"
-            yield self.finding(log.path, epochs[-1][1].line, message, f"at most {most}", "train.epochs")
+            yield self.finding(log.path, course.epochs[-1][1].line, message, f"at most {most}", "train.epochs")
 
     def _find_contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
         if not is_stated(stated):

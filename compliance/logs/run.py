@@ -313,18 +313,13 @@ def _read_software(log: Log) -> dict[str, str]:
     provenance = log.value(PROVENANCE)
     if not isinstance(provenance, dict) or not names_suite(provenance):
         return {}
-    versions, host, ranks = provenance["versions"], provenance.get("host"), log.value(RANKS)
+    versions, host = provenance["versions"], provenance.get("host")
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
     if isinstance(host, dict):
-        stated |= {f"host.{name}": plain_text(host.get(name)) for name in ("cpu", "cores", "machine")}
-    stated |= {RANKS: plain_text(ranks), **versions}
-    texts = {key: value for key, value in stated.items() if isinstance(value, str) and len(key + value) <= LONGEST_NAME}
-    return dict(islice(texts.items(), MOST_SOFTWARE))
-
-
-def plain_text(value: Any) -> str | None:
-    """Return a text, or a number as text; None for anything else."""
-    return str(value) if isinstance(value, str) or is_number(value) else None
+        stated |= {f"host.{name}": host.get(name) for name in ("cpu", "cores", "machine")}
+    stated |= {RANKS: log.value(RANKS), **versions}
+    texts = [(name, str(value)) for name, value in stated.items() if isinstance(value, str) or is_number(value)]
+    return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
 
 
 def text_of(value: Any) -> str | None:

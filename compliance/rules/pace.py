@@ -100,8 +100,8 @@ class EpochTakesTime(LogRule, strict_only=True):
                 message = f"epoch {show(number)} comes {advance[number] / 1000:.1f} s after the one before it"
                 message += more(soon, "epochs")
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
-            by_own = [epoch for epoch in soon if advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE)]
-            severity = ERROR if same else WARNING if by_own else NOTE  # beside slow epochs, usual ones come soon
+            overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in soon)
+            severity = ERROR if same else WARNING if overlaps else NOTE  # beside slow epochs, usual ones come soon
             yield self.finding(log.path, start.line, message, expected, start.key, severity)
 
     @staticmethod
@@ -134,8 +134,8 @@ class EpochTakesTime(LogRule, strict_only=True):
             severity = WARNING  # not the last, which the target may have ended
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
-        own = [record for epoch, record in ends if epoch == number and record.order > start.order]
-        yield self._compare_epochs(log, times, short, min(own, key=FILE_ORDER, default=start), severity)
+        later = [record for epoch, record in ends if epoch == number and record.order > start.order]
+        yield self._compare_epochs(log, times, short, min(later, key=FILE_ORDER, default=start), severity)
 
     @staticmethod
     def _may_be_faster(course: Course, short: set[float]) -> bool:
@@ -163,8 +163,8 @@ class EpochTakesTime(LogRule, strict_only=True):
         seconds = dict.fromkeys((f"{min(lengths):.1f}", f"{max(lengths):.1f}"))
         usual_s = f"{others[len(others) // 2] / 1000:.1f} s"
         message = (
-            f"{'epoch' if len(odd) == 1 else 'epochs'} {listed([show(epoch) for epoch in odd], 4)}"
-            f" {'takes' if len(odd) == 1 else 'take'} {' to '.join(seconds)} s; the other"
+            f"{'epochs' if odd[1:] else 'epoch'} {listed([show(epoch) for epoch in odd], 4)}"
+            f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the other"
             f" {counted(len(others), 'epoch')} of the run: {usual_s} at the median"
         )
         return self.finding(log.path, record.line, message, f"about {usual_s}", record.key, severity)

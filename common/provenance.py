@@ -77,14 +77,12 @@ def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
 @lru_cache(maxsize=16)
 def hash_revision(packages: Sequence[str], revision: str) -> str | None:
     """Return the hash of the packages at a git revision if that is checked out here, unchanged; else None."""
+    patterns = [f"{name}/*.py" for name in packages]
     try:
-        if revision != git_revision() or _git(
-            ROOT, "ls-files", "--others", "--", *(f"{name}/*.py" for name in packages)
-        ):
-            return None
+        is_unchanged = revision == git_revision() and not _git(ROOT, "ls-files", "--others", "--", *patterns)
     except (OSError, subprocess.SubprocessError):
         return None
-    return source_hash(packages)
+    return source_hash(packages) if is_unchanged else None
 
 
 def hash_files(packages: Sequence[str], names: Iterable[str], read_file: Callable[[str], bytes]) -> str:

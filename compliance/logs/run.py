@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
@@ -297,21 +297,21 @@ def variant_of(log: Log) -> str:
     return next((variant for variant in (*VARIANTS, OWN) if variant != FULL and variant in values), FULL)
 
 
-def names_suite(provenance: Mapping[str, Any]) -> bool:
+def names_suite(provenance: Any) -> TypeGuard[dict[str, Any]]:
     """Tell whether a provenance states a version of this suite."""
-    versions = provenance.get("versions")
+    versions = provenance.get("versions") if isinstance(provenance, dict) else None
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
-def suite_version(provenance: Any) -> Any:
+def read_suite_version(provenance: Any) -> Any:
     """Return the version of this suite that a provenance states; None if it states none."""
-    return provenance["versions"][DISTRIBUTION] if isinstance(provenance, dict) and names_suite(provenance) else None
+    return provenance["versions"][DISTRIBUTION] if names_suite(provenance) else None
 
 
 def _read_software(log: Log) -> dict[str, str]:
     """Return what a log of this suite says of code, machine, data and versions, the first of many."""
     provenance = log.value(PROVENANCE)
-    if not isinstance(provenance, dict) or not names_suite(provenance):
+    if not names_suite(provenance):
         return {}
     versions, host = provenance["versions"], provenance.get("host")
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}

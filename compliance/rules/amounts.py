@@ -75,13 +75,13 @@ class Amounts(LogRule, strict_only=True):
         raise NotImplementedError
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        wrong = [pair for pair in self.compare(log, case) if not pair.agrees]
-        if wrong:
-            first = wrong[0]
+        contradictions = [pair for pair in self.compare(log, case) if not pair.agrees]
+        if contradictions:
+            first = contradictions[0]
             texts = {name: f"{value:,.6g}" for name, value in first._asdict().items() if name != "subject"}
             texts["subject"] = first.subject
             expected = self.expected or ("{least} to {most}" if first.least < first.most else "{most}")
-            message = self.message.format(**texts) + more(wrong, self.noun)
+            message = self.message.format(**texts) + more(contradictions, self.noun)
             yield self.finding(log.path, first.line, message, expected.format(**texts), self.key)
 
     @staticmethod

@@ -97,11 +97,11 @@ def _hash_code(package: Package, benchmark: str, name: str) -> str:
     top = f"{BENCHMARKS}/{benchmark}/{IMPLEMENTATIONS}/{name}/"
     files = [path for path in _list_files(package) if path.startswith(top)]
     roots = [path.removesuffix(MARK_FILE) for path in files if path.endswith(f"/{MARK_FILE}")]
-    root = os.path.join(package.root, min(roots, key=len, default=top))
-    below = os.path.relpath(root, package.root) + "/"
+    below = min(roots, key=len, default=top)
+    root = os.path.join(package.root, below)
     names = [path.removeprefix(below) for path in files if path.startswith(below)]
     try:
-        return hash_files(("common", benchmark), names, lambda file: package.tree.read(root + file, MAX_FILE_BYTES))
+        return hash_files(("common", benchmark), names, lambda name: package.tree.read(root + name, MAX_FILE_BYTES))
     except OSError:
         return ""
 
@@ -119,13 +119,13 @@ class UnchangedFiles(PackageRule, strict_only=True):
     why = "provenance.json says what was there when the package was made; what has changed since was edited by hand."
     fix = "Restore the files, or repeat `python -m submission.assemble`, which records the package as it is."
     good = (
-        lambda package: package().by_suite().recorded(),
+        lambda package: package().by_suite().record_files(),
         lambda package: package().replace(PROVENANCE_FILE, b'{"author": "somebody else"}'),
     )
     bad = (
-        lambda package: package().recorded().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
-        lambda package: package().recorded().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
-        lambda package: package().recorded().replace("README.md", b""),
+        lambda package: package().record_files().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
+        lambda package: package().record_files().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
+        lambda package: package().record_files().replace("README.md", b""),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:

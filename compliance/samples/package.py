@@ -73,23 +73,18 @@ class SamplePower:
         record["metadata"].update(metadata)
         return self
 
-    def scale(self, factor: float) -> Self:
-        """Multiply all readings."""
+    def scale(self, factor: float, watts: float = 0) -> Self:
+        """Multiply all readings, then add watts."""
         for record in self.records:
-            record["value"] = record["value"] * factor if record["key"] == READING else record["value"]
-        return self
-
-    def raise_by(self, watts: float) -> Self:
-        """Add to all readings."""
-        for record in self.records:
-            record["value"] = record["value"] + watts if record["key"] == READING else record["value"]
+            record["value"] = record["value"] * factor + watts if record["key"] == READING else record["value"]
         return self
 
     def reverse(self) -> Self:
         """Put the readings into the opposite order, at the same times."""
         readings = [record for record in self.records if record["key"] == READING]
-        for record, value in zip(readings, [record["value"] for record in reversed(readings)], strict=True):
-            record["value"] = value
+        values = [record["value"] for record in readings]
+        for record in readings:
+            record["value"] = values.pop()
         return self
 
     def imitate(self, number: int) -> Self:
@@ -174,7 +169,7 @@ class SamplePackage:
         self.files |= {f"{folder}/{name}": content for name, content in files.items()}
         return self
 
-    def recorded(self) -> Self:
+    def record_files(self) -> Self:
         """Add the provenance.json that lists the files as they are now."""
         contents = {path: file if isinstance(file, bytes) else file.bytes() for path, file in self.files.items()}
         files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}

@@ -214,9 +214,8 @@ class StatedTimes(Amounts):
             yield self._pair(stop.line, "the run", seconds, stop.time_ms - start.time_ms)
         for begin, end in zip(log["staging_start"], log["staging_stop"], strict=False):
             if is_number(seconds := end.meta("staging_duration")):
-                # Part of the staging may be counted: openfold stages while it trains.
                 pair = self._pair(end.line, "the staging", seconds, end.time_ms - begin.time_ms)
-                yield pair._replace(least=0)
+                yield pair._replace(least=0)  # part of the staging may be counted: openfold stages while it trains
         first = log.first("epoch_stop")
         if first and is_number(first.meta("training_epoch_latency")):
             course = course_of(log, case)
@@ -231,8 +230,7 @@ class StatedTimes(Amounts):
     def _pair(line: int, subject: str, seconds: float, length_ms: float) -> Pair:
         length = length_ms / 1000
         margin = max(NEAR * abs(length), NOISE_S)
-        if abs(seconds / 1000 - length) <= margin:
-            seconds /= 1000  # some state milliseconds
+        seconds /= 1000 if abs(seconds / 1000 - length) <= margin else 1  # some state milliseconds
         return Pair(line, subject, seconds, length, length - margin, length + margin)
 
 

@@ -15,7 +15,7 @@ from common.provenance import hash_files
 from common.tree import Tree
 from compliance.logs.run import SOURCES
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, README_FILE, SCRIPTS
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, LINK, Code
 from compliance.model.system import read_description
@@ -23,7 +23,6 @@ from compliance.rules.rule import PackageRule, show
 
 SCRIPT_BYTES = 64 << 10
 MARK_FILE = "common/provenance.py"
-PROVENANCE_FILE = "provenance.json"
 SAMPLE_CODE = "benchmarks/cosmoflow/implementations/torch"  # of the sample package, as the link
 SAMPLE_LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"
 

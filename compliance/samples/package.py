@@ -15,7 +15,7 @@ from common.provenance import hash_files
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES
 from compliance.logs.power import ESTIMATE
-from compliance.model.layout import IMPLEMENTATIONS, README_FILE, SCRIPTS
+from compliance.model.layout import IMPLEMENTATIONS, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.rules.package import FIELDS
 from compliance.samples.log import SampleLog, varied
 
@@ -175,7 +175,7 @@ class SamplePackage:
         files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}
         empty: dict[str, Any] = {"incomplete": {}, "logs": {}, "configurations": {}, "implementations": {}}
         record = {"organisation": "Example", "complete": True, **empty, "files": files}
-        return self.replace("provenance.json", json.dumps(record).encode())
+        return self.replace(PROVENANCE_FILE, json.dumps(record).encode())
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""

@@ -23,9 +23,9 @@ from compliance.logs.log import METRICS, Log, read_log
 from compliance.logs.record import Record
 from compliance.logs.run import benchmark_of
 from compliance.model.case import Case
-from compliance.rules.amounts import Amounts, EpochsTrained, OneVocabulary
+from compliance.rules.amounts import Amounts, OneVocabulary
 from compliance.rules.catalog import import_all_rules
-from compliance.rules.epochs import counts_samples, course_of
+from compliance.rules.epochs import course_of
 from compliance.rules.evidence import REFERENCE_RECORDS, ReferenceRecords
 from compliance.rules.order import PAUSE_MS, Forward, NoPause
 from compliance.rules.rule import Rule
@@ -76,7 +76,7 @@ def measure_rule(rule: type[Amounts]) -> Callable[[Log, Case], Iterator[Measured
 
     def measure(log: Log, case: Case) -> Iterator[Measured]:
         for pair in rule().compare(log, case):
-            yield pair.stated / pair.given if pair.given else 1 + pair.stated, pair.agrees
+            yield pair.stated / pair.reference if pair.reference else 1 + pair.stated, pair.agrees
 
     return measure
 
@@ -145,14 +145,6 @@ def measure_ranks(log: Log, case: Case) -> Iterator[Measured]:
         yield ranks / (nodes * (each or 1)), each > 0 and ranks == nodes * each
 
 
-def measure_epochs(log: Log, case: Case) -> Iterator[Measured]:
-    """Yield how many more epochs were trained than the last result's epoch_num says."""
-    course = course_of(log, case)
-    if course.results and not counts_samples(case):
-        more = course.trained - course.results[-1][0]
-        yield more, more == 0
-
-
 def measure_vocabulary(log: Log, case: Case) -> Iterator[Measured]:
     """Yield the number of blocks in a log with epochs."""
     if log["epoch_start"]:
@@ -187,7 +179,6 @@ def measure_reference_records(log: Log, case: Case) -> Iterator[Measured]:
 
 
 MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
-    "epochs trained, and epoch_num of the last result (difference)": (measure_epochs, judged(EpochsTrained)),
     "blocks in a log with epochs": (measure_vocabulary, judged(OneVocabulary)),
     "init_stop, and run_start (s)": (measure_pause, judged(NoPause)),
     "run_start, and the first record of training or evaluation (s)": (measure_start, judged(Forward)),

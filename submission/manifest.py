@@ -10,16 +10,17 @@ from typing import Final
 from common.command import CommandParser, UsageError, clean, run_command
 from common.datasets.manifest import ManifestError
 from common.tree import Tree
-from compliance.model.provenance import NAME, find_differences, read_provenance
+from compliance.model.layout import PROVENANCE_FILE
+from compliance.model.provenance import find_differences, read_provenance
 from submission.assemble.input_logs import files_below
 
 EXAMPLES: Final = f"""\
 examples:
   python -m submission.manifest out/Example_Organization    verify that no file has changed since assembly
 
-Hashes every file of the package and compares it with {NAME}; lists changed, missing and added files.
+Hashes every file of the package and compares it with {PROVENANCE_FILE}; lists changed, missing and added files.
 
-exit status: 0 all files match, 1 some differ, or {NAME} is missing, 2 wrong use
+exit status: 0 all files match, 1 some differ, or {PROVENANCE_FILE} is missing, 2 wrong use
 """
 
 
@@ -30,18 +31,18 @@ def verify_package(root: Path) -> list[str]:
     """
     recorded = read_provenance(root)
     if recorded is None:
-        below = sorted(path.parent for path in root.glob(f"*/{NAME}"))
+        below = sorted(path.parent for path in root.glob(f"*/{PROVENANCE_FILE}"))
         fix = f"the package is {below[0]}" if below else "`python -m submission.assemble` writes it"
-        raise ManifestError(f"{root / NAME} is missing; {fix}")
+        raise ManifestError(f"{root / PROVENANCE_FILE} is missing; {fix}")
     names = [path.relative_to(root).as_posix() for path in files_below(root, Tree.at(root))]
     return [f"{name}: {how}" for name, how in find_differences(str(root), names, recorded, Tree.at(root))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    description = f"Compare the files of a package with its {NAME}."
+    description = f"Compare the files of a package with its {PROVENANCE_FILE}."
     parser = CommandParser("python -m submission.manifest", description=description, epilog=EXAMPLES)
-    parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {NAME}")
+    parser.add_argument("packages", nargs="+", type=Path, metavar="PACKAGE", help=f"folder with {PROVENANCE_FILE}")
     args = parser.parse_args(arguments)
     return run_command(lambda: sum(map(_print_differences, args.packages)) and 1, (ManifestError, OSError))
 
@@ -56,8 +57,8 @@ def _print_differences(root: Path) -> int:
     if not problems:
         recorded = read_provenance(root)
         number = len(recorded.files) if recorded else 0
-        state = "" if recorded and recorded.complete else f"; INCOMPLETE: runs are missing, see {NAME}"
-        print(clean(f"{root}: {number} files match {NAME}{state}"))
+        state = "" if recorded and recorded.complete else f"; INCOMPLETE: runs are missing, see {PROVENANCE_FILE}"
+        print(clean(f"{root}: {number} files match {PROVENANCE_FILE}{state}"))
     return len(problems)
 
 

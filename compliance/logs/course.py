@@ -85,14 +85,14 @@ class Course:
         """The epoch_start records of epochs that have started and not ended: of other ranks, or after a failure."""
         if len(self.started) == len(self.epochs):
             return []
-        restarts, open_ = [], set()
+        restarts, running = [], set()
         for number, record in sorted([*self.epochs, *self.epoch_stops, *self.evaluations], key=_file_order):
             if record.key != "epoch_start":
-                open_.discard(number)
-            elif number in open_:
+                running.discard(number)
+            elif number in running:
                 restarts.append((number, record))
             else:
-                open_.add(number)
+                running.add(number)
         return restarts
 
     @cached_property

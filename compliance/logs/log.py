@@ -81,17 +81,15 @@ SETTINGS: Final = (
 )
 RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
-REFERENCE_KEYS: Final = ("checkpoint", "data_oversampling_factor", "target_accuracy_reached")
-"""Keys of the reference implementations that no rule asks for."""
+REFERENCE_KEYS: Final = (
+    *("checkpoint", "data_oversampling_factor", "target_accuracy_reached"),
+    "gradient_accumulation_frequency",
+)
+"""Keys of the reference implementations that are no settings."""
 MOST_RATES: Final = 100_000
 KEYS: Final = frozenset(
     (
-        *STRUCTURE,
-        *SUBMISSION,
-        "seed",
-        "gradient_accumulation_frequency",
-        *SUITE_KEYS,
-        *REFERENCE_KEYS,
+        *("seed", *STRUCTURE, *SUBMISSION, *SUITE_KEYS, *REFERENCE_KEYS),
         *(setting.key for setting in SETTINGS),
     )
 )
@@ -289,11 +287,7 @@ class LogReader:
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first = self.log.line_count + 1
-        if TOKEN not in data and len(data) <= MAX_LINE_BYTES:
-            if self._near_left > 0 and (b"LLOG" in data or b":::" in data):
-                for line, text in enumerate(data.split(b"\n"), first):
-                    if b":::" in text or b"LLOG" in text:
-                        self._note_near_record(text, line)
+        if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
         else:
             self._read_records(self._lines_of(data))

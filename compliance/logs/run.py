@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
@@ -297,34 +297,29 @@ def variant_of(log: Log) -> str:
     return next((variant for variant in (*VARIANTS, OWN) if variant != FULL and variant in values), FULL)
 
 
-def names_suite(provenance: Mapping[str, Any]) -> bool:
+def names_suite(provenance: Any) -> TypeGuard[dict[str, Any]]:
     """Tell whether a provenance states a version of this suite."""
-    versions = provenance.get("versions")
+    versions = provenance.get("versions") if isinstance(provenance, dict) else None
     return isinstance(versions, dict) and DISTRIBUTION in versions
 
 
-def suite_version(provenance: Any) -> Any:
+def read_suite_version(provenance: Any) -> Any:
     """Return the version of this suite that a provenance states; None if it states none."""
-    return provenance["versions"][DISTRIBUTION] if isinstance(provenance, dict) and names_suite(provenance) else None
+    return provenance["versions"][DISTRIBUTION] if names_suite(provenance) else None
 
 
 def _read_software(log: Log) -> dict[str, str]:
     """Return what a log of this suite says of code, machine, data and versions, the first of many."""
     provenance = log.value(PROVENANCE)
-    if not isinstance(provenance, dict) or not names_suite(provenance):
+    if not names_suite(provenance):
         return {}
-    versions, host, ranks = provenance["versions"], provenance.get("host"), log.value(RANKS)
+    versions, host = provenance["versions"], provenance.get("host")
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
     if isinstance(host, dict):
-        stated |= {f"host.{name}": plain_text(host.get(name)) for name in ("cpu", "cores", "machine")}
-    stated |= {RANKS: plain_text(ranks), **versions}
-    texts = {key: value for key, value in stated.items() if isinstance(value, str) and len(key + value) <= LONGEST_NAME}
-    return dict(islice(texts.items(), MOST_SOFTWARE))
-
-
-def plain_text(value: Any) -> str | None:
-    """Return a text, or a number as text; None for anything else."""
-    return str(value) if isinstance(value, str) or is_number(value) else None
+        stated |= {f"host.{name}": host.get(name) for name in ("cpu", "cores", "machine")}
+    stated |= {RANKS: log.value(RANKS), **versions}
+    texts = [(name, str(value)) for name, value in stated.items() if isinstance(value, str) or is_number(value)]
+    return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
 
 
 def text_of(value: Any) -> str | None:

@@ -24,6 +24,7 @@ STRONG, WEAK = "strong", "weak"
 RESULTS, SYSTEMS, BENCHMARKS, PRUNED = "results", "systems", "benchmarks", "pruned_results"
 POWER = "power"
 IMPLEMENTATIONS = "implementations"
+PROVENANCE_FILE = "provenance.json"
 README_FILE = "README.md"
 SCRIPTS = ("setup.sh", "init_datasets.sh", "run_and_time.sh")
 SCALING_FILE = "scaling.json"

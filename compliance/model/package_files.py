@@ -100,7 +100,6 @@ class Code:
         self.implementations: dict[str, set[str]] = {}
         self.readmes: set[tuple[str, str]] = set()
         self.scripts: set[tuple[str, str]] = set()
-        self._paths: set[tuple[str, ...]] = set()
         self._ends: dict[str, dict[str, set[tuple[str, ...]]]] = {}  # by benchmark and implementation
         for entry in contents:
             top, *parts = entry.path.split("/")
@@ -113,12 +112,10 @@ class Code:
             self.folders[parts[0]] = []
         elif len(parts) == 2 and entry.kind == FOLDER and parts[1] != IMPLEMENTATIONS:
             self.folders[parts[0]].append(parts[1])
-        elif len(parts) > 2:
-            self._paths.add(parts)
-            if parts[1] == IMPLEMENTATIONS:
-                self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
-                if len(parts) > 3 and (entry.kind != FILE or entry.size):
-                    self._add_implementation(parts[0], parts[2], entry)
+        elif len(parts) > 2 and parts[1] == IMPLEMENTATIONS:
+            self._ends.setdefault(parts[0], {}).setdefault(parts[2], set()).add(parts[-2:])
+            if len(parts) > 3 and (entry.kind != FILE or entry.size):
+                self._add_implementation(parts[0], parts[2], entry)
 
     def _add_implementation(self, benchmark: str, name: str, entry: PackageEntry) -> None:
         held = self.implementations.setdefault(benchmark, set())
@@ -146,7 +143,8 @@ class Code:
     def find_linked(self, benchmark: str, system: str) -> list[str]:
         """Return the implementations that may have made a result: those with a link, else all."""
         names = self._ends.get(benchmark, {})
-        return [name for name in names if (benchmark, system, f"{system}_{name}.json") in self._paths] or list(names)
+        links = self.links(benchmark, system) if names else {}
+        return [name for name in names if name in links] or list(names)
 
     def is_of_suite(self, benchmark: str, system: str) -> bool:
         """Tell whether a result was made by this suite: the code has its name, or its files.

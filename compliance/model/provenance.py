@@ -15,11 +15,10 @@ import msgspec
 
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file
 from common.tree import Tree
-from compliance.model.layout import MAX_FILE_BYTES
+from compliance.model.layout import MAX_FILE_BYTES, PROVENANCE_FILE
 
-NAME: Final = "provenance.json"
 MISSING: Final = "missing"
-ADDED: Final = f"not in {NAME}"
+ADDED: Final = f"not in {PROVENANCE_FILE}"
 
 
 class Redaction(msgspec.Struct, frozen=True):
@@ -68,13 +67,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_provenance(root: Path) -> Provenance | None:
     """Return provenance.json of a package, None if there is none; raise ManifestError if it is damaged."""
-    path = root / NAME
+    path = root / PROVENANCE_FILE
     try:
         return msgspec.convert(json.loads(Tree.at(root).read(path, MAX_FILE_BYTES)), Provenance)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
-        raise ManifestError(f"{path} is not a valid {NAME}: {error}; restore it, or remove it") from error
+        raise ManifestError(f"{path} is not a valid {PROVENANCE_FILE}: {error}; restore it, or remove it") from error
 
 
 def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree: Tree) -> Iterator[tuple[str, str]]:
@@ -93,4 +92,4 @@ def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree
         else:
             if actual != entry:
                 yield name, f"SHA-256 {actual.sha256}, expected {entry.sha256}"
-    yield from ((name, ADDED) for name in sorted({*names} - {*files, NAME}))
+    yield from ((name, ADDED) for name in sorted({*names} - {*files, PROVENANCE_FILE}))

@@ -7,12 +7,12 @@ logs state both, and where they differ, is in docs/reference/amounts.md (bench/a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
+from math import ceil, inf
 from typing import Any, ClassVar, Final, NamedTuple
 
 from common.reference import FULL
 from common.values import is_number
-from compliance.logs.course import Block, steps
+from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
 from compliance.logs.run import BAGGING, PROVENANCE
 from compliance.model.case import Case
@@ -26,12 +26,9 @@ TABLE = "docs/reference/amounts.md"
 IGNORED = "the official tool does not compare the two"
 FULL_EPOCH: Final = 0.97
 """Of the samples of the dataset; the shortest whole epoch of the published logs has 0.9795, as shares are rounded."""
-CUT_EPOCH: Final = 0.0
-"""The target may end the last epoch at any step."""
 NEAR: Final = 0.1
-"""Two statements of one time agree within this part; in published logs they do within 0.02."""
 NOISE_S: Final = 1.0
-"""Or within this time, in seconds."""
+"""Two statements of one time agree within this part, or within this time; in published logs they do within 0.02."""
 UNTIMED: Final = 0.25
 """Of the time of an epoch, which may contain more than the speed counts: a stall, staging after a failure."""
 BLOCK_SHARE: Final = 0.4
@@ -41,7 +38,7 @@ LAST_BLOCK_SHARE: Final = 0.1
 
 
 class Pair(NamedTuple):
-    """Two statements of one amount: what the record in this line states, and what others give.
+    """Two statements of one amount: what the record in this line states, and the reference that others give.
 
     subject: for the message. least, most: what the statement may be.
     """
@@ -49,7 +46,7 @@ class Pair(NamedTuple):
     line: int
     subject: str
     stated: float
-    given: float
+    reference: float
     least: float
     most: float
 
@@ -62,8 +59,8 @@ class Pair(NamedTuple):
 class Amounts(LogRule, strict_only=True):
     """Base of the rules that compare two statements of one amount.
 
-    pair: the two, in words. message: about the first that differ, with {subject}, {stated} and {given}. expected: if it
-    is not just the number.
+    pair: the two, in words. message: about the first that differ, with {subject}, {stated} and {reference}. expected:
+    the same, if it is not just the number.
     """
 
     differs = IGNORED
@@ -78,13 +75,21 @@ class Amounts(LogRule, strict_only=True):
         raise NotImplementedError
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        wrong = [pair for pair in self.compare(log, case) if not pair.agrees]
-        if wrong:
-            line, subject, stated, given, least, most = wrong[0]
-            numbers = {"stated": f"{stated:,.6g}", "given": f"{given:,.6g}"}
-            message = self.message.format(subject=subject, **numbers) + more(wrong, self.noun)
-            expected = f"{least:,.6g} to {most:,.6g}" if least < most else f"{most:,.6g}"
-            yield self.finding(log.path, line, message, self.expected or expected, self.key)
+        contradictions = [pair for pair in self.compare(log, case) if not pair.agrees]
+        if contradictions:
+            first = contradictions[0]
+            texts = {name: f"{value:,.6g}" for name, value in first._asdict().items() if name != "subject"}
+            texts["subject"] = first.subject
+            expected = self.expected or ("{least} to {most}" if first.least < first.most else "{most}")
+            message = self.message.format(**texts) + more(contradictions, self.noun)
+            yield self.finding(log.path, first.line, message, expected.format(**texts), self.key)
+
+    @staticmethod
+    def read_whole_epochs(log: Log, case: Case) -> tuple[Course, float]:
+        """Return the course and train_samples; 0 if these are no number, or not the samples of each epoch."""
+        samples: Any = log.value("train_samples")
+        partial = counts_samples(case) or log["run_resumed"] or log[BAGGING] or not is_number(samples)
+        return course_of(log, case), 0 if partial else samples
 
 
 class StepsOfEpoch(Amounts):
@@ -105,29 +110,26 @@ class StepsOfEpoch(Amounts):
         lambda log: log(division="open").by_suite().throughput(step=128),
     )
     pair = "steps of an epoch, and train_samples / global_batch_size"
-    message = "{subject} has {stated} steps; train_samples / global_batch_size is {given} steps"
+    message = "{subject} has {stated} steps; train_samples / global_batch_size is {reference} steps"
     key = "step_num"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        batch_size, samples = log.value("global_batch_size"), log.value("train_samples")
-        course = course_of(log, case)
-        if not course.epochs or counts_samples(case) or not (is_number(batch_size) and is_number(samples)):
+        course, samples = self.read_whole_epochs(log, case)
+        batch_size = log.value("global_batch_size")
+        if not course.epochs or samples <= 0 or not is_number(batch_size) or batch_size <= 0:
             return
-        if batch_size <= 0 or samples <= 0 or log["run_resumed"] or log[BAGGING]:
-            return
-        given, last = samples / batch_size, course.epochs[-1][0]
+        reference = samples / batch_size
         accumulated = log.value("gradient_accumulation_frequency")
-        most = ceil(given) * (accumulated if is_number(accumulated) and accumulated > 1 else 1)
-        least = min(given // 1, FULL_EPOCH * given)
-        for number, count, line in self._count_steps(log, case):
-            yield Pair(line, f"epoch {show(number)}", count, given, CUT_EPOCH if number == last else least, most)
+        most = ceil(reference) * (accumulated if is_number(accumulated) and accumulated > 1 else 1)
+        least = min(reference // 1, FULL_EPOCH * reference)
+        for number, count, line in self._count_steps(log, course):
+            cut = number == course.epochs[-1][0]  # the target may end the last epoch at any step
+            yield Pair(line, f"epoch {show(number)}", count, reference, 0 if cut else least, most)
 
     @staticmethod
-    def _count_steps(log: Log, case: Case) -> Iterator[tuple[float, float, int]]:
+    def _count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int]]:
         """Yield number, steps and line of each epoch that states them."""
-        course = course_of(log, case)
-        first = course.epochs[0][1].meta("step_num")
-        if is_number(first):
+        if is_number(course.epochs[0][1].meta("step_num")):
             starts, stops = steps(course.epochs), steps(course.epoch_stops)
             for number, start in starts.items():
                 end: float | None = stops.get(number, start)
@@ -157,7 +159,7 @@ class OneVocabulary(LogRule, strict_only=True):
             yield self.finding(log.path, start.line, message, "one of the two", "block_start")
 
 
-class TimeOfBlock(LogRule, strict_only=True):
+class TimeOfBlock(Amounts):
     """A block takes the time of its epochs."""
 
     id = "AMT03"
@@ -171,28 +173,23 @@ class TimeOfBlock(LogRule, strict_only=True):
         lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
         lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1),
     )
+    pair = "the time of an epoch in a block, and that of the median block"
+    message = "the block of {subject} takes {stated} s per epoch"
+    expected = "about {reference} s, as in other blocks"
+    noun, key = "blocks", "block_start"
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         blocks = course_of(log, case).blocks
         stops = dict(log.numbered("block_stop", "first_epoch_num")) if len(blocks) > 1 else {}
-        lengths = [
-            (block, self._seconds_per_epoch(block, stops[block.first].time_ms))
-            for block in blocks
-            if block.first in stops
-        ]
-        usual = sorted(seconds for _, seconds in lengths)[len(lengths) // 2] if lengths else 0
-        for block, seconds in lengths:
+        whole = [block for block in blocks if block.first in stops]
+        lengths = [(stops[first].time_ms - start.time_ms) / (last - first + 1) / 1000 for first, last, start in whole]
+        usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
+        for block, seconds in zip(whole, lengths, strict=True):
             share = LAST_BLOCK_SHARE if block is blocks[-1] else BLOCK_SHARE
-            if seconds < min(share * usual, usual - NOISE_S):
-                name = f"the block of epochs {show(block.first)} to {show(block.last)}"
-                expected = f"about {usual:.1f} s, as in other blocks"
-                message = f"{name} takes {seconds:.1f} s per epoch"
-                yield self.finding(log.path, block.start.line, message, expected, "block_start")
-                return
-
-    @staticmethod
-    def _seconds_per_epoch(block: Block, end_ms: float) -> float:
-        return (end_ms - block.start.time_ms) / (block.last - block.first + 1) / 1000
+            least = min(share * usual, usual - NOISE_S)
+            yield Pair(
+                block.start.line, f"epochs {show(block.first)} to {show(block.last)}", seconds, usual, least, inf
+            )
 
 
 class StatedTimes(Amounts):
@@ -208,7 +205,7 @@ class StatedTimes(Amounts):
     )
     bad = (lambda log: log().meta("run_stop", "time", 60_000.0),)
     pair = "time, staging_duration or latencies in metadata, and the times of the records"
-    message = "{subject} is {stated} s by its metadata, {given} s by the times of the records"
+    message = "{subject} is {stated} s by its metadata, {reference} s by the times of the records"
     noun, key = "records", "time_ms"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
@@ -217,9 +214,8 @@ class StatedTimes(Amounts):
             yield self._pair(stop.line, "the run", seconds, stop.time_ms - start.time_ms)
         for begin, end in zip(log["staging_start"], log["staging_stop"], strict=False):
             if is_number(seconds := end.meta("staging_duration")):
-                # Part of the staging may be counted: openfold stages while it trains.
                 pair = self._pair(end.line, "the staging", seconds, end.time_ms - begin.time_ms)
-                yield pair._replace(least=0)
+                yield pair._replace(least=0)  # part of the staging may be counted: openfold stages while it trains
         first = log.first("epoch_stop")
         if first and is_number(first.meta("training_epoch_latency")):
             course = course_of(log, case)
@@ -234,8 +230,7 @@ class StatedTimes(Amounts):
     def _pair(line: int, subject: str, seconds: float, length_ms: float) -> Pair:
         length = length_ms / 1000
         margin = max(NEAR * abs(length), NOISE_S)
-        if abs(seconds / 1000 - length) <= margin:
-            seconds /= 1000  # some state milliseconds
+        seconds /= 1000 if abs(seconds / 1000 - length) <= margin else 1  # some state milliseconds
         return Pair(line, subject, seconds, length, length - margin, length + margin)
 
 
@@ -257,25 +252,20 @@ class OwnThroughput(Amounts):
         lambda log: log(benchmark="oc20").by_suite().throughput(1e9),
     )
     pair = "throughput of an epoch, and train_samples / its time"
-    message = "by its throughput record {subject} takes {stated} s, by its times {given} s"
+    message = "by its throughput record {subject} takes {stated} s, by its times {reference} s"
     key = "throughput"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        samples = log.value("train_samples")
-        if not log.rates or case.reference is None or counts_samples(case) or log["run_resumed"] or log[BAGGING]:
+        if not log.rates or case.reference is None or _means_other_things(log, case):
             return
-        if not is_number(samples) or _means_other_things(log, case):
+        course, samples = self.read_whole_epochs(log, case)
+        if not samples or len(course.started) < len(course.epochs):
             return
-        course = course_of(log, case)
-        lengths = course.training_ms
-        last, restarted = course.epochs[-1:], len(course.started) < len(course.epochs)
         for number, rate in log.rates.items():
-            if number in lengths and rate.alone and not restarted and number != last[0][0]:
-                length = lengths[number] / 1000
+            if number in course.training_ms and rate.alone and number != course.epochs[-1][0]:
+                length, seconds = course.training_ms[number] / 1000, samples / rate.per_second
                 most = length + max(NEAR * length, NOISE_S)
-                yield Pair(
-                    rate.line, f"epoch {show(number)}", samples / rate.per_second, length, UNTIMED * length, most
-                )
+                yield Pair(rate.line, f"epoch {show(number)}", seconds, length, UNTIMED * length, most)
 
 
 class RanksShareBatch(Amounts):
@@ -322,7 +312,7 @@ def _means_other_things(log: Log, case: Case) -> bool:
     return case.benchmark == "oc20" and not log[PROVENANCE]
 
 
-class EpochsTrained(LogRule, strict_only=True):
+class EpochsTrained(Amounts):
     """The number of the last result is the number of epochs that were trained."""
 
     id = "AMT06"
@@ -333,13 +323,13 @@ class EpochsTrained(LogRule, strict_only=True):
     why = "Convergence and score count by epoch_num; a run numbered from 0 counts one epoch less than it trained."
     fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
     bad = (lambda log: log().renumber(first=0),)
+    pair = "epoch_num of the last result, and epochs trained"
+    message = "convergence is epoch_num {stated}; {reference} epochs were trained"
+    key = "epoch_num"
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         course = course_of(log, case)
-        if counts_samples(case) or not course.results:
-            return
-        number, record = course.results[-1]
-        trained = course.trained
-        if trained and number != trained and case.reference is not None and case.reference.variant == FULL:
-            message = f"convergence is epoch_num {show(number)}; {show(trained)} epochs were trained"
-            yield self.finding(log.path, record.line, message, "", record.key)
+        if course.results and course.trained and case.reference is not None and case.reference.variant == FULL:
+            number, record = course.results[-1]
+            if not counts_samples(case):
+                yield Pair(record.line, "", number, course.trained, course.trained, course.trained)

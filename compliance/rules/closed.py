@@ -19,7 +19,7 @@ from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.benchmarks import PACKAGES
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, SOURCES, names_suite, suite_version, variant_of
+from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, SOURCES, names_suite, read_suite_version, variant_of
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
@@ -72,7 +72,7 @@ class Configuration(LogRule, strict_only=True):
             if case.reference is None:
                 continue
             if case.division == "closed":
-                comparison = compare(config, case.reference, case.round, suite_version(record.value))
+                comparison = compare(config, case.reference, case.round, read_suite_version(record.value))
                 yield from self._find_departures(log, record, comparison)
             yield from self._find_more_epochs(log, record, configured(take("train.epochs"), config), case.reference)
             for key, log_value in find_log_values(case.reference).items():
@@ -104,11 +104,11 @@ class Configuration(LogRule, strict_only=True):
         """Yield a contradiction between the epochs that the run trained and the most that it was configured for."""
         if not is_integer(most) or RESUMED in log.records:  # a resumed run may be given more
             return
-        epochs = log.course(reference.target.key).epochs
-        trained = len({number for number, _ in epochs})
+        course = log.course(reference.target.key)
+        trained = len(course.started)
         if trained > most:
             message = f"{trained} epochs were trained, but the configuration in line {record.line} allows {most}"
-            yield self.finding(log.path, epochs[-1][1].line, message, f"at most {most}", "train.epochs")
+            yield self.finding(log.path, course.epochs[-1][1].line, message, f"at most {most}", "train.epochs")
 
     def _find_contradiction(self, log: Log, record: Record, key: str, stated: Any) -> Iterator[Finding]:
         if not is_stated(stated):
@@ -162,7 +162,7 @@ class Provenance(LogRule, strict_only=True):
             expected = "the provenance that the trainer writes"
             yield self.finding(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
             return
-        version = suite_version(record.value)
+        version = read_suite_version(record.value)
         if case.reference is not None and find_rows(case.reference):
             comparison = compare(record.value["config"], case.reference, case.round, version)
             yield from self._check_keys(log, record, comparison, version)
@@ -233,8 +233,7 @@ def _find_mark(log: Log, case: Case) -> tuple[str, int]:
     for record in log[PROVENANCE]:
         config = configuration(record.value)
         rows = find_rows(case.reference) if config is not None and case.reference else ()
-        of_suite = isinstance(record.value, dict) and names_suite(record.value)
-        if of_suite or any(configured(take(row.key), config or {}) is not None for row in rows):
+        if names_suite(record.value) or any(configured(take(row.key), config or {}) is not None for row in rows):
             return "there is a provenance", record.line
     return ("the package has the code of this suite as its implementation", 0) if case.suite_code else ("", 0)
 
@@ -245,7 +244,7 @@ def _find_problem(provenance: Any) -> str:
         return f"is {show(provenance)}"
     if not names_suite(provenance):
         return f"lacks the version of {DISTRIBUTION}"
-    version, digest = suite_version(provenance), provenance.get(SOURCES)
+    version, digest = read_suite_version(provenance), provenance.get(SOURCES)
     if version is not None and not version_numbers(version):
         return f"has {show(version)} as version of {DISTRIBUTION}"
     if not isinstance(digest, str) or not re.fullmatch("(?!0{64})[0-9a-f]{64}", digest):

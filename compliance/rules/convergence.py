@@ -131,14 +131,14 @@ class ReferenceSettings(SetRule, strict_only=True):
         run = results.runs[0]
         from compliance.rcp.points import compare_hyperparameters  # only results pay for it, not single logs
 
-        differing = [
-            (key, f"{key} is {show(logged)} ({show(reference)})")
+        differing = {
+            key: f"{key} is {show(logged)} ({show(reference)})"
             for key, reference, logged in compare_hyperparameters(verdict.point, run.settings)
             if not _is_logged_otherwise(key, verdict.point.hyperparameters, run.settings)
-        ]
+        }
         if differing:
-            key = differing[0][0]
-            message = f"not as in the reference runs {verdict.point.name}: {'; '.join(text for _, text in differing)}"
+            key, texts = next(iter(differing)), "; ".join(differing.values())
+            message = f"not as in the reference runs {verdict.point.name}: {texts}"
             yield self.finding(run.path, run.lines.get(key, 0), message, "the values in brackets", key)
 
 
@@ -217,10 +217,10 @@ def _is_logged_otherwise(key: str, reference: Mapping[str, Any], logged: Mapping
         return True
     if key not in (RATE, WARMUP_FACTOR) or reference.get(RATE) == logged.get(RATE):
         return False
-    return any(math.isclose(rate, other) for rate in _possible_peaks(reference) for other in _possible_peaks(logged))
+    return any(math.isclose(rate, other) for rate in _list_peaks(reference) for other in _list_peaks(logged))
 
 
-def _possible_peaks(settings: Mapping[str, Any]) -> tuple[float, ...]:
+def _list_peaks(settings: Mapping[str, Any]) -> tuple[float, ...]:
     rate: Any = settings.get(RATE)
     factor: Any = settings.get(WARMUP_FACTOR)
     return (rate, rate * factor) if is_number(rate) and is_number(factor) and factor >= 1 else ()

@@ -143,10 +143,10 @@ class EpochOrder(LogRule, strict_only=True):
             *self._find_break(log, "epoch_stop", course.epoch_stops),
             *self._find_break(log, "eval_start", course.evaluations),
         ]
-        for before_, block in pairwise(course.blocks):
-            if block.first != before_.last + 1:
-                message = f"epoch order: a block starts with epoch {block.first} after epoch {before_.last}"
-                expected = f"epoch {before_.last} + 1"
+        for previous, block in pairwise(course.blocks):
+            if block.first != previous.last + 1:
+                message = f"epoch order: a block starts with epoch {block.first} after epoch {previous.last}"
+                expected = f"epoch {previous.last} + 1"
                 wrong.append(self.finding(log.path, block.start.line, message, expected, "block_start"))
         if wrong:
             # One lost or swapped epoch shows in several keys.
@@ -156,11 +156,12 @@ class EpochOrder(LogRule, strict_only=True):
 
     def _find_restart(self, log: Log, course: Course) -> Iterator[Finding]:
         """Yield a note of the epochs that start again: what was trained before is not counted."""
-        begun = [(pair, pair[1].time_ms - course.started[pair[0]].time_ms) for pair in course.restarts]
-        late = [(number, record, time_ms) for (number, record), time_ms in begun if time_ms > RESTART_MS]
+        begins = {number: course.started[number].time_ms for number, _ in course.restarts}
+        late = [(number, record) for number, record in course.restarts if record.time_ms - begins[number] > RESTART_MS]
         if late:
-            number, record, time_ms = late[0]
-            message = f"epoch {show(number)} starts again after {time_ms / 1000:.1f} s{more(late, 'restarts')}"
+            number, record = late[0]
+            delay_ms = record.time_ms - begins[number]
+            message = f"epoch {show(number)} starts again after {delay_ms / 1000:.1f} s{more(late, 'restarts')}"
             yield self.finding(log.path, record.line, message, "one epoch_start", "epoch_start", NOTE)
 
     def _find_break(self, log: Log, key: str, numbered: Sequence[Numbered]) -> Iterator[Finding]:
@@ -215,19 +216,19 @@ class EpochPairs(LogRule, strict_only=True):
         cut_short = [n for n in starts if n > ended and n not in stops]
         in_flight = name == "eval" and self._are_in_flight(log, case, cut_short, starts, stops)
         limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
-        open_ = [n for n, records in starts.items() if n < limit and _count_open(records, stops.get(n, ()))]
-        if open_:
-            ends = len(stops.get(open_[0], ()))
-            twice = f"is logged {len(starts[open_[0]])} times, {name}_stop {ends} times"
+        unended = [n for n, records in starts.items() if n < limit and _count_open(records, stops.get(n, ()))]
+        if unended:
+            ends = len(stops.get(unended[0], ()))
+            twice = f"is logged {len(starts[unended[0]])} times, {name}_stop {ends} times"
             has = twice if ends else f"has no {name}_stop"
-            message = f"{name}_start of epoch {show(open_[0])} {has}{more(open_, 'records')}"
-            yield self.finding(log.path, starts[open_[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
+            message = f"{name}_start of epoch {show(unended[0])} {has}{more(unended, 'records')}"
+            yield self.finding(log.path, starts[unended[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
         elif in_flight and len(cut_short) > CUT_SHORT:
             first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
             yield self.finding(log.path, first.line, message, "run_stop after the last result", "eval_start", NOTE)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
-        if lost and len(lost) != len(open_):
+        if lost and len(lost) != len(unended):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
             yield self.finding(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
 

@@ -331,7 +331,7 @@ def _competing_results(course: Course, number: float, target: Target | None, ste
         if (step, value) in seen or (before and target and _differ_by_rounding(before.value, record.value, target)):
             continue
         seen.add((step, value))
-        evaluations = bisect_left(starts, record.order, key=FILE_ORDER)
+        evaluations = _evaluation_index(starts, record)
         evaluation = starts[evaluations - 1] if evaluations else record
         if 0 < evaluations < len(seen):
             yield _Choice(record, before or course.repeated[number][0], True)

@@ -56,13 +56,13 @@ class MachineAndData(LogRule, strict_only=True):
         torch, cores = stated(take("versions.torch")), stated(take("host.cores"))
         accelerators = log.value("accelerators_per_node")
         if is_number(accelerators) and accelerators > 0:
-            for wrong, facts in (
-                (isinstance(torch, str) and torch.endswith("+cpu"), f"torch {show(torch)} is built without them"),
+            for contradicts, fact in (
+                (str(torch).endswith("+cpu"), f"torch {show(torch)} is built without them"),
                 (is_number(cores) and cores < accelerators, f"the host has {show(cores)} cores"),
                 (stated(take("config.dist.device")) == "cpu", "the run was configured for the CPU (dist.device)"),
             ):
-                if wrong:
-                    message = f"accelerators_per_node is {show(accelerators)}, but {facts}"
+                if contradicts:
+                    message = f"accelerators_per_node is {show(accelerators)}, but {fact}"
                     yield message, "provenance and settings of one machine", WARNING
         count = stated(take("config.instances.count"))
         if is_number(count) and count != 1:
@@ -89,9 +89,7 @@ class ReferenceRecords(LogRule, strict_only=True):
     divisions = ("closed",)
     differs = "the official tool does not read these records"
     why = "A start from a checkpoint, a part of the data or an easier target gives a time that compares with no other."
-    fix = (
-        "Train from random weights on all samples to the benchmark's target, or say in the open division what differs."
-    )
+    fix = "Train from random weights on all samples to the target, or say in the open division what differs."
     good = (
         lambda log: log(benchmark="deepcam").add("checkpoint", None).add("data_oversampling_factor", 2),
         lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.82, before="run_stop"),
@@ -104,25 +102,22 @@ class ReferenceRecords(LogRule, strict_only=True):
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for key, is_usual, claim, expected in REFERENCE_RECORDS:
-            for record in log[key]:
-                if not is_usual(record.value, case):
-                    message = f"{key} is {show(record.value)}: {claim}"
-                    yield self.finding(log.path, record.line, message, expected, key)
-                    break
+            odd = next((record for record in log[key] if not is_usual(record.value, case)), None)
+            if odd is not None:
+                yield self.finding(log.path, odd.line, f"{key} is {show(odd.value)}: {claim}", expected, key)
 
 
 def _is_target(value: Any, case: Case) -> bool:
     return not is_number(value) or case.reference is None or case.reference.target.met(value)
 
 
+def _is_whole(value: Any, case: Case) -> bool:
+    return not is_number(value) or value >= 1
+
+
 REFERENCE_RECORDS: tuple[tuple[str, Callable[[Any, Case], bool], str, str], ...] = (
     ("checkpoint", lambda value, _: not value, "the run seems to start from a checkpoint", "null"),
-    (
-        "data_oversampling_factor",
-        lambda value, _: not is_number(value) or value >= 1,
-        "an epoch has only this part of the samples",
-        "1 or more",
-    ),
+    ("data_oversampling_factor", _is_whole, "an epoch has only this part of the samples", "1 or more"),
     ("target_accuracy_reached", _is_target, "the run ended at an easier target", "the target of the benchmark"),
 )
 """Key, which values are usual, what others say, and what is expected; published logs have no other values."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from common.provenance import hash_files
 from common.tree import Tree
 from compliance.logs.run import SOURCES
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, README_FILE, SCRIPTS
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, LINK, Code
 from compliance.model.system import read_description
 from compliance.rules.rule import PackageRule, show
 
 SCRIPT_BYTES = 64 << 10
-SHARED, MARK_FILE = "common", "common/provenance.py"
-PROVENANCE_FILE = "provenance.json"
+MARK_FILE = "common/provenance.py"
 SAMPLE_CODE = "benchmarks/cosmoflow/implementations/torch"  # of the sample package, as the link
 SAMPLE_LINK = "benchmarks/cosmoflow/example_n64/example_n64_torch.json"
 
@@ -76,23 +76,18 @@ class SubmittedCode(CodeRule):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
-        code, hashes = package.code, dict[tuple[str, str], str]()
+        code, hash_code = package.code, cache(partial(_hash_code, package))
         for results in package.sets if code.exists else ():
             benchmark = results.folder_benchmark
             stated = {run.software[SOURCES] for run in (*results.runs, *results.pruned) if SOURCES in run.software}
             names = code.find_linked(benchmark, results.system) if stated else []
-            for name in names:
-                if (benchmark, name) not in hashes:
-                    hashes[benchmark, name] = _hash_code(package, benchmark, name)
-            if names and stated.isdisjoint(hashes[benchmark, name] for name in names):
-                name = min(names)
-                actual = hashes[benchmark, name]
-                problem = f"its hash is {show(actual)}" if actual else f"it has no {SHARED}/ and {benchmark}/ with code"
+            hashes = {name: hash_code(benchmark, name) for name in sorted(names)}
+            if hashes and stated.isdisjoint(hashes.values()):
+                name, actual = next(iter(hashes.items()))
+                problem = f"its hash is {show(actual)}" if actual else f"it has no common/ and {benchmark}/ with code"
                 message = f"{name} is not the code that made the logs of {results.system}: {problem}"
-                path, severity = (
-                    code.path(benchmark, IMPLEMENTATIONS, name),
-                    WARNING if results.division == "open" else ERROR,
-                )
+                path = code.path(benchmark, IMPLEMENTATIONS, name)
+                severity = WARNING if results.division == "open" else ERROR
                 yield self.finding(path, 0, message, f"{SOURCES} {show(min(stated))}", SOURCES, severity)
 
 
@@ -101,11 +96,11 @@ def _hash_code(package: Package, benchmark: str, name: str) -> str:
     top = f"{BENCHMARKS}/{benchmark}/{IMPLEMENTATIONS}/{name}/"
     files = [path for path in _list_files(package) if path.startswith(top)]
     roots = [path.removesuffix(MARK_FILE) for path in files if path.endswith(f"/{MARK_FILE}")]
-    root = os.path.join(package.root, min(roots, key=len, default=top))
-    below = os.path.relpath(root, package.root) + "/"
+    below = min(roots, key=len, default=top)
+    root = os.path.join(package.root, below)
     names = [path.removeprefix(below) for path in files if path.startswith(below)]
     try:
-        return hash_files((SHARED, benchmark), names, lambda file: package.tree.read(root + file, MAX_FILE_BYTES))
+        return hash_files(("common", benchmark), names, lambda name: package.tree.read(root + name, MAX_FILE_BYTES))
     except OSError:
         return ""
 
@@ -123,13 +118,13 @@ class UnchangedFiles(PackageRule, strict_only=True):
     why = "provenance.json says what was there when the package was made; what has changed since was edited by hand."
     fix = "Restore the files, or repeat `python -m submission.assemble`, which records the package as it is."
     good = (
-        lambda package: package().by_suite().recorded(),
+        lambda package: package().by_suite().record_files(),
         lambda package: package().replace(PROVENANCE_FILE, b'{"author": "somebody else"}'),
     )
     bad = (
-        lambda package: package().recorded().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
-        lambda package: package().recorded().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
-        lambda package: package().recorded().replace("README.md", b""),
+        lambda package: package().record_files().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
+        lambda package: package().record_files().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
+        lambda package: package().record_files().replace("README.md", b""),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
@@ -140,7 +135,9 @@ class UnchangedFiles(PackageRule, strict_only=True):
 
         try:
             recorded = read_provenance(Path(package.root))
-            differences = list(find_differences(package.root, names, recorded, package.tree)) if recorded else []
+            if recorded is None:
+                return
+            differences = list(find_differences(package.root, names, recorded, package.tree))
         except (ValueError, OSError):  # of another form: somebody else's
             return
         sources = {
@@ -148,21 +145,19 @@ class UnchangedFiles(PackageRule, strict_only=True):
             for results in package.sets
             for run in (*results.runs, *results.pruned)
         }
-        if recorded is not None and not differences:
+        if not differences:
             stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
             differences = [
                 (name, f"{SOURCES}, expected {show(hash_)}") for name, hash_ in stated if hash_ != sources[name]
             ]
-        for severity in (ERROR, WARNING, NOTE):
-            group = [
-                (name, how)
-                for name, how in differences
-                if severity == (NOTE if how == ADDED else ERROR if name in sources else WARNING)
-            ]
-            if group:
-                lines = [f"{name}: {how}" for name, how in group]
-                message = f"not as {PROVENANCE_FILE} lists it: {listed(lines, 4)}"
-                path = os.path.join(package.root, group[0][0])
+        groups: dict[str, dict[str, str]] = {ERROR: {}, WARNING: {}, NOTE: {}}
+        for name, difference in differences:
+            severity = NOTE if difference == ADDED else ERROR if name in sources else WARNING
+            groups[severity][name] = f"{name}: {difference}"
+        for severity, lines in groups.items():
+            if lines:
+                message = f"not as {PROVENANCE_FILE} lists it: {listed([*lines.values()], 4)}"
+                path = os.path.join(package.root, next(iter(lines)))
                 yield self.finding(path, 0, message, "the file as it was assembled", severity=severity)
 
 

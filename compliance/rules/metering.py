@@ -226,7 +226,7 @@ class PowerValues(FileRule):
         lambda package: package("deepcam").power(node=lambda file: file.set("power_reading", "420", 30)),
         lambda package: package("deepcam").power(node=lambda file: file.scale(0.001)),
         lambda package: package("deepcam").power(node=lambda file: file.scale(0.1)),
-        lambda package: package("deepcam").power(node=lambda file: file.scale(0).raise_by(420)),
+        lambda package: package("deepcam").power(node=lambda file: file.scale(0, 420)),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:

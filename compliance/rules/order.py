@@ -13,7 +13,7 @@ from common.values import is_number
 from common.version import version_numbers
 from compliance.logs.log import LATEST_MS, Log
 from compliance.logs.record import FILE_ORDER, Record
-from compliance.logs.run import PROVENANCE, suite_version
+from compliance.logs.run import PROVENANCE, read_suite_version
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.rules.rule import LogRule
@@ -118,7 +118,7 @@ class CacheClear(LogRule):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
             yield self.finding(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
         elif case.strict and case.division == "closed" and log["cache_clear"][-1].value is False:
-            if () < version_numbers(suite_version(log.value(PROVENANCE))) < NULL_SINCE:
+            if () < version_numbers(read_suite_version(log.value(PROVENANCE))) < NULL_SINCE:
                 return
             message = "cache_clear is false: the log says that the caches were not cleared"
             yield self.finding(log.path, log["cache_clear"][-1].line, message, "null or true", "cache_clear", WARNING)

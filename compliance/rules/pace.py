@@ -88,20 +88,18 @@ class EpochTakesTime(LogRule, strict_only=True):
             return  # the usual case
         advance, lengths = course.advance_ms, course.training_ms
         usual = sorted(advance.values())[len(advance) // 2] if advance else 0
-        least = {epoch: max(usual * early, lengths.get(epoch, usual)) for epoch in advance}
-        soon = [epoch for epoch in advance if advance[epoch] < _least_time(least[epoch], FOLLOWS_SHARE)]
-        same = [epoch for epoch in advance if advance[epoch] < _least_time(course.usual_ms, SHORTEST_SHARE)]
-        if soon or same:
-            number = (same or soon)[0]
+        expected_ms = {epoch: max(usual if early else 0, lengths.get(epoch, usual)) for epoch in advance}
+        crowded = [epoch for epoch in advance if advance[epoch] < _least_time(expected_ms[epoch], FOLLOWS_SHARE)]
+        parallel = [epoch for epoch in advance if advance[epoch] < _least_time(course.usual_ms, SHORTEST_SHARE)]
+        if crowded or parallel:
+            number = (parallel or crowded)[0]
             start = course.started[number]
-            if same:
-                message = f"epoch {show(number)} is trained at the same time as the one before it{more(same, 'epochs')}"
-            else:
-                message = f"epoch {show(number)} comes {advance[number] / 1000:.1f} s after the one before it"
-                message += more(soon, "epochs")
+            distance = f"comes {advance[number] / 1000:.1f} s after"
+            relation = "is trained at the same time as" if parallel else distance
+            message = f"epoch {show(number)} {relation} the one before it{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
-            by_own = [epoch for epoch in soon if advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE)]
-            severity = ERROR if same else WARNING if by_own else NOTE  # beside slow epochs, usual ones come soon
+            overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
+            severity = ERROR if parallel else WARNING if overlaps else NOTE  # beside slow epochs, usual ones come soon
             yield self.finding(log.path, start.line, message, expected, start.key, severity)
 
     @staticmethod
@@ -134,8 +132,8 @@ class EpochTakesTime(LogRule, strict_only=True):
             severity = WARNING  # not the last, which the target may have ended
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
-        own = [record for epoch, record in ends if epoch == number and record.order > start.order]
-        yield self._compare_epochs(log, times, short, min(own, key=FILE_ORDER, default=start), severity)
+        later = [record for epoch, record in ends if epoch == number and record.order > start.order]
+        yield self._compare_epochs(log, times, short, min(later, key=FILE_ORDER, default=start), severity)
 
     @staticmethod
     def _may_be_faster(course: Course, short: set[float]) -> bool:
@@ -143,8 +141,8 @@ class EpochTakesTime(LogRule, strict_only=True):
         usual, times, evaluated = course.usual_ms, course.training_ms, course.evaluation_ms
         others = times.keys() - short
         steady = sum(usual <= LEVEL_SPREAD * times[epoch] <= LEVEL_SPREAD**2 * usual for epoch in others)
-        here, there = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short, others))
-        faster = here and there and here[len(here) // 2] < FASTER_SHARE * there[len(there) // 2]
+        fast, slow = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short, others))
+        faster = fast and slow and fast[len(fast) // 2] < FASTER_SHARE * slow[len(slow) // 2]
         return bool(faster or steady < STEADY_SHARE * len(others))
 
     def _find_slow(self, log: Log, course: Course) -> Iterator[Finding]:
@@ -163,8 +161,8 @@ class EpochTakesTime(LogRule, strict_only=True):
         seconds = dict.fromkeys((f"{min(lengths):.1f}", f"{max(lengths):.1f}"))
         usual_s = f"{others[len(others) // 2] / 1000:.1f} s"
         message = (
-            f"{'epoch' if len(odd) == 1 else 'epochs'} {listed([show(epoch) for epoch in odd], 4)}"
-            f" {'takes' if len(odd) == 1 else 'take'} {' to '.join(seconds)} s; the other"
+            f"{'epochs' if odd[1:] else 'epoch'} {listed([show(epoch) for epoch in odd], 4)}"
+            f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the other"
             f" {counted(len(others), 'epoch')} of the run: {usual_s} at the median"
         )
         return self.finding(log.path, record.line, message, f"about {usual_s}", record.key, severity)

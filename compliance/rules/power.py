@@ -177,17 +177,17 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
     def check(self, submissions: Submissions) -> Iterator[Finding]:
         for copies in submissions.copies:
             if copies.kind == COPIED_POWER:
-                one, other = copies.pairs[0]
+                first, second = copies.pairs[0]
                 again = copies.first.round != copies.second.round
                 message = (
                     f"{len(copies.pairs)} power files of {copies.second.name} (round {copies.second.round}) have"
-                    f" readings of {copies.first.name} (round {copies.first.round}): {_run_and_file(other.path)}"
-                    f" those of {_run_and_file(one.path)}"
+                    f" readings of {copies.first.name} (round {copies.first.round}): {_run_and_file(second.path)}"
+                    f" those of {_run_and_file(first.path)}"
                 )
                 changed = not any(equal_readings(*pair) for pair in copies.pairs)
                 message += ", slightly changed or in another order" if changed else ""
                 severity = WARNING if again or changed else ERROR
-                yield self.finding(other.path, 0, message, "a measurement of each run", severity=severity)
+                yield self.finding(second.path, 0, message, "a measurement of each run", severity=severity)
 
 
 def _run_and_file(path: str) -> str:
@@ -217,33 +217,29 @@ class InterconnectCounted(SetRule, strict_only=True):
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
-        key = ESTIMATE
         for run, files in _measured_runs(results):
             severity = _fault_severity([run])
             if len(files.nodes) > 1 and not files.switches:
                 message = f"no power of the interconnect between {len(files.nodes)} nodes"
                 yield self.finding(files.folder, 0, message, "a file sw_<i>.txt for each switch", severity=severity)
             switches = run.power.switches if run.power else ()
-            watts = [log.estimate for log in switches if log.estimate is not None]
-            if len(files.nodes) > 1 and switches and len(watts) == len(switches):
-                yield from self._check_sum(sum(watts), files, severity)
+            estimates = [log.estimate for log in switches if log.estimate is not None]
+            if len(files.nodes) > 1 and switches and len(estimates) == len(switches):
+                watts, (least, most) = sum(estimates), (bound * len(files.nodes) for bound in PLAUSIBLE_WATTS)
+                if not least <= watts <= most:
+                    message = f"the interconnect of {len(files.nodes)} nodes uses {watts:.4g} W"
+                    expected = f"{least:g} to {most:g} W in all"
+                    yield self.finding(files.folder, 0, message, expected, ESTIMATE, WARNING if watts else severity)
             for log in switches:
                 values = list(log.estimates)
                 if not values:
-                    yield self.finding(log.path, 0, f"{key} is not logged", "watts", key, severity)
+                    yield self.finding(log.path, 0, f"{ESTIMATE} is not logged", "watts", ESTIMATE, severity)
                 elif log.estimate is None:
-                    line = log.estimates[values[0]]
-                    yield self.finding(log.path, line, f"{key} is {values[0]}", "watts, 0 or more", key, severity)
+                    line, message = log.estimates[values[0]], f"{ESTIMATE} is {values[0]}"
+                    yield self.finding(log.path, line, message, "watts, 0 or more", ESTIMATE, severity)
                 elif len(values) > 1:
-                    message = f"{key} is logged with different values; the first counts"
-                    yield self.finding(log.path, log.estimates[values[1]], message, "one value", key, WARNING)
-
-    def _check_sum(self, watts: float, files: PowerPlace, severity: str) -> Iterator[Finding]:
-        least, most = (bound * len(files.nodes) for bound in PLAUSIBLE_WATTS)
-        if not least <= watts <= most:
-            message = f"the interconnect of {len(files.nodes)} nodes uses {watts:.4g} W"
-            severity = WARNING if watts else severity
-            yield self.finding(files.folder, 0, message, f"{least:g} to {most:g} W in all", ESTIMATE, severity)
+                    message = f"{ESTIMATE} is logged with different values; the first counts"
+                    yield self.finding(log.path, log.estimates[values[1]], message, "one value", ESTIMATE, WARNING)
 
 
 # -- what the rules share ------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class NoPersonalDataInFiles(PackageRule, strict_only=True):
             for path, mention in _search_texts(package)
             if mention.kind in KINDS and not _names_author(path, mention)
         )
-        authors = [place for place in _search_texts(package) if _names_author(*place)]
+        authors = [(path, mention) for path, mention in _search_texts(package) if _names_author(path, mention)]
         if authors:
             path, mention = authors[0]
             message = f"{_mention_text(mention)}, one of {len(authors)} mail addresses in code, probably of its authors"
@@ -126,16 +126,16 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
+        from compliance.logs.secrets import PASSWORD  # its patterns take time to compile: only packages pay for them
+
         yield from few(
-            self._make_finding(path, mention) for path, mention in _search_texts(package) if mention.kind not in KINDS
+            self.finding(
+                *(path, mention.line, f"a secret: a {mention.kind}, starting with {mention.text}", "no secrets"),
+                severity=WARNING if mention.kind.startswith(PASSWORD) else ERROR,
+            )
+            for path, mention in _search_texts(package)
+            if mention.kind not in KINDS
         )
-
-    def _make_finding(self, path: str, mention: Mention) -> Finding:
-        from compliance.logs.secrets import PASSWORD
-
-        message = f"a secret: a {mention.kind}, starting with {mention.text}"
-        severity = WARNING if mention.kind.startswith(PASSWORD) else ERROR
-        return self.finding(path, mention.line, message, "no secrets", severity=severity)
 
 
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:

@@ -239,13 +239,13 @@ class DescribedSystem(SetRule, strict_only=True):
             if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
                 continue
             if results.scaling == WEAK:  # an instance has a part of the nodes
-                if run.accelerators_per_node != accelerators:
-                    message = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
-                    message += f", the system description {accelerators}"
-                    line = run.lines.get("number_of_nodes", 0)
-                    yield self.finding(run.path, line, message, "the same in both", "accelerators_per_node")
-                    return
-                continue
+                if run.accelerators_per_node == accelerators:
+                    continue
+                message = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
+                message += f", the system description {accelerators}"
+                line = run.lines.get("number_of_nodes", 0)
+                yield self.finding(run.path, line, message, "the same in both", "accelerators_per_node")
+                return
             message = (
                 f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
                 f" {run.accelerators_per_node} accelerators ({result_name(run.path)}.txt:"

@@ -358,13 +358,10 @@ class SampleLog:
         return self.provenance(versions=self.records_of("provenance")[0]["value"]["versions"] | versions)
 
     def drop_keys(self, *keys: str) -> Self:
-        """Leave dotted keys out of the configuration in the provenance."""
+        """Leave keys, section.name, out of the configuration in the provenance."""
         for key in keys:
-            *sections, name = key.split(".")
-            section = self.records_of("provenance")[0]["value"]["config"]
-            for part in sections:
-                section = section[part]
-            del section[name]
+            section, name = key.split(".")
+            del self.records_of("provenance")[0]["value"]["config"][section][name]
         return self
 
     def erase_suite(self) -> Self:

@@ -15,7 +15,7 @@ from common.provenance import hash_files
 from common.reference import FULL
 from compliance.benchmarks import REFERENCES
 from compliance.logs.power import ESTIMATE
-from compliance.model.layout import IMPLEMENTATIONS, README_FILE, SCRIPTS
+from compliance.model.layout import IMPLEMENTATIONS, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.rules.package import FIELDS
 from compliance.samples.log import SampleLog, varied
 
@@ -73,23 +73,18 @@ class SamplePower:
         record["metadata"].update(metadata)
         return self
 
-    def scale(self, factor: float) -> Self:
-        """Multiply all readings."""
+    def scale(self, factor: float, watts: float = 0) -> Self:
+        """Multiply all readings, then add watts."""
         for record in self.records:
-            record["value"] = record["value"] * factor if record["key"] == READING else record["value"]
-        return self
-
-    def raise_by(self, watts: float) -> Self:
-        """Add to all readings."""
-        for record in self.records:
-            record["value"] = record["value"] + watts if record["key"] == READING else record["value"]
+            record["value"] = record["value"] * factor + watts if record["key"] == READING else record["value"]
         return self
 
     def reverse(self) -> Self:
         """Put the readings into the opposite order, at the same times."""
         readings = [record for record in self.records if record["key"] == READING]
-        for record, value in zip(readings, [record["value"] for record in reversed(readings)], strict=True):
-            record["value"] = value
+        values = [record["value"] for record in readings]
+        for record in readings:
+            record["value"] = values.pop()
         return self
 
     def imitate(self, number: int) -> Self:
@@ -174,13 +169,13 @@ class SamplePackage:
         self.files |= {f"{folder}/{name}": content for name, content in files.items()}
         return self
 
-    def recorded(self) -> Self:
+    def record_files(self) -> Self:
         """Add the provenance.json that lists the files as they are now."""
         contents = {path: file if isinstance(file, bytes) else file.bytes() for path, file in self.files.items()}
         files = {path: {"bytes": len(data), "sha256": sha256(data).hexdigest()} for path, data in contents.items()}
         empty: dict[str, Any] = {"incomplete": {}, "logs": {}, "configurations": {}, "implementations": {}}
         record = {"organisation": "Example", "complete": True, **empty, "files": files}
-        return self.replace("provenance.json", json.dumps(record).encode())
+        return self.replace(PROVENANCE_FILE, json.dumps(record).encode())
 
     def copy(self, source: int, target: int) -> Self:
         """Replace one log by a copy of another."""

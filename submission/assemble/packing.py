@@ -30,6 +30,7 @@ from compliance.model.finding import listed
 from compliance.model.layout import (
     MAX_FILE_BYTES,
     POWER,
+    PROVENANCE_FILE,
     PRUNED,
     RESULTS,
     SYSTEMS,
@@ -39,7 +40,6 @@ from compliance.model.layout import (
     result_name,
 )
 from compliance.model.package_files import letters_and_digits
-from compliance.model.provenance import NAME as RECORD
 from compliance.model.provenance import Redaction, read_provenance
 from compliance.model.system import read_description
 from compliance.rules.rule import show
@@ -200,7 +200,7 @@ class Packing:
         data, _, sha256 = read_copy(path, False, self.tree)
         recorded = self.earlier.files.get(name) if self.earlier else None
         if recorded is not None and recorded.sha256 != sha256:
-            raise AssemblyError(f"{path} has changed since it was assembled (see {RECORD}): restore it")
+            raise AssemblyError(f"{path} has changed since it was assembled (see {PROVENANCE_FILE}): restore it")
         self.read_runs[name] = input_runs.get(sha256) or parse_run(data, name)
         return sha256
 
@@ -372,7 +372,7 @@ def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
     _refuse_secrets(new)
     root = packing.root
     written = [root / item.name for item in new]
-    record = root / RECORD
+    record = root / PROVENANCE_FILE
     if dry_run:
         written += [record] if new or not record.exists() else []
     elif _write_package(packing, new):
@@ -398,9 +398,9 @@ def _write_package(packing: Packing, new: Sequence[PackageFile]) -> bool:
             (part / target.relative_to(root)).replace(target)
         package = part if is_new else root
         text = provenance.record_package(package, packing.earlier, packing.redactions, packing.read_runs)
-        changes = Tree.at(package).begin(package / RECORD, len(text) + 1) != text
+        changes = Tree.at(package).begin(package / PROVENANCE_FILE, len(text) + 1) != text
         if changes:
-            _write_file(package / RECORD, text)
+            _write_file(package / PROVENANCE_FILE, text)
         if is_new:
             part.rename(root)
     return changes

@@ -21,8 +21,8 @@ from common.datasets.manifest import ManifestEntry, describe_file
 from common.tree import Tree
 from compliance.benchmarks import REFERENCES
 from compliance.logs.run import Run, read_run, text_of
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, discover
-from compliance.model.provenance import NAME, LogRecord, Provenance, Redaction
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PROVENANCE_FILE, discover
+from compliance.model.provenance import LogRecord, Provenance, Redaction
 from submission.assemble.implementation import suite_hash
 from submission.assemble.input_logs import files_below
 
@@ -65,7 +65,7 @@ def _hash_files(root: Path) -> dict[str, ManifestEntry]:
     """Return size and hash of each file of a package."""
     tree = Tree.at(root)
     files = {path.relative_to(root).as_posix(): path for path in files_below(root, tree)}
-    files.pop(NAME, None)
+    files.pop(PROVENANCE_FILE, None)
     bar = tqdm(sorted(files.items()), desc="hashing", unit=" files", disable=None, delay=2)
     return {name: describe_file(path, tree) for name, path in bar}
 

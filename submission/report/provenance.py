@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from common.datasets.manifest import ManifestError
-from compliance.model.provenance import NAME, Provenance, read_provenance
+from compliance.model.layout import PROVENANCE_FILE
+from compliance.model.provenance import Provenance, read_provenance
 from submission.web.html import Html, disclosure, element, shorten_end, table
 
 MAX_ROWS: Final = 400
@@ -50,7 +51,7 @@ def package_provenance(provenance: Provenance) -> Html:
         facts_table(f"Configuration {_short(name)}", list(facts(found)))
         for name, found in list(provenance.configurations.items())[:MAX_ROWS]
     ]
-    return disclosure(f"Provenance ({NAME})", *parts)
+    return disclosure(f"Provenance ({PROVENANCE_FILE})", *parts)
 
 
 def _short(text: str | None) -> str:

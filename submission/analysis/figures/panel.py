@@ -124,7 +124,7 @@ class Figure(Drawing):
             case _:
                 self.line((x - 10, y), (x + 12, y), kind)
 
-    def label(
+    def write_labels(
         self, labels: Sequence[tuple[Point, str]], area: Box, taken: Sequence[Box] = (), class_: str = "name"
     ) -> None:
         """Write a label beside each point, inside the area, that covers nothing; one without room is left out.
@@ -297,11 +297,11 @@ class Panel:
                 groups.append((point, [text]))
             else:
                 last.append(text)
-        self.label([point for point, _ in groups], [", ".join(found) for _, found in groups], "number")
+        self.write_labels([point for point, _ in groups], [", ".join(found) for _, found in groups], "number")
 
-    def label(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
+    def write_labels(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
         """Write a label beside each point that covers nothing; one without room is left out."""
-        self.figure.label(list(zip(points, texts, strict=True)), self.area, self.taken, class_)
+        self.figure.write_labels(list(zip(points, texts, strict=True)), self.area, self.taken, class_)
 
 
 def dots(points: Iterable[Point]) -> str:

@@ -90,7 +90,7 @@ def _draw_times(figure: Figure, title: str, sets: Sequence[AnalysedSet], room: B
         panel.upright(each, "run_time", count)
     named = figure.is_wide and len(sets) <= MANY
     if named:
-        panel.label(points, names)
+        panel.write_labels(points, names)
     else:
         panel.number(points, numbers(sets))
     for each, text, mean, point in zip(sets, names, means, points, strict=True):

@@ -102,7 +102,7 @@ def _draw_best(
         marks += zip(places, (each for _, each in track), strict=True)
         for (x1, y1), (x2, y2) in pairwise(places):
             taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
-    figure.label(named, Box(left, top, right + BEST_RIGHT, bottom), taken)
+    figure.write_labels(named, Box(left, top, right + BEST_RIGHT, bottom), taken)
     for point, each in marks:
         figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 
@@ -138,7 +138,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int = 
     panel.taken += [around((x1 + (x2 - x1) * at / STEPS, y1 + (y2 - y1) * at / STEPS), 3) for at in range(STEPS + 1)]
     several = [sets[point.name] for point in fit.points]
     spots = [panel.place(point.x, point.y) for point in fit.points]
-    panel.label(spots, labels(several))
+    panel.write_labels(spots, labels(several))
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
     items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}")]

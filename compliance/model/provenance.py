@@ -6,19 +6,20 @@ package was made, and nobody has changed it since.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file
-from common.tree import Tree
+from common.datasets.manifest import Manifest, ManifestEntry, ManifestError
+from common.tree import Tree, size_text
 from compliance.model.layout import MAX_FILE_BYTES, PROVENANCE_FILE
 
-MISSING: Final = "missing"
-ADDED: Final = f"not in {PROVENANCE_FILE}"
+ADDED: Final = "was added after the package was assembled"
 
 
 class Redaction(msgspec.Struct, frozen=True):
@@ -66,14 +67,18 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_provenance(root: Path) -> Provenance | None:
-    """Return provenance.json of a package, None if there is none; raise ManifestError if it is damaged."""
-    path = root / PROVENANCE_FILE
+    """Return provenance.json of a package; None if there is none, or if somebody else's program wrote it.
+
+    Raises ManifestError with the reason if it cannot be read.
+    """
     try:
-        return msgspec.convert(json.loads(Tree.at(root).read(path, MAX_FILE_BYTES)), Provenance)
+        data = json.loads(Tree.at(root).read(root / PROVENANCE_FILE, MAX_FILE_BYTES))
+        ours = isinstance(data, dict) and {"files", "logs"} <= data.keys()
+        return msgspec.convert(data, Provenance) if ours else None
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
-        raise ManifestError(f"{path} is not a valid {PROVENANCE_FILE}: {error}; restore it, or remove it") from error
+    except (OSError, ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
+        raise ManifestError(getattr(error, "strerror", error)) from error
 
 
 def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree: Tree) -> Iterator[tuple[str, str]]:
@@ -84,12 +89,28 @@ def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree
     files = Manifest(benchmark="", files=recorded.files).files
     for name, entry in sorted(files.items()):
         try:
-            actual = describe_file(Path(root, name), tree)
+            difference = _compare_file(Path(root, name), entry, tree)
         except FileNotFoundError:
-            yield name, MISSING
+            difference = f"is missing, but {PROVENANCE_FILE} lists it"
         except (OSError, ValueError) as error:
-            yield name, f"cannot be read: {error}"
-        else:
-            if actual != entry:
-                yield name, f"SHA-256 {actual.sha256}, expected {entry.sha256}"
+            difference = f"cannot be read: {getattr(error, 'strerror', error)}"
+        if difference:
+            yield name, difference
     yield from ((name, ADDED) for name in sorted({*names} - {*files, PROVENANCE_FILE}))
+
+
+def describe_difference(actual: str, recorded: str) -> str:
+    """Return how a file differs from its record, after its name."""
+    return f"differs from {PROVENANCE_FILE} ({actual}, recorded {recorded})"
+
+
+def _compare_file(path: Path, entry: ManifestEntry, tree: Tree) -> str:
+    """Return how a file differs from its entry, "" if it does not; of a large one, which may be sparse, the size."""
+    with tree.open(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != entry.bytes:
+            return describe_difference(f"{size:,} bytes", f"{entry.bytes:,}")
+        if size > MAX_FILE_BYTES:
+            return f"cannot be compared: it is larger than {size_text(MAX_FILE_BYTES)}"
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return "" if checksum == entry.sha256 else describe_difference(f"SHA-256 {checksum[:8]}…", f"{entry.sha256[:8]}…")

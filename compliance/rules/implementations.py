@@ -65,7 +65,7 @@ class SubmittedCode(CodeRule):
     id = "PKG37"
     follows = ("PKG02", "RUN08", "PKG08")
     cite = "submission_rules.adoc#submission-content; docs/reference/profiles.md (logs of this suite)"
-    why = "A result must be reproducible from the submitted code; other code than the submitted may have made it."
+    why = "A result must be reproducible from the submitted code; code other than that submitted may have made it."
     fix = "Submit the sources that made the logs, unchanged: `mlperf-hpc assemble --sources DIR` copies them."
     good = (lambda package: package().by_suite().remove("benchmarks"),)
     bad = (
@@ -115,7 +115,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
     id = "PKG38"
     cite = "docs/guide/submit.md"
     differs = "the official tool does not read provenance.json"
-    why = "provenance.json says what was there when the package was made; what has changed since was edited by hand."
+    why = "provenance.json says what was there when the package was made; what differs was changed afterwards."
     fix = "Restore the files, or repeat `python -m submission.assemble`, which records the package as it is."
     good = (
         lambda package: package().by_suite().record_files(),
@@ -125,20 +125,25 @@ class UnchangedFiles(PackageRule, strict_only=True):
         lambda package: package().record_files().change(f"{package().folder}/result_3.txt", lambda text: text + b"\n"),
         lambda package: package().record_files().remove("benchmarks/cosmoflow/example_n64/setup.sh"),
         lambda package: package().record_files().replace("README.md", b""),
+        lambda package: package().replace(PROVENANCE_FILE, b'{"files": {}, "logs": {}}'),
+        lambda package: package().replace(PROVENANCE_FILE, b"{"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        from compliance.model.provenance import ADDED, find_differences, read_provenance  # only such packages pay
+        from compliance.model.provenance import ADDED, describe_difference, find_differences, read_provenance
 
         try:
             recorded = read_provenance(Path(package.root))
             if recorded is None:
                 return
             differences = list(find_differences(package.root, names, recorded, package.tree))
-        except (ValueError, OSError):  # of another form: somebody else's
+        except ValueError as error:
+            path, message = os.path.join(package.root, PROVENANCE_FILE), f"{PROVENANCE_FILE} cannot be read: {error}"
+            fix = "Restore it, or remove it."
+            yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix=fix)
             return
         sources = {
             os.path.relpath(run.path, package.root): run.software.get(SOURCES)
@@ -148,15 +153,18 @@ class UnchangedFiles(PackageRule, strict_only=True):
         if not differences:
             stated = ((name, recorded.logs[name].source_sha256) for name in sources if name in recorded.logs)
             differences = [
-                (name, f"{SOURCES}, expected {show(hash_)}") for name, hash_ in stated if hash_ != sources[name]
+                (name, describe_difference(f"{SOURCES} {show(sources[name])}", show(hash_)))
+                for name, hash_ in stated
+                if hash_ != sources[name]
             ]
-        groups: dict[str, dict[str, str]] = {ERROR: {}, WARNING: {}, NOTE: {}}
+        severities = (NOTE, WARNING, ERROR)  # an added file, an added log or changed file, a changed log
+        groups: dict[str, dict[str, str]] = {severity: {} for severity in reversed(severities)}
         for name, difference in differences:
-            severity = NOTE if difference == ADDED else ERROR if name in sources else WARNING
-            groups[severity][name] = f"{name}: {difference}"
+            severity = severities[(difference != ADDED) + (name in sources)]
+            groups[severity][name] = f"{name} {difference}"
         for severity, lines in groups.items():
             if lines:
-                message = f"not as {PROVENANCE_FILE} lists it: {listed([*lines.values()], 4)}"
+                message = listed([*lines.values()], 4)
                 path = os.path.join(package.root, next(iter(lines)))
                 yield self.finding(path, 0, message, "the file as it was assembled", severity=severity)
 

@@ -100,3 +100,33 @@ def test_a_record_with_impossible_names_does_not_stop_the_checker(name, package)
     record["files"][name] = {"bytes": 1, "sha256": "0" * 64}
     (package / NAME).write_text(json.dumps(record))
     assert findings(package)[0] <= {("PKG38", "warning")}
+
+
+def test_a_huge_file_is_not_hashed(package):
+    record = json.loads((package / NAME).read_text())
+    for name, recorded in (("README.md", 1), ("data.bin", 1 << 40)):
+        with (package / name).open("ab") as file:
+            file.truncate(1 << 40)
+        record["files"][name] = {"bytes": recorded, "sha256": "0" * 64}
+    (package / NAME).write_text(json.dumps(record))
+    messages = findings(package)[1]
+    assert "README.md differs from provenance.json (1,099,511,627,776 bytes, recorded 1)" in messages
+    assert "data.bin cannot be compared: it is larger than 50 MiB" in messages
+
+
+def test_an_added_log_is_a_warning(package):
+    record = json.loads((package / NAME).read_text())
+    del record["files"][f"{LOGS}/result_3.txt"]
+    (package / NAME).write_text(json.dumps(record))
+    found, messages = findings(package)
+    assert found == {("PKG38", "warning")} and "result_3.txt was added after the package was assembled" in messages
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{", "Expecting property name"), ('{"files": {}, "logs": []}', "logs"), ('{"files": {}}', ""), ("[1]", "")],
+)
+def test_a_damaged_record_is_named(text, reason, package):
+    (package / NAME).write_text(text)
+    found, messages = findings(package)
+    assert found == ({("PKG38", "warning")} if reason else set()) and reason in messages

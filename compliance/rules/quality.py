@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +21,9 @@ QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
 FAR = 10
 """An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
-FAILURES = [ending for ending in EXIT_STATUS if ending != TARGET_MET]
+FAILURES = {*EXIT_STATUS, "aborted"} - {TARGET_MET}
+SUCCESS = re.compile(r"(?!.*\b(?:not|never)\b).*(?:\bconverged|\bsuccess|(?:target|quality)\W*(?:met|reached))", re.I)
+"""A cause of an ending that is no failure."""
 
 
 class PlausibleQuality(LogRule, strict_only=True):
@@ -42,7 +45,8 @@ class PlausibleQuality(LogRule, strict_only=True):
         target = case.reference.target if case.reference else None
         last = log.last(target.key) if target else None
         if target and last and target.met(last.value) and (last.value == 1 or last.value * FAR < target.value):
-            message = f"{target.key} is {show(last.value)}, which no training is known to reach"
+            how = "the best possible" if last.value == 1 else "more than ten times better than the target"
+            message = f"{target.key} is {show(last.value)}, {how}"
             yield self.finding(log.path, last.line, message, f"about {target.value}", target.key)
 
 
@@ -161,7 +165,7 @@ class StatusSuccess(LogRule, strict_only=True):
     differs = "the official tool accepts any status"
     why = "A run that was aborted did not train to the target."
     fix = "One run of a time-to-train result may fail; repeat any other. If it succeeded, log that status."
-    good = (lambda log: log().meta("run_stop", "ended", TARGET_MET),)
+    good = (lambda log: log().meta("run_stop", "ended", TARGET_MET).meta("run_stop", "cause", "target reached"),)
     bad = (
         lambda log: log().meta("run_stop", "status", "aborted"),
         lambda log: log().meta("run_stop", "status", True),
@@ -169,6 +173,7 @@ class StatusSuccess(LogRule, strict_only=True):
         lambda log: log(round_="0.7").meta("run_stop", "status", "SUCCESS"),
         lambda log: log().meta("run_stop", "ended", "failed").meta("run_stop", "cause", "CUDA out of memory"),
         lambda log: log().meta("run_stop", "ended", "target_not_met"),
+        lambda log: log().meta("run_stop", "ended", "Aborted"),
         lambda log: log().meta("run_stop", "cause", "SIGTERM"),
     )
 
@@ -177,10 +182,12 @@ class StatusSuccess(LogRule, strict_only=True):
             if has_field(stop, "status") and stop.meta("status") != "success":
                 message = f"run_stop status is {show(stop.meta('status'))}"
                 yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
-            elif has_field(stop, "status") and (stop.meta("ended") in FAILURES or stop.meta("cause")):
+                continue
+            ended, cause = str(stop.meta("ended")).casefold(), stop.meta("cause")
+            if has_field(stop, "status") and (ended in FAILURES or (cause and not SUCCESS.match(str(cause)))):
                 details = ", ".join(f"{name} {show(stop.meta(name))}" for name in ("ended", "cause") if stop.meta(name))
                 message = f"run_stop status is success, but its metadata say {details}"
-                severity = ERROR if stop.meta("ended") in FAILURES else WARNING
+                severity = ERROR if ended in FAILURES else WARNING
                 yield self.finding(log.path, stop.line, message, f'ended "{TARGET_MET}"', "run_stop", severity)
 
 

@@ -78,6 +78,11 @@ def test_provenance_that_contradicts_the_log(made: SampleLog, expected: set[tupl
         ({"cause": "CUDA out of memory"}, "warning"),
         ({"ended": "target_met", "cause": "SIGTERM"}, "warning"),
         ({"ended": ["failed"]}, ""),
+        ({"ended": "Failed"}, "error"),
+        ({"ended": "ABORTED"}, "error"),
+        ({"ended": "converged", "cause": "target reached"}, ""),
+        ({"cause": "quality target met in epoch 24"}, ""),
+        ({"cause": "target not reached"}, "warning"),
     ],
 )
 def test_run_stop_that_contradicts_its_status(metadata: dict[str, Any], severity: str) -> None:
@@ -85,6 +90,16 @@ def test_run_stop_that_contradicts_its_status(metadata: dict[str, Any], severity
     for name, value in metadata.items():
         made.meta("run_stop", name, value)
     assert found_in(made) == ({("QUA03", severity)} if severity else set())
+
+
+@pytest.mark.parametrize("metadata", [None, True, 3, "status", ["status"]])
+def test_run_stop_without_metadata(metadata: Any) -> None:
+    assert ("FRM04", "error") in found_in(log().field("run_stop", "metadata", metadata))
+
+
+def test_run_stop_with_nothing_but_its_ending() -> None:
+    made = log().field("run_stop", "metadata", {"status": "success", "ended": "failed"})
+    assert ("QUA03", "error") in found_in(made)
 
 
 @pytest.mark.parametrize(

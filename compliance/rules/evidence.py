@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,11 +21,13 @@ from compliance.rules.rule import LogRule, show
 
 MINI_DATA = {digest: ref.variant for refs in MINIS.values() for ref in refs for digest in ref.data_sha256}
 """The variant of each known digest of generated data."""
-MINI_FOLDER = re.compile(r"(?:^|[-_/])mini2?/?$")
+NOTHING = ("", "none", "null", "false", "no")
+"""Texts that name no checkpoint."""
+MINI_FOLDER = re.compile(r"(?:^|[-_./])mini2?(?![^-_./])", re.IGNORECASE)
 
 
 class MachineAndData(LogRule, strict_only=True):
-    """What a log of this suite says of its machine and data agrees with what it claims to be."""
+    """The machine and data recorded in a log of this suite agree with its header."""
 
     id = "SET17"
     severity = WARNING
@@ -54,12 +57,13 @@ class MachineAndData(LogRule, strict_only=True):
         """Yield message, what was expected and severity of what a provenance says against its log."""
         stated = partial(configured, config=provenance)
         torch, cores = stated(take("versions.torch")), stated(take("host.cores"))
+        device = str(stated(take("config.dist.device"))).casefold().partition(":")[0]
         accelerators = log.value("accelerators_per_node")
         if is_number(accelerators) and accelerators > 0:
             for contradicts, fact in (
-                (str(torch).endswith("+cpu"), f"torch {show(torch)} is built without them"),
+                (re.search(r"\+cpu\b", str(torch), re.IGNORECASE), f"torch {show(torch)} has no GPU support"),
                 (is_number(cores) and cores < accelerators, f"the host has {show(cores)} cores"),
-                (stated(take("config.dist.device")) == "cpu", "the run was configured for the CPU (dist.device)"),
+                (device == "cpu", "the run was configured for the CPU (dist.device)"),
             ):
                 if contradicts:
                     message = f"accelerators_per_node is {show(accelerators)}, but {fact}"
@@ -69,8 +73,9 @@ class MachineAndData(LogRule, strict_only=True):
             yield f"instances.count is {show(count)}, but a log is of one instance", "instances.count 1", WARNING
         if variant_of(log) != FULL:
             return
-        digest, folder = provenance.get(DATA), stated(take("config.data.data_dir"))
-        if isinstance(digest, str) and digest in MINI_DATA:
+        digest = str(provenance.get(DATA)).strip().casefold().removeprefix("sha256:")
+        folder = stated(take("config.data.data_dir"))
+        if digest in MINI_DATA:
             variant = MINI_DATA[digest]
             message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
             yield message, f"dataset_variant {variant}", ERROR
@@ -80,7 +85,7 @@ class MachineAndData(LogRule, strict_only=True):
 
 
 class ReferenceRecords(LogRule, strict_only=True):
-    """What only the reference implementations log agrees with a run that is comparable with others."""
+    """Records that only reference implementations write show a normal run: no checkpoint, all samples, full target."""
 
     id = "SET18"
     severity = WARNING
@@ -108,16 +113,29 @@ class ReferenceRecords(LogRule, strict_only=True):
 
 
 def _is_target(value: Any, case: Case) -> bool:
-    return not is_number(value) or case.reference is None or case.reference.target.met(value)
+    share = _read_number(value)  # what lies outside 0 to 1 is no target
+    return not 0 < share <= 1 or case.reference is None or case.reference.target.met(share)
 
 
 def _is_whole(value: Any, case: Case) -> bool:
-    return not is_number(value) or value >= 1
+    return not _read_number(value) < 1
+
+
+def _is_no_checkpoint(value: Any, case: Case) -> bool:
+    return not isinstance(value, str) or value.strip().casefold() in NOTHING
+
+
+def _read_number(value: Any) -> float:
+    """Return a number, which may be logged as text; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 REFERENCE_RECORDS: tuple[tuple[str, Callable[[Any, Case], bool], str, str], ...] = (
-    ("checkpoint", lambda value, _: not value, "the run seems to start from a checkpoint", "null"),
-    ("data_oversampling_factor", _is_whole, "an epoch has only this part of the samples", "1 or more"),
+    ("checkpoint", _is_no_checkpoint, "the run seems to start from a checkpoint", "null"),
+    ("data_oversampling_factor", _is_whole, "an epoch covers only this fraction of the samples", "1 or more"),
     ("target_accuracy_reached", _is_target, "the run ended at an easier target", "the target of the benchmark"),
 )
 """Key, which values are usual, what others say, and what is expected; published logs have no other values."""

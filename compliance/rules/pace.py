@@ -34,6 +34,8 @@ STEADY_SHARE: Final = 0.75
 """Of the other epochs take the usual time, within LEVEL_SPREAD: the machine did not change its speed."""
 FASTER_SHARE: Final = 0.7
 """Of the time of the other evaluations: these were made on a faster machine."""
+LEAST_FASTER: Final = 0.6
+"""Of that share of time a faster machine trains at least."""
 SLOW_RATIO: Final = 3
 """Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
@@ -94,9 +96,9 @@ class EpochTakesTime(LogRule, strict_only=True):
         if crowded or parallel:
             number = (parallel or crowded)[0]
             start = course.started[number]
-            distance = f"comes {advance[number] / 1000:.1f} s after"
-            relation = "is trained at the same time as" if parallel else distance
-            message = f"epoch {show(number)} {relation} the one before it{more(parallel or crowded, 'epochs')}"
+            distance = f"comes {advance[number] / 1000:.1f} s after the epoch before it"
+            relation = "overlaps the epoch before it completely" if parallel else distance
+            message = f"epoch {show(number)} {relation}{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
             overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
             severity = ERROR if parallel else WARNING if overlaps else NOTE  # beside slow epochs, usual ones come soon
@@ -128,7 +130,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         severity = NOTE
         if shares[number] < NO_TIME_SHARE and not log["run_resumed"]:
             severity = ERROR
-        elif shares[number] < SHORTEST_SHARE or not (short == [max(times)] or self._may_be_faster(course, set(short))):
+        elif shares[number] < SHORTEST_SHARE or not (short == [max(times)] or self._may_be_faster(course, shares)):
             severity = WARNING  # not the last, which the target may have ended
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]
@@ -136,13 +138,17 @@ class EpochTakesTime(LogRule, strict_only=True):
         yield self._compare_epochs(log, times, short, min(later, key=FILE_ORDER, default=start), severity)
 
     @staticmethod
-    def _may_be_faster(course: Course, short: set[float]) -> bool:
-        """Tell whether the machine may have been faster in these epochs: it was so in evaluations, or is unsteady."""
+    def _may_be_faster(course: Course, short: dict[float, float]) -> bool:
+        """Tell whether the machine may have been faster in these epochs: it was so in evaluations, or is unsteady.
+
+        short: which share of the usual time each was trained.
+        """
         usual, times, evaluated = course.usual_ms, course.training_ms, course.evaluation_ms
-        others = times.keys() - short
+        others = times.keys() - short.keys()
         steady = sum(usual <= LEVEL_SPREAD * times[epoch] <= LEVEL_SPREAD**2 * usual for epoch in others)
-        fast, slow = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short, others))
-        faster = fast and slow and fast[len(fast) // 2] < FASTER_SHARE * slow[len(slow) // 2]
+        fast, slow = (sorted(evaluated[n] for n in numbers & evaluated.keys()) for numbers in (short.keys(), others))
+        share = fast[len(fast) // 2] / max(slow[len(slow) // 2], 1) if fast and slow else 1.0
+        faster = share < FASTER_SHARE and min(short.values()) >= LEAST_FASTER * share
         return bool(faster or steady < STEADY_SHARE * len(others))
 
     def _find_slow(self, log: Log, course: Course) -> Iterator[Finding]:
@@ -162,8 +168,8 @@ class EpochTakesTime(LogRule, strict_only=True):
         usual_s = f"{others[len(others) // 2] / 1000:.1f} s"
         message = (
             f"{'epochs' if odd[1:] else 'epoch'} {listed([show(epoch) for epoch in odd], 4)}"
-            f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the other"
-            f" {counted(len(others), 'epoch')} of the run: {usual_s} at the median"
+            f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the median of the other"
+            f" {counted(len(others), 'epoch')} is {usual_s}"
         )
         return self.finding(log.path, record.line, message, f"about {usual_s}", record.key, severity)
 
@@ -253,7 +259,7 @@ class FasterThanSiblings(SetRule, strict_only=True):
         if len(rates) < ENOUGH_RUNS:
             return
         ascending = sorted(rate for _, rate in rates)
-        usual, most = ascending[len(rates) // 2], ascending[-1]
+        usual, most = ascending[(len(rates) - 1) // 2], ascending[-1]
         fast = [run for run, rate in rates if rate > FASTER_THAN_SIBLINGS * usual]
         if fast:
             message = (

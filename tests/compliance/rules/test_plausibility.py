@@ -122,8 +122,28 @@ def test_a_machine_that_changes_its_speed_is_at_most_a_note(factor, later):
     assert {finding.severity for finding in run.findings if finding.rule == "ORD18"} <= {"note"}
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.11, "warning"), (0.42, "note")])
+def test_faster_evaluations_excuse_no_epoch_that_is_much_faster_than_they(share, severity):
+    log = SampleLog(epochs=9)
+    start, middle, end = (log.records_of(key)[4]["time_ms"] for key in ("epoch_start", "eval_start", "eval_stop"))
+
+    def faster(ms):
+        training, evaluation = min(max(ms - start, 0), middle - start), min(max(ms - middle, 0), end - middle)
+        return int(ms - (1 - share) * training - 0.35 * evaluation)
+
+    run = judge_log(parse_log(log.times(faster).bytes()), LogTask("result_0.txt", Case("3.0")))
+    assert {finding.severity for finding in run.findings if finding.rule == "ORD18"} == {severity}
+
+
+def test_half_of_the_runs_twice_as_fast_as_the_others_are_noted(tmp_path):
+    package = SamplePackage(scaling="weak", runs=4)
+    for run in (1, 2):
+        package.edit(run, lambda log: faster(log, 2.2))
+    assert speed_findings(package.write(tmp_path / "Example"), "RUN18")
+
+
 def test_the_message_names_the_odd_epochs():
     log = SampleLog(epochs=9).shorten(5, 1_200).shorten(2, 30_000)
     run = judge_log(parse_log(log.bytes()), LogTask("result_0.txt", Case("3.0")))
     (finding,) = [finding for finding in run.findings if finding.rule == "ORD18"]
-    assert finding.message.startswith("epochs 2, 5 take 1.2 to 30.0 s; the other 7 epochs of the run: 200.")
+    assert finding.message.startswith("epochs 2, 5 take 1.2 to 30.0 s; the median of the other 7 epochs is 200.")

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 
 from common.record import TOKEN
 from compliance.model.finding import NOTE, WARNING, Finding, few, listed
-from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, RESULTS, SYSTEMS, is_judged_file
+from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, FOLDER, LINK, MOST, OTHER, PackageEntry
 from compliance.rules.rule import PackageRule
 
 LARGEST_HEAD = 16 << 10
+LOG_NAME = re.compile(r"(?:result_.*|(?:result|run)[_-]\d+)\.txt(?:\.gz)?", re.IGNORECASE)
+OF_TESTS = re.compile(r"benchmarks/[^/]+/implementations/(?:[^/]+/)+tests?/")
+"""Logs there are samples."""
 LONGEST_PATH = 200
 UNPORTABLE = re.compile(r'[^ -~]|[<>:"|?*\\]|\.$')
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
@@ -208,32 +211,39 @@ class NothingUnread(RepositoryRule, strict_only=True):
     severity = WARNING
     why = "A second submission inside another is neither judged nor counted, but published with it."
     fix = "Move the submission beside this one, its results into this one's results/, or leave it out."
-    good = (lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/result_1.txt", b"0.124"),)
+    good = (
+        lambda package: package().replace("benchmarks/cosmoflow/implementations/torch/result_1.txt", b"0.124"),
+        lambda package: package().replace("benchmarks/cosmoflow/implementations/a/tests/run_1.txt", b":::MLLOG {}"),
+    )
     bad = (
         lambda package: package().replace("more/results/a/strong/oc20/result_1.txt", b":::MLLOG {}"),
         lambda package: package().replace("benchmarks/old/results/a.txt", b"").replace("benchmarks/old/systems/a", b""),
         lambda package: package().replace("benchmarks/cosmoflow/logs/result_1.txt", b"start\n:::MLLOG {}"),
+        lambda package: package().replace("benchmarks/cosmoflow/logs/run-1.TXT", b":::MLLOG {}"),
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
         systems = {entry.folder for entry in package.contents if entry.kind == FOLDER and entry.name == SYSTEMS}
-        folders = dict.fromkeys(
-            entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder
-            for entry in package.contents
-            if not f"{entry.path}/".startswith(f"{RESULTS}/")
-            and (_is_log(entry, package) or (entry.name == RESULTS and entry.folder in systems))
-        )
+        outside = [entry for entry in package.contents if not f"{entry.path}/".startswith(f"{RESULTS}/")]
+        logs = [entry for entry in outside if _is_log(entry, package)]
+        nested = [entry for entry in outside if entry.name == RESULTS and entry.folder in systems]
+        folders: dict[str, str] = {}  # with the first file in each
+        for entry in logs + nested:
+            folders.setdefault(entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder, entry.path)
         yield from few(
-            self.finding(os.path.join(package.root, folder), 0, "results that nothing reads", "no further submission")
-            for folder in folders
+            self.finding(
+                *(os.path.join(package.root, folder), 0, f"result logs where no tool reads them: {first}"),
+                f"results only below {RESULTS}/",
+            )
+            for folder, first in folders.items()
         )
 
 
 def _is_log(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a file has the name of a result log and begins like one."""
-    if entry.kind != FILE or not RESULT_NAME.fullmatch(entry.name):
+    if entry.kind != FILE or not LOG_NAME.fullmatch(entry.name) or OF_TESTS.match(entry.path):
         return False
-    return entry.name.endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), LARGEST_HEAD)
+    return entry.name.lower().endswith(".gz") or TOKEN in package.tree.begin(package.path(entry), LARGEST_HEAD)
 
 
 class NothingLeftOver(RepositoryRule, strict_only=True):

@@ -44,6 +44,8 @@ SAME_COURSE: Final = 0.01
 SKETCH: Final = 16
 SHARED: Final = 4
 RANGE: Final = 1 << 61
+COUNTERS: Final = {*OF_PARTS, "dcgm", "nvidia-smi", "rocm-smi", "intel-rapl", "powercap"}
+"""Sources that are of parts of a node."""
 PART: Final = re.compile(r"package-?\d|cpu|gpu|dram|dimm|core", re.IGNORECASE)
 """Names of sensors of a part of a node."""
 VARIED: Final = 0.5
@@ -203,7 +205,7 @@ def _find_parts(start: Record) -> str:
     scope, source, sensor = (start.meta(name) for name in ("scope", "source", "sensor"))
     if scope not in (None, NODE):
         return f"scope {shown(scope)}"
-    if isinstance(source, str) and source.partition(":")[0].lower() in OF_PARTS:
+    if isinstance(source, str) and source.partition(":")[0].lower() in COUNTERS:
         return f"source {shown(source)}"
     return f"sensor {shown(sensor)}" if isinstance(sensor, str) and PART.search(sensor) else ""
 

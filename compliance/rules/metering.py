@@ -214,7 +214,7 @@ class PowerTimesAscend(FileRule):
 
 
 class PowerValues(FileRule):
-    """Every reading is a finite number of watts, 0 or more; they vary, with a mean that is plausible for a node."""
+    """Every reading is a finite number of watts, 0 or more; they vary, and their mean is plausible for a node."""
 
     id = "POW11"
     cite = f"{RULES_OF_POWER}#measure-at-the-psus"
@@ -299,12 +299,13 @@ class WholeNode(FileRule):
         lambda package: package("deepcam").power(
             node=lambda file: file.set(START, None, source="rapl", sensor="package-0")
         ),
+        lambda package: package("deepcam").power(node=lambda file: file.set(START, None, source="DCGM")),
         lambda package: package("deepcam").power(switch=lambda file: file.add(START, None, file.start_ms, scope=PARTS)),
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_parts:
-            message = f"{log.of_parts}: an estimate of parts is not a {'node' if log.of_node else 'switch'}'s power"
+            message = f"{log.of_parts}: the reading covers only parts of the {'node' if log.of_node else 'switch'}"
             yield self.finding(log.path, log.starts.line, message, f"readings of scope {NODE!r}", START)
 
 

@@ -148,7 +148,8 @@ class AllNodesMeasured(SetRule, strict_only=True):
         for log in run.power.nodes if run.power else ():
             other = first.setdefault(log.host, log.path)
             if log.host and other != log.path:
-                message = f"host is {log.host}, as in {os.path.basename(other)}"
+                names = " and ".join(map(os.path.basename, (log.path, other)))
+                message = f"{names} both name the host {log.host}"
                 expected = "a host for each node; none where one host reads all meters"
                 yield self.finding(log.path, log.starts.line, message, expected, START, WARNING)
                 return
@@ -227,7 +228,7 @@ class InterconnectCounted(SetRule, strict_only=True):
             if len(files.nodes) > 1 and switches and len(estimates) == len(switches):
                 watts, (least, most) = sum(estimates), (bound * len(files.nodes) for bound in PLAUSIBLE_WATTS)
                 if not least <= watts <= most:
-                    message = f"the interconnect of {len(files.nodes)} nodes uses {watts:.4g} W"
+                    message = f"switch power adds up to {watts:.4g} W"
                     expected = f"{least:g} to {most:g} W in all"
                     yield self.finding(files.folder, 0, message, expected, ESTIMATE, WARNING if watts else severity)
             for log in switches:

@@ -126,16 +126,17 @@ class NoSecretsInFiles(PackageRule, strict_only=True):
     )
 
     def check(self, package: Package) -> Iterator[Finding]:
+        yield from few(self._find_secrets(package))
+
+    def _find_secrets(self, package: Package) -> Iterator[Finding]:
         from compliance.logs.secrets import PASSWORD  # its patterns take time to compile: only packages pay for them
 
-        yield from few(
-            self.finding(
-                *(path, mention.line, f"a secret: a {mention.kind}, starting with {mention.text}", "no secrets"),
-                severity=WARNING if mention.kind.startswith(PASSWORD) else ERROR,
-            )
-            for path, mention in _search_texts(package)
-            if mention.kind not in KINDS
-        )
+        for path, mention in _search_texts(package):
+            if mention.kind not in KINDS:
+                is_password = mention.kind.startswith(PASSWORD)
+                message = f"a secret: a {mention.kind}" + ("" if is_password else f", starting with {mention.text}")
+                severity = WARNING if is_password else ERROR
+                yield self.finding(path, mention.line, message, "no secrets", severity=severity)
 
 
 def _texts_to_search(package: Package) -> tuple[list[PackageEntry], int]:

@@ -93,7 +93,8 @@ class Configuration(LogRule, strict_only=True):
     def _find_departures(self, log: Log, record: Record, comparison: Comparison) -> Iterator[Finding]:
         for row, value in comparison.refused[:MOST_KEYS]:
             message = f"the configuration of the run has {row.key} {show(value)}"
-            yield self.finding(log.path, record.line, message, f"{row.allowed.text} in closed: {row.cite}", row.key)
+            expected = row.allowed.text.replace("'", '"') + f" in closed: {row.cite}"
+            yield self.finding(log.path, record.line, message, expected, row.key)
         others = [row.key for row, _ in comparison.refused[MOST_KEYS:]]
         if others:
             keys = f"{len(others)} more keys: {_list_keys(others)}"
@@ -127,7 +128,7 @@ class Provenance(LogRule, strict_only=True):
     cite = OURS
     divisions = ("closed",)
     differs = UNKNOWN
-    why = "What the suite records of itself is what shows that a run is closed; it does not get lost by itself."
+    why = "What the suite records of itself is what shows that a run is closed; it does not disappear on its own."
     fix = "Submit the log as the trainer wrote it."
     bad = (
         lambda log: log().by_suite().drop(PROVENANCE),
@@ -167,7 +168,7 @@ class Provenance(LogRule, strict_only=True):
             comparison = compare(record.value["config"], case.reference, case.round, version)
             yield from self._check_keys(log, record, comparison, version)
         if PARAMETERS not in log.records:
-            message = f"{PARAMETERS} is not logged, which this suite does"
+            message = f"{PARAMETERS} is not logged; this suite always logs it"
             yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
         revision = str(record.value.get("git_revision"))
         own_hash = hash_revision(("common", case.benchmark), revision) if case.benchmark in PACKAGES else None
@@ -180,12 +181,13 @@ class Provenance(LogRule, strict_only=True):
 
     def _check_keys(self, log: Log, record: Record, comparison: Comparison, version: Any) -> Iterator[Finding]:
         """Yield what is wrong with the keys of the configuration; to leave one out is no better than a wrong value."""
-        versions = f"(the log is of version {show(version)}, this is {VERSION})"
+        versions = "" if version == VERSION else f" (the log is of version {show(version)}, this is {VERSION})"
         if comparison.missing:
-            message = f"the configuration lacks {_list_keys(comparison.missing)} {versions}"
+            message = f"the configuration lacks {_list_keys(comparison.missing)}{versions}"
             yield self.finding(log.path, record.line, message, "all keys of the trainer", PROVENANCE)
         if comparison.unknown:
-            message = f"the configuration has keys that are not known here: {_list_keys(comparison.unknown)} {versions}"
+            keys = _list_keys(sorted(comparison.unknown))
+            message = f"the configuration has keys that are not known here: {keys}{versions}"
             yield self.finding(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
 
 

@@ -236,7 +236,7 @@ class NoEditedCopies(SubmissionsRule, strict_only=True):
 
 
 class OwnResults(SetRule, strict_only=True):
-    """The runs of a result reach different qualities on their way."""
+    """The runs of a result give different evaluation results."""
 
     id = "RUN15"
     severity = WARNING
@@ -266,7 +266,7 @@ class OwnResults(SetRule, strict_only=True):
 
 
 class ResultsOfOneResult(SubmissionsRule, strict_only=True):
-    """Runs of two results reach different qualities on their way."""
+    """Runs of two results give different evaluation results."""
 
     id = "RUN16"
     severity = WARNING

@@ -190,12 +190,12 @@ class ResultPlace(LogRule, strict_only=True):
 
 
 class OneResult(LogRule, strict_only=True):
-    """An evaluation has one result, and so has one amount of training."""
+    """Each evaluation has one result, and a network is evaluated once per amount of training."""
 
     id = "QUA09"
     cite = CONVERGENCE
     differs = "the official tool takes the last result, and any that meets the target"
-    why = "Of several results for one network somebody could choose."
+    why = "With several results for the same network, the best one could be picked."
     fix = "Evaluate a network once and log one result; if an epoch has several evaluations, log step_num with them."
     good = (
         lambda log: log().double("eval_error", 3),  # logged by two ranks

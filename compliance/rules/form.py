@@ -133,7 +133,9 @@ class NearRecords(LogRule, strict_only=True):
         count, line = log.near_records
         if count:
             more = f", the first of {count} such lines" if count > 1 else ""
-            yield self.finding(log.path, line, f"looks like a record, but is none{more}", "`:::MLLOG {json object}`")
+            yield self.finding(
+                log.path, line, f"looks like a record, but no tool reads it{more}", "`:::MLLOG {json object}`"
+            )
 
 
 class Parses(LogRule):

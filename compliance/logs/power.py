@@ -309,7 +309,8 @@ class _PowerReader(LogReader):
         if record.key == START:
             power.starts.note(record.line, time_ms)
             power.of_parts = power.of_parts or _find_parts(record)
-            power.host = shown(record.meta("host") or "")
+            host = record.meta("host")
+            power.host = shown(host) if host and isinstance(host, str) else ""
             self._until_ms = self._until_ms or time_ms
         elif record.key == STOP:
             power.stops.note(record.line, time_ms)

@@ -248,3 +248,23 @@ def test_readings_in_another_order_are_recognised(tmp_path):
     again = read("node_2.txt", moved)
     assert shared_readings(first, again) and not equal_readings(first, again)
     assert not shared_readings(other, again)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "host", "of_parts"),
+    [
+        ({"host": "node_0"}, '"node_0"', ""),
+        ({"host": None}, "", ""),
+        ({"host": ["node_0"]}, "", ""),
+        ({"source": "ipmi"}, "", ""),
+        *(({"source": name}, "", f'source "{name}"') for name in ("RAPL", "dcgm:0", "nvidia-smi", "powercap")),
+    ],
+)
+def test_where_and_by_what_a_node_was_measured(metadata, host, of_parts, tmp_path):
+    file = SamplePower(*RUN_MS, "")
+    file.add(START, None, RUN_MS[0])
+    file.records[0]["metadata"] = metadata
+    path = tmp_path / "node_0.txt"
+    path.write_bytes(file.bytes())
+    (log,) = read_power([str(path)], [], *RUN_MS).nodes
+    assert (log.host, log.of_parts) == (host, of_parts)

@@ -141,7 +141,7 @@ class StepsOfEpoch(Amounts):
             yield from ((number, rate.step, rate.line) for number, rate in log.rates.items() if is_number(rate.step))
 
 
-class OneVocabulary(LogRule, strict_only=True):
+class OneVocabulary(Amounts):
     """A log has epochs or blocks of epochs, not both."""
 
     id = "AMT02"
@@ -151,12 +151,15 @@ class OneVocabulary(LogRule, strict_only=True):
     fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
+    pair = "blocks, and none in a log with epochs"
+    message = "blocks and epochs in one log: epoch_start is in line {subject}"
+    expected = "one of the two"
+    key = "block_start"
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        start = log.first("block_start")
-        if start is not None and log["epoch_start"]:
-            message = f"blocks and epochs in one log: epoch_start is in line {log['epoch_start'][0].line}"
-            yield self.finding(log.path, start.line, message, "one of the two", "block_start")
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        start, block = log.first("epoch_start"), log.first("block_start")
+        if start is not None:
+            yield Pair(block.line if block else 0, f"{start.line}", len(log["block_start"]), 0, 0, 0)
 
 
 class TimeOfBlock(Amounts):

@@ -216,7 +216,7 @@ class EpochPairs(LogRule, strict_only=True):
         cut_short = [n for n in starts if n > ended and n not in stops]
         in_flight = name == "eval" and self._are_in_flight(log, case, cut_short, starts, stops)
         limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
-        unended = [n for n, records in starts.items() if n < limit and _count_open(records, stops.get(n, ()))]
+        unended = [n for n, records in starts.items() if n < limit and _count_unended(records, stops.get(n, ()))]
         if unended:
             ends = len(stops.get(unended[0], ()))
             twice = f"is logged {len(starts[unended[0]])} times, {name}_stop {ends} times"
@@ -356,7 +356,7 @@ class StopNumber(LogRule, strict_only=True):
                 return
 
 
-def _count_open(starts: Sequence[Record], stops: Sequence[Record]) -> int:
+def _count_unended(starts: Sequence[Record], stops: Sequence[Record]) -> int:
     """Return how many more starts than stops there are; starts without a stop between them are one."""
     if len(starts) <= len(stops):
         return 0

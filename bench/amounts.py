@@ -183,7 +183,10 @@ MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
     ),
     "the slowest epoch, and the median one": (measure_longest_epoch, "none: machines get busy"),
     "the fastest epoch but the last, and the median one": (measure_shortest_epoch, "ORD18 (warning under 0.5)"),
-    "number_of_ranks, and nodes * accelerators (0 of these: nodes)": (measure_ranks, "AMT05, but for these"),
+    "number_of_ranks, and nodes * accelerators, in all logs (0 accelerators: nodes)": (
+        measure_ranks,
+        "AMT05, but for these",
+    ),
 }
 
 

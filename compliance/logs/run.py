@@ -297,6 +297,16 @@ def variant_of(log: Log) -> str:
     return next((variant for variant in (*VARIANTS, OWN) if variant != FULL and variant in values), FULL)
 
 
+def is_resumed(log: Log) -> bool:
+    """Tell whether this suite says that the run went on from a checkpoint; other values are not its own."""
+    return any(record.value is None for record in log["run_resumed"])
+
+
+def is_bagged(log: Log) -> bool:
+    """Tell whether the run says that it trained on samples drawn for an ensemble, which SET15 reports."""
+    return any(record.value not in (None, "none") for record in log[BAGGING])
+
+
 def names_suite(provenance: Any) -> TypeGuard[dict[str, Any]]:
     """Tell whether a provenance states a version of this suite."""
     versions = provenance.get("versions") if isinstance(provenance, dict) else None

@@ -319,15 +319,15 @@ def read_suite_version(provenance: Any) -> Any:
 
 
 def _read_software(log: Log) -> dict[str, str]:
-    """Return what a log of this suite says of code, machine, data and versions, the first of many."""
-    provenance = log.value(PROVENANCE)
+    """Return the ranks, and what a log of this suite says of code, machine, data and versions, the first of many."""
+    provenance, ranks = log.value(PROVENANCE), log.value(RANKS)
     if not names_suite(provenance):
-        return {}
+        return {RANKS: str(ranks)} if is_number(ranks) else {}
     versions, host = provenance["versions"], provenance.get("host")
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
     if isinstance(host, dict):
         stated |= {f"host.{name}": host.get(name) for name in ("cpu", "cores", "machine")}
-    stated |= {RANKS: log.value(RANKS), **versions}
+    stated |= {RANKS: ranks, **versions}
     texts = [(name, str(value)) for name, value in stated.items() if isinstance(value, str) or is_number(value)]
     return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
 

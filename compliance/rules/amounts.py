@@ -22,6 +22,8 @@ from compliance.rules.order import LOGGING, TIMING
 from compliance.rules.rule import LogRule, show
 
 DATASET = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
+MOST_RANKS: Final = 8
+"""Of an accelerator that several share."""
 TABLE = "docs/reference/amounts.md"
 IGNORED = "the official tool does not compare the two"
 FULL_EPOCH: Final = 0.97
@@ -317,6 +319,7 @@ class RankOfAccelerator(Amounts):
             if is_number(record.value) and record.value > 0:
                 ranks = record.value
                 by_node = ranks % nodes == 0 and (ranks % size == 0 or each % (ranks / nodes) == 0)
+                by_node &= ranks <= MOST_RANKS * size
                 fits = ranks == size or (by_node and not log[PROVENANCE])
                 subject = f"{show(nodes)} x {show(each)}"
                 yield Pair(record.line, subject, ranks, size, *((ranks, ranks) if fits else (size, size)))

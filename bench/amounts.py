@@ -23,7 +23,7 @@ from compliance.logs.log import METRICS, Log, read_log
 from compliance.logs.record import Record
 from compliance.logs.run import benchmark_of
 from compliance.model.case import Case
-from compliance.rules.amounts import Amounts, OneVocabulary
+from compliance.rules.amounts import Amounts
 from compliance.rules.catalog import import_all_rules
 from compliance.rules.epochs import course_of
 from compliance.rules.evidence import REFERENCE_RECORDS, ReferenceRecords
@@ -145,13 +145,6 @@ def measure_ranks(log: Log, case: Case) -> Iterator[Measured]:
         yield ranks / (nodes * (each or 1)), each > 0 and ranks == nodes * each
 
 
-def measure_vocabulary(log: Log, case: Case) -> Iterator[Measured]:
-    """Yield the number of blocks in a log with epochs."""
-    if log["epoch_start"]:
-        blocks = len(log["block_start"])
-        yield blocks, blocks == 0
-
-
 def measure_longest_epoch(log: Log, case: Case) -> Iterator[Measured]:
     """Yield the time of the slowest epoch, over that of the median one."""
     times = sorted(course_of(log, case).training_ms.values())
@@ -179,7 +172,6 @@ def measure_reference_records(log: Log, case: Case) -> Iterator[Measured]:
 
 
 MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
-    "blocks in a log with epochs": (measure_vocabulary, judged(OneVocabulary)),
     "init_stop, and run_start (s)": (measure_pause, judged(NoPause)),
     "run_start, and the first record of training or evaluation (s)": (measure_start, judged(Forward)),
     "the last record of training or evaluation, and run_stop (s)": (measure_stop, judged(Forward)),
@@ -191,7 +183,10 @@ MEASURES: dict[str, tuple[Callable[[Log, Case], Iterator[Measured]], str]] = {
     ),
     "the slowest epoch, and the median one": (measure_longest_epoch, "none: machines get busy"),
     "the fastest epoch but the last, and the median one": (measure_shortest_epoch, "ORD18 (warning under 0.5)"),
-    "number_of_ranks, and nodes * accelerators (0 of these: nodes)": (measure_ranks, "AMT05, but for these"),
+    "number_of_ranks, and nodes * accelerators, in all logs (0 accelerators: nodes)": (
+        measure_ranks,
+        "AMT05, but for these",
+    ),
 }
 
 

@@ -297,6 +297,16 @@ def variant_of(log: Log) -> str:
     return next((variant for variant in (*VARIANTS, OWN) if variant != FULL and variant in values), FULL)
 
 
+def is_resumed(log: Log) -> bool:
+    """Tell whether this suite says that the run went on from a checkpoint; other values are not its own."""
+    return any(record.value is None for record in log["run_resumed"])
+
+
+def is_bagged(log: Log) -> bool:
+    """Tell whether the run says that it trained on samples drawn for an ensemble, which SET15 reports."""
+    return any(record.value not in (None, "none") for record in log[BAGGING])
+
+
 def names_suite(provenance: Any) -> TypeGuard[dict[str, Any]]:
     """Tell whether a provenance states a version of this suite."""
     versions = provenance.get("versions") if isinstance(provenance, dict) else None
@@ -309,15 +319,15 @@ def read_suite_version(provenance: Any) -> Any:
 
 
 def _read_software(log: Log) -> dict[str, str]:
-    """Return what a log of this suite says of code, machine, data and versions, the first of many."""
-    provenance = log.value(PROVENANCE)
+    """Return the ranks, and what a log of this suite says of code, machine, data and versions, the first of many."""
+    provenance, ranks = log.value(PROVENANCE), log.value(RANKS)
     if not names_suite(provenance):
-        return {}
+        return {RANKS: str(ranks)} if is_number(ranks) else {}
     versions, host = provenance["versions"], provenance.get("host")
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
     if isinstance(host, dict):
         stated |= {f"host.{name}": host.get(name) for name in ("cpu", "cores", "machine")}
-    stated |= {RANKS: log.value(RANKS), **versions}
+    stated |= {RANKS: ranks, **versions}
     texts = [(name, str(value)) for name, value in stated.items() if isinstance(value, str) or is_number(value)]
     return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
 

@@ -14,14 +14,16 @@ from common.reference import FULL
 from common.values import is_number
 from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
-from compliance.logs.run import BAGGING, PROVENANCE
+from compliance.logs.run import PROVENANCE, is_bagged, is_resumed
 from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
-from compliance.rules.epochs import counts_samples, course_of, more
+from compliance.rules.epochs import counts_samples, course_of
 from compliance.rules.order import LOGGING, TIMING
 from compliance.rules.rule import LogRule, show
 
 DATASET = "hpc_training_rules.adoc#benchmarks (datasets); training_rules.adoc#data-set"
+MOST_RANKS: Final = 8
+"""Of an accelerator that several share."""
 TABLE = "docs/reference/amounts.md"
 IGNORED = "the official tool does not compare the two"
 FULL_EPOCH: Final = 0.97
@@ -33,8 +35,10 @@ UNTIMED: Final = 0.25
 """Of the time of an epoch, which may contain more than the speed counts: a stall, staging after a failure."""
 BLOCK_SHARE: Final = 0.4
 """Of the usual time of an epoch: what an epoch of a block takes at least."""
-LAST_BLOCK_SHARE: Final = 0.1
-"""Of it, in the last block, which run_stop may cut short."""
+LARGEST: Final = 1e15
+"""Steps of an epoch, of which more make no sense."""
+ACCUMULATION: Final = ("gradient_accumulation_frequency", "gradient_accumulation_steps")
+"""Keys that say how many batches of a rank a step accumulates."""
 
 
 class Pair(NamedTuple):
@@ -75,20 +79,20 @@ class Amounts(LogRule, strict_only=True):
         raise NotImplementedError
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        contradictions = [pair for pair in self.compare(log, case) if not pair.agrees]
-        if contradictions:
-            first = contradictions[0]
+        contradictions = (pair for pair in self.compare(log, case) if not pair.agrees)
+        if first := next(contradictions, None):
             texts = {name: f"{value:,.6g}" for name, value in first._asdict().items() if name != "subject"}
             texts["subject"] = first.subject
             expected = self.expected or ("{least} to {most}" if first.least < first.most else "{most}")
-            message = self.message.format(**texts) + more(contradictions, self.noun)
+            others = sum(1 for _ in contradictions)
+            message = self.message.format(**texts) + (f" ({1 + others} such {self.noun})" if others else "")
             yield self.finding(log.path, first.line, message, expected.format(**texts), self.key)
 
     @staticmethod
     def read_whole_epochs(log: Log, case: Case) -> tuple[Course, float]:
         """Return the course and train_samples; 0 if these are no number, or not the samples of each epoch."""
         samples: Any = log.value("train_samples")
-        partial = counts_samples(case) or log["run_resumed"] or log[BAGGING] or not is_number(samples)
+        partial = counts_samples(case) or is_resumed(log) or is_bagged(log) or not is_number(samples)
         return course_of(log, case), 0 if partial else samples
 
 
@@ -102,15 +106,20 @@ class StepsOfEpoch(Amounts):
     good = (
         lambda log: log(benchmark="deepcam").steps(),
         lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None),
+        lambda log: log(benchmark="oc20", division="open").steps(3_908).add("gradient_accumulation_steps", 2),
     )
     bad = (
         lambda log: log(benchmark="deepcam").steps(59),
         lambda log: log(benchmark="deepcam").steps().set("global_batch_size", 512),
         lambda log: log(benchmark="deepcam").steps(59).meta("epoch_stop", "step_num", None),
+        lambda log: log(benchmark="deepcam").steps(59).meta("epoch_start", "step_num", None, 0),
+        lambda log: log(benchmark="deepcam").steps(59).add("run_resumed", False),
+        lambda log: log().steps(512).add("gradient_accumulation_steps", 8),
         lambda log: log(division="open").by_suite().throughput(step=128),
     )
     pair = "steps of an epoch, and train_samples / global_batch_size"
     message = "{subject} has {stated} steps; train_samples / global_batch_size is {reference} steps"
+    expected = "{least} to {most} steps"
     key = "step_num"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
@@ -119,29 +128,32 @@ class StepsOfEpoch(Amounts):
         if not course.epochs or samples <= 0 or not is_number(batch_size) or batch_size <= 0:
             return
         reference = samples / batch_size
-        accumulated = log.value("gradient_accumulation_frequency")
-        most = ceil(reference) * (accumulated if is_number(accumulated) and accumulated > 1 else 1)
-        least = min(reference // 1, FULL_EPOCH * reference)
+        if reference > LARGEST:
+            return
+        least, most = min(reference // 1, FULL_EPOCH * reference), ceil(reference)
+        factors = [log.value(key) for key in ACCUMULATION]
+        factor = max((value for value in factors if is_number(value)), default=1)
         for number, count, line in self._count_steps(log, course):
+            if most < count <= factor * most:  # some count each of the batches that a step accumulates
+                count /= factor
             cut = number == course.epochs[-1][0]  # the target may end the last epoch at any step
             yield Pair(line, f"epoch {show(number)}", count, reference, 0 if cut else least, most)
 
     @staticmethod
     def _count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int]]:
         """Yield number, steps and line of each epoch that states them."""
-        if is_number(course.epochs[0][1].meta("step_num")):
-            starts, stops = steps(course.epochs), steps(course.epoch_stops)
-            for number, start in starts.items():
-                end: float | None = stops.get(number, start)
-                if end == start:  # some count the steps so far once for each epoch
-                    end = starts.get(number + 1)
-                if end is not None:
-                    yield number, end - start, course.started[number].line
+        starts, stops = steps(course.epochs), steps(course.epoch_stops)
+        for number, start in starts.items():
+            end: float | None = stops.get(number, start)
+            if end == start:  # some count the steps so far once for each epoch
+                end = starts.get(number + 1)
+            if end is not None:
+                yield number, end - start, course.started[number].line
         if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch
             yield from ((number, rate.step, rate.line) for number, rate in log.rates.items() if is_number(rate.step))
 
 
-class OneVocabulary(LogRule, strict_only=True):
+class OneVocabulary(Amounts):
     """A log has epochs or blocks of epochs, not both."""
 
     id = "AMT02"
@@ -151,16 +163,19 @@ class OneVocabulary(LogRule, strict_only=True):
     fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
+    pair = "blocks, and none in a log with epochs"
+    message = "blocks and epochs in one log: epoch_start is in line {subject}"
+    expected = "one of the two"
+    key = "block_start"
 
-    def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        start = log.first("block_start")
-        if start is not None and log["epoch_start"]:
-            message = f"blocks and epochs in one log: epoch_start is in line {log['epoch_start'][0].line}"
-            yield self.finding(log.path, start.line, message, "one of the two", "block_start")
+    def compare(self, log: Log, case: Case) -> Iterator[Pair]:
+        start, block = log.first("epoch_start"), log.first("block_start")
+        if start is not None:
+            yield Pair(block.line if block else 0, f"{start.line}", len(log["block_start"]), 0, 0, 0)
 
 
 class TimeOfBlock(Amounts):
-    """A block takes the time of its epochs."""
+    """A block takes as long as that many epochs do."""
 
     id = "AMT03"
     severity = WARNING
@@ -172,6 +187,7 @@ class TimeOfBlock(Amounts):
     bad = (
         lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
         lambda log: log(epochs=2).blocks().meta("block_start", "epoch_count", 50, 1),
+        lambda log: log(epochs=3).blocks().meta("block_start", "epoch_count", 5, -1).drop("block_stop", -1),
     )
     pair = "the time of an epoch in a block, and that of the median block"
     message = "the block of {subject} takes {stated} s per epoch"
@@ -179,17 +195,16 @@ class TimeOfBlock(Amounts):
     noun, key = "blocks", "block_start"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        blocks = course_of(log, case).blocks
-        stops = dict(log.numbered("block_stop", "first_epoch_num")) if len(blocks) > 1 else {}
-        whole = [block for block in blocks if block.first in stops]
-        lengths = [(stops[first].time_ms - start.time_ms) / (last - first + 1) / 1000 for first, last, start in whole]
-        usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
-        for block, seconds in zip(whole, lengths, strict=True):
-            share = LAST_BLOCK_SHARE if block is blocks[-1] else BLOCK_SHARE
-            least = min(share * usual, usual - NOISE_S)
-            yield Pair(
-                block.start.line, f"epochs {show(block.first)} to {show(block.last)}", seconds, usual, least, inf
-            )
+        blocks, ends = course_of(log, case).blocks, dict(log.numbered("block_stop", "first_epoch_num"))
+        lengths = []
+        for first, last, start in blocks:
+            end = ends.get(first) or log.first("run_stop")
+            if end is not None:
+                lengths.append((first, last, start, (end.time_ms - start.time_ms) / max(last - first + 1, 1) / 1000))
+        usual = sorted(seconds for *_, seconds in lengths)[len(lengths) // 2] if lengths else 0
+        for first, last, start, seconds in lengths:
+            least = min(BLOCK_SHARE * usual, usual - NOISE_S)
+            yield Pair(start.line, f"epochs {show(first)} to {show(last)}", seconds, usual, least, inf)
 
 
 class StatedTimes(Amounts):
@@ -198,14 +213,15 @@ class StatedTimes(Amounts):
     id = "AMT04"
     severity = WARNING
     cite = TIMING
-    why = "Times that were changed afterwards no longer fit the durations that the run recorded."
-    fix = "Submit the log as the run wrote it."
+    why = "In one run both agree; where they do not, times were edited, or the field has another unit or meaning."
+    fix = "Submit the log as the run wrote it; log seconds or milliseconds."
     good = (
         lambda log: log().meta("run_stop", "time", 5_200_350.0),  # in ms
     )
     bad = (lambda log: log().meta("run_stop", "time", 60_000.0),)
     pair = "time, staging_duration or latencies in metadata, and the times of the records"
-    message = "{subject} is {stated} s by its metadata, {reference} s by the times of the records"
+    message = "{subject} took {stated} s by its metadata, {reference} s by the times of the records"
+    expected = "{least} to {most} s"
     noun, key = "records", "time_ms"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
@@ -240,8 +256,8 @@ class OwnThroughput(Amounts):
     id = "ORD19"
     severity = WARNING
     cite = TABLE
-    why = "Times that were changed afterwards no longer fit the speed that the run recorded while it trained."
-    fix = "Submit the log as the run wrote it."
+    why = "In one run both agree; where they do not, times were edited, or the speed has another unit."
+    fix = "Submit the log as the run wrote it; log samples per second of the whole run."
     good = (
         lambda log: log(benchmark="oc20").throughput(740.0),
         lambda log: log().throughput(),
@@ -252,32 +268,35 @@ class OwnThroughput(Amounts):
         lambda log: log(benchmark="oc20").by_suite().throughput(1e9),
     )
     pair = "throughput of an epoch, and train_samples / its time"
-    message = "by its throughput record {subject} takes {stated} s, by its times {reference} s"
+    message = "{subject} took {reference} s, but at the throughput that the log records it takes {stated} s"
+    expected = "{least} to {most} s"
     key = "throughput"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         if not log.rates or case.reference is None or _means_other_things(log, case):
             return
         course, samples = self.read_whole_epochs(log, case)
-        if not samples or len(course.started) < len(course.epochs):
-            return
-        for number, rate in log.rates.items():
+        restarted = {number for number, _ in course.restarts} if samples else set()
+        for number, rate in log.rates.items() if samples else ():
             if number in course.training_ms and rate.alone and number != course.epochs[-1][0]:
+                if number in restarted:
+                    continue
                 length, seconds = course.training_ms[number] / 1000, samples / rate.per_second
                 most = length + max(NEAR * length, NOISE_S)
                 yield Pair(rate.line, f"epoch {show(number)}", seconds, length, UNTIMED * length, most)
 
 
-class RanksShareBatch(Amounts):
-    """Each accelerator has a rank, and the ranks share a batch evenly."""
+class RankOfAccelerator(Amounts):
+    """Each accelerator has one rank, or a whole number of ranks or accelerators belong together."""
 
     id = "AMT05"
     severity = WARNING
     cite = TABLE
-    why = "The samples of a batch are shared out to the ranks: a size that does not fit them is not that of the run."
-    fix = "Log number_of_ranks, number_of_nodes, accelerators_per_node and global_batch_size of the run."
+    why = "The ranks of a run use its accelerators: where the numbers do not fit, one of them is not that of the run."
+    fix = "Log number_of_ranks, number_of_nodes and accelerators_per_node of the run."
     good = (
         lambda log: log().add("number_of_ranks", 64),
+        lambda log: log().add("number_of_ranks", 16),  # one for each node
         lambda log: log(benchmark="oc20").add("number_of_ranks", 1),
         lambda log: log(benchmark="openfold").set("accelerators_per_node", 0).add("number_of_ranks", 2080),
     )
@@ -286,25 +305,24 @@ class RanksShareBatch(Amounts):
         lambda log: log(benchmark="deepcam").add("number_of_ranks", 1),
         lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1),
     )
-    pair = "number_of_ranks, and accelerators (oc20: this suite alone); number_of_ranks, and an even share of a batch"
-    message = "{subject}"
-    expected = "as many ranks as accelerators, and the same number of samples of a batch for each"
-    noun, key = "contradictions", "number_of_ranks"
+    pair = "number_of_ranks, and nodes * accelerators"
+    message = "number_of_ranks is {stated}, but there are {subject} = {reference} accelerators"
+    expected = "one rank for each accelerator"
+    noun, key = "records", "number_of_ranks"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
-        record, batch_size = log.first("number_of_ranks"), log.value("global_batch_size")
-        if record is None or not is_number(record.value) or record.value < 1:
-            return
-        ranks: Any = record.value
-        if is_number(batch_size) and batch_size >= ranks:  # with fewer samples, some ranks share one, or evaluate
-            rest = batch_size % ranks
-            subject = f"{show(ranks)} ranks cannot share a batch of {show(batch_size)} samples evenly"
-            yield Pair(record.line, subject, rest, 0, 0, 0)
         nodes, each = log.value("number_of_nodes"), log.value("accelerators_per_node")
-        if is_number(nodes) and is_number(each) and each > 0 and not _means_other_things(log, case):
-            size = nodes * each
-            subject = f"number_of_ranks is {show(ranks)}, but there are {show(nodes)} nodes x {show(each)} accelerators"
-            yield Pair(record.line, subject, ranks, size, size, size)
+        if not (is_number(nodes) and is_number(each) and nodes * each > 0) or _means_other_things(log, case):
+            return
+        size = nodes * each
+        for record in log["number_of_ranks"]:
+            if is_number(record.value) and record.value > 0:
+                ranks = record.value
+                by_node = ranks % nodes == 0 and (ranks % size == 0 or each % (ranks / nodes) == 0)
+                by_node &= ranks <= MOST_RANKS * size
+                fits = ranks == size or (by_node and not log[PROVENANCE])
+                subject = f"{show(nodes)} x {show(each)}"
+                yield Pair(record.line, subject, ranks, size, *((ranks, ranks) if fits else (size, size)))
 
 
 def _means_other_things(log: Log, case: Case) -> bool:
@@ -313,7 +331,7 @@ def _means_other_things(log: Log, case: Case) -> bool:
 
 
 class EpochsTrained(Amounts):
-    """The number of the last result is the number of epochs that were trained."""
+    """The number of the last result agrees with the number of epochs trained."""
 
     id = "AMT06"
     severity = NOTE

@@ -216,13 +216,15 @@ class EpochPairs(LogRule, strict_only=True):
         cut_short = [n for n in starts if n > ended and n not in stops]
         in_flight = name == "eval" and self._are_in_flight(log, case, cut_short, starts, stops)
         limit = ended if in_flight or len(cut_short) <= CUT_SHORT else float("inf")
-        unended = [n for n, records in starts.items() if n < limit and _count_open(records, stops.get(n, ()))]
+        unended = [n for n, records in starts.items() if n < limit and _count_unended(records, stops.get(n, ()))]
         if unended:
             ends = len(stops.get(unended[0], ()))
             twice = f"is logged {len(starts[unended[0]])} times, {name}_stop {ends} times"
             has = twice if ends else f"has no {name}_stop"
             message = f"{name}_start of epoch {show(unended[0])} {has}{more(unended, 'records')}"
-            yield self.finding(log.path, starts[unended[0]][-1].line, message, f"a {name}_stop", f"{name}_stop")
+            yield self.finding(
+                log.path, starts[unended[0]][-1].line, message, f"{name}_stop for each {name}_start", f"{name}_stop"
+            )
         elif in_flight and len(cut_short) > CUT_SHORT:
             first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
             yield self.finding(log.path, first.line, message, "run_stop after the last result", "eval_start", NOTE)
@@ -230,7 +232,9 @@ class EpochPairs(LogRule, strict_only=True):
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(unended):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
-            yield self.finding(log.path, stops[lost[0]][-1].line, message, f"a {name}_start", f"{name}_start")
+            yield self.finding(
+                log.path, stops[lost[0]][-1].line, message, f"{name}_start for each {name}_stop", f"{name}_start"
+            )
 
     @staticmethod
     def _are_in_flight(log: Log, case: Case, numbers: list[float], starts: Events, stops: Events) -> bool:
@@ -356,7 +360,7 @@ class StopNumber(LogRule, strict_only=True):
                 return
 
 
-def _count_open(starts: Sequence[Record], stops: Sequence[Record]) -> int:
+def _count_unended(starts: Sequence[Record], stops: Sequence[Record]) -> int:
     """Return how many more starts than stops there are; starts without a stop between them are one."""
     if len(starts) <= len(stops):
         return 0

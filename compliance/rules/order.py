@@ -16,7 +16,7 @@ from compliance.logs.record import FILE_ORDER, Record
 from compliance.logs.run import PROVENANCE, read_suite_version
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
-from compliance.rules.rule import LogRule
+from compliance.rules.rule import LogRule, show
 
 TIMING = "training_rules.adoc#run-time; hpc_training_rules.adoc#timing"
 LOGGING = "training_rules.adoc#logging (mllog keys and intervals)"
@@ -24,7 +24,8 @@ INIT_LIMIT_MINUTES = {"0.7": 20, "1.0": 30, "2.0": 30, "3.0": 30}
 CLOCK_TOLERANCE_MS = 1000
 NULL_SINCE = version_numbers("0.3.0")
 """Of this suite, which before said false where the job's prologue, or nobody, cleared the caches."""
-CLEARED_HOURS = 2
+NOT_CLEARED = (False, "false", "False", "no")
+CLEARED_HOURS = 6
 """From cache_clear to init_start; published logs take up to 7 minutes."""
 INIT_TOLERANCE_MS = 60_000
 """Several ranks may log init_start: valid logs step back by a few seconds there."""
@@ -97,7 +98,7 @@ class CacheClear(LogRule):
     once = True
     why = "Data left in caches by an earlier run would be read at no cost."
     fix = "Drop the page cache, then log cache_clear, before run_start."
-    differs = "strict also requires it before run_start, and warns of false and of a time long before that"
+    differs = "strict also requires it before run_start, and warns if it is false or hours before init_start"
     good = (
         lambda log: log().move("cache_clear", after="init_stop"),
         lambda log: log().set("cache_clear", True),
@@ -117,18 +118,23 @@ class CacheClear(LogRule):
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
             yield self.finding(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
-        elif case.strict and case.division == "closed" and log["cache_clear"][-1].value is False:
+        elif case.strict:
+            start = log.first("init_start")
+            cleared = [record for record in log["cache_clear"] if before(log, "run_start", record) is False]
+            yield from self._check_record(log, case, cleared[-1], start)
+
+    def _check_record(self, log: Log, case: Case, cleared: Record, start: Record | None) -> Iterator[Finding]:
+        """Yield a warning if the last clearing before run_start failed, or was long ago."""
+        if case.division == "closed" and cleared.value in NOT_CLEARED:
             if () < version_numbers(read_suite_version(log.value(PROVENANCE))) < NULL_SINCE:
                 return
-            message = "cache_clear is false: the log says that the caches were not cleared"
-            yield self.finding(log.path, log["cache_clear"][-1].line, message, "null or true", "cache_clear", WARNING)
-        elif case.strict and (start := log.first("init_start")):
-            cleared = log["cache_clear"][-1]
+            message = f"cache_clear is {show(cleared.value)}: the log says that the caches were not cleared"
+            yield self.finding(log.path, cleared.line, message, "null or true", "cache_clear", WARNING)
+        elif start and start.time_ms - cleared.time_ms > CLEARED_HOURS * 3_600_000:
             hours = (start.time_ms - cleared.time_ms) / 3_600_000
-            if hours > CLEARED_HOURS:
-                message = f"the caches were cleared {hours:.0f} hours before init_start: they may have filled again"
-                expected = f"at most {CLEARED_HOURS} hours before"
-                yield self.finding(log.path, cleared.line, message, expected, "cache_clear", WARNING)
+            message = f"the caches were cleared {hours:.0f} hours before init_start: they may have filled again"
+            expected = f"at most {CLEARED_HOURS} hours before"
+            yield self.finding(log.path, cleared.line, message, expected, "cache_clear", WARNING)
 
 
 class Staging(LogRule):
@@ -332,7 +338,9 @@ class NoPause(LogRule, strict_only=True):
             for begin, end in pairwise(record for record in staging if stop.order < record.order < start.order):
                 pause_ms -= end.time_ms - begin.time_ms if begin.key == "staging_start" else 0
         if pause_ms > PAUSE_MS:
-            message = f"{pause_ms / 1000:,.1f} s between init_stop of line {stop.line} and run_start: no clock runs"
+            message = (
+                f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
+            )
             severity = ERROR if pause_ms > LONGEST_PAUSE_MS else WARNING
             expected = f"at most {PAUSE_MS // 1000} s"
             yield self.finding(log.path, start.line, message, expected, "run_start", severity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 from common.command import counted
@@ -18,8 +19,6 @@ from compliance.model.score import TimeToTrain, range_with_rejected
 from compliance.rules.rule import SetRule, show
 
 SIZE = "number of accelerators"
-MOST_NUMBERS: Final = 10_000
-"""Further apart, the numbers of files are no numbers of instances."""
 RESULTS = "hpc_training_rules.adoc#results; training_rules.adoc#run-results"
 
 
@@ -110,11 +109,15 @@ class NoNumberMissing(SetRule, strict_only=True):
             return
         names = [result_name(run.path) for run in (*results.runs, *results.pruned)]
         numbers = {int(digits) for name in names if (digits := name.rpartition("_")[2]).isdecimal()}
-        first, last = min(1, *numbers), max(0, *numbers)  # some number from 0, others from 1
-        if len(numbers) <= last - first < MOST_NUMBERS:
-            missing = [f"result_{number}" for number in range(first, last) if number not in numbers]
-            message = f"missing among the instances {first} to {last}: {listed(missing, SHOWN)}"
-            yield self.finding(results.folder, 0, message, "numbers without gaps")
+        gaps = [
+            range(before + 1, after)
+            for before, after in pairwise((0, *sorted(numbers)))
+            if after - before <= len(numbers)  # files that are further apart are not numbered one by one
+        ]
+        missing = [f"result_{number}" for gap in gaps for number in gap]
+        if 0 < len(missing) <= len(numbers):
+            message = f"missing among the instances, by their numbers: {listed(missing, SHOWN)}"
+            yield self.finding(results.folder, 0, message, "numbers without gaps, from 0 or 1")
 
 
 class FailingRuns(SetRule):

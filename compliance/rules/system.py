@@ -238,13 +238,15 @@ class DescribedSystem(SetRule, strict_only=True):
             run = alike[0]
             if scale == (nodes, accelerators) or not is_number(run.nodes) or not is_number(run.accelerators_per_node):
                 continue
-            if results.scaling == WEAK:  # an instance has a part of the nodes
-                if run.accelerators_per_node == accelerators:
+            if results.scaling == WEAK:  # an instance has a part of the nodes, or of a node
+                fewer = 0 < run.accelerators_per_node < accelerators
+                if run.accelerators_per_node == accelerators or (fewer and run.nodes == 1):
                     continue
                 message = f"the logs say {show(run.accelerators_per_node)} accelerators per node"
                 message += f", the system description {accelerators}"
                 line = run.lines.get("number_of_nodes", 0)
-                yield self.finding(run.path, line, message, "the same in both", "accelerators_per_node")
+                severity = WARNING if fewer else ERROR
+                yield self.finding(run.path, line, message, "the same in both", "accelerators_per_node", severity)
                 return
             message = (
                 f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"

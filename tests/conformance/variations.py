@@ -39,8 +39,8 @@ OUTPUT = (
     b"x" * 20_000,
 )
 OTHER_KEYS = (
-    ("tracked_stats", {"throughput": 1234.5, "step_time_ms": 81}),
-    ("throughput", 812.25),
+    ("tracked_stats", {"step_time_ms": 81}),
+    ("samples_per_second", 812.25),
     ("jax_version", "0.4.30"),
     ("xla_flags", None),
     ("train_loss", float("nan")),
@@ -299,7 +299,7 @@ def several_epoch_stops(log: LogText, rng: random.Random) -> None:
     """Let several ranks log the end of each epoch."""
     for line in log.all("epoch_stop"):
         for _ in range(rng.randint(1, 3)):
-            log.add(line, line, 1)
+            log.add(line, line, 0)
 
 
 def several_starts(log: LogText, rng: random.Random) -> None:
@@ -461,6 +461,8 @@ def all_with_the_same(logs: list[LogText], rng: random.Random) -> None:
 
 def very_regular(logs: list[LogText], rng: random.Random) -> None:
     """Let the epochs of all runs take nearly the same time, as on a machine without other users."""
+    for log in logs:
+        _without_own_times(log)
     longest = max(logs, key=lambda log: len(log.course))
     model = [(line.key, line.time - longest.course[0].time) for line in longest.course]
     for log in logs:
@@ -476,9 +478,9 @@ def very_regular(logs: list[LogText], rng: random.Random) -> None:
 
 
 def first_results_equal(logs: list[LogText], rng: random.Random) -> None:
-    """Let all runs start from one checkpoint, or learn nothing at first: the first results are the same."""
+    """Let all runs start from one checkpoint, or learn nothing at first: the first result is the same."""
     for log in logs[1:]:
-        for mine, theirs in zip(log.results[:-3], logs[0].results[: rng.choice((1, 2))], strict=False):
+        for mine, theirs in zip(log.results[:-3], logs[0].results[:1], strict=False):
             if not log.met(theirs):
                 mine.record["value"] = theirs.record["value"]
 

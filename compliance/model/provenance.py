@@ -19,6 +19,8 @@ from common.datasets.manifest import Manifest, ManifestEntry, ManifestError
 from common.tree import Tree, size_text
 from compliance.model.layout import MAX_FILE_BYTES, PROVENANCE_FILE
 
+MOST_BYTES: Final = 4 << 30
+"""Of all files together that are hashed: sparse files, or many links to one, would take for ever."""
 ADDED: Final = "was added after the package was assembled"
 
 
@@ -87,9 +89,11 @@ def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree
     names: of the files of the package, relative to its root. ManifestError for a record with impossible names.
     """
     files = Manifest(benchmark="", files=recorded.files).files
+    total = 0
     for name, entry in sorted(files.items()):
+        total += entry.bytes if entry.bytes <= MAX_FILE_BYTES else 0
         try:
-            difference = _compare_file(Path(root, name), entry, tree)
+            difference = _compare_file(Path(root, name), entry, tree, may_hash=total <= MOST_BYTES)
         except FileNotFoundError:
             difference = f"is missing, but {PROVENANCE_FILE} lists it"
         except (OSError, ValueError) as error:
@@ -104,13 +108,14 @@ def describe_difference(actual: str, recorded: str) -> str:
     return f"differs from {PROVENANCE_FILE} ({actual}, recorded {recorded})"
 
 
-def _compare_file(path: Path, entry: ManifestEntry, tree: Tree) -> str:
-    """Return how a file differs from its entry, "" if it does not; of a large one, which may be sparse, the size."""
+def _compare_file(path: Path, entry: ManifestEntry, tree: Tree, may_hash: bool) -> str:
+    """Return how a file differs from its entry, "" if it does not; of a large one, only the size is compared."""
     with tree.open(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size != entry.bytes:
             return describe_difference(f"{size:,} bytes", f"{entry.bytes:,}")
-        if size > MAX_FILE_BYTES:
-            return f"cannot be compared: it is larger than {size_text(MAX_FILE_BYTES)}"
+        if size > MAX_FILE_BYTES or not may_hash:
+            limits = f"{size_text(MAX_FILE_BYTES)}, or {size_text(MOST_BYTES)} with those before it"
+            return f"cannot be compared: it is larger than {limits}"
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     return "" if checksum == entry.sha256 else describe_difference(f"SHA-256 {checksum[:8]}…", f"{entry.sha256[:8]}…")

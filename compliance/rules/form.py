@@ -133,9 +133,8 @@ class NearRecords(LogRule, strict_only=True):
         count, line = log.near_records
         if count:
             more = f", the first of {count} such lines" if count > 1 else ""
-            yield self.finding(
-                log.path, line, f"looks like a record, but no tool reads it{more}", "`:::MLLOG {json object}`"
-            )
+            message = f"looks like a record, but no tool reads it{more}"
+            yield self.finding(log.path, line, message, "`:::MLLOG {json object}`")
 
 
 class Parses(LogRule):

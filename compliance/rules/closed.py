@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 from common.closed import Comparison, compare, find_log_values, find_rows, value_of
-from common.provenance import hash_revision
 from common.reference import FULL, MINI, Reference
 from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
@@ -170,6 +169,8 @@ class Provenance(LogRule, strict_only=True):
         if PARAMETERS not in log.records:
             message = f"{PARAMETERS} is not logged; this suite always logs it"
             yield self.finding(log.path, record.line, message, "one record", PARAMETERS)
+        from common.provenance import hash_revision  # imports half of what the checker does: only such logs pay for it
+
         revision = str(record.value.get("git_revision"))
         own_hash = hash_revision(("common", case.benchmark), revision) if case.benchmark in PACKAGES else None
         if own_hash not in (None, record.value[SOURCES]):

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from common.provenance import hash_files
 from common.tree import Tree
 from compliance.logs.run import SOURCES
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
@@ -99,6 +98,8 @@ def _hash_code(package: Package, benchmark: str, name: str) -> str:
     below = min(roots, key=len, default=top)
     root = os.path.join(package.root, below)
     names = [path.removeprefix(below) for path in files if path.startswith(below)]
+    from common.provenance import hash_files  # as in rules.closed
+
     try:
         return hash_files(("common", benchmark), names, lambda name: package.tree.read(root + name, MAX_FILE_BYTES))
     except OSError:

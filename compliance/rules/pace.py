@@ -40,6 +40,8 @@ SLOW_RATIO: Final = 3
 """Times the usual time: in no published log two such epochs take most of the time."""
 NOISE_MS: Final = 1000
 """Epochs differ by this without a reason: the start of workers, the first step after a resumption, a busy machine."""
+MOST_SHORT: Final = 1000
+"""Short epochs for which a reason is looked for."""
 FEWEST: Final = 3
 """Epochs, of which one can be unlike the others."""
 
@@ -101,7 +103,11 @@ class EpochTakesTime(LogRule, strict_only=True):
             message = f"epoch {show(number)} {relation}{more(parallel or crowded, 'epochs')}"
             expected = f"about {max(usual, course.usual_ms) / 1000:.1f} s later, as other epochs"
             overlaps = any(advance[epoch] < _least_time(lengths.get(epoch, usual), FOLLOWS_SHARE) for epoch in crowded)
-            severity = ERROR if parallel else WARNING if overlaps else NOTE  # beside slow epochs, usual ones come soon
+            others = [advance[epoch] for epoch in advance.keys() - crowded]
+            steady = sum(usual <= LEVEL_SPREAD * time_ms <= LEVEL_SPREAD**2 * usual for time_ms in others)
+            severity = ERROR if parallel else WARNING
+            if not parallel and not overlaps and steady < STEADY_SHARE * len(others):
+                severity = NOTE  # beside slow epochs, usual ones come soon
             yield self.finding(log.path, start.line, message, expected, start.key, severity)
 
     @staticmethod
@@ -130,7 +136,9 @@ class EpochTakesTime(LogRule, strict_only=True):
         severity = NOTE
         if shares[number] < NO_TIME_SHARE and not log["run_resumed"]:
             severity = ERROR
-        elif shares[number] < SHORTEST_SHARE or not (short == [max(times)] or self._may_be_faster(course, shares)):
+        elif len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE:
+            severity = WARNING
+        elif short != [max(times)] and not self._may_be_faster(course, shares):
             severity = WARNING  # not the last, which the target may have ended
         start = course.started[number]
         ends = [*course.evaluations, *course.epoch_stops]

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from common import provenance
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.case import Case
-from compliance.rules import closed
 from compliance.rules.evidence import MINI_DATA
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -155,6 +155,8 @@ def test_runs_of_one_result_on_different_machines_or_data(change: Any, name: str
 
 
 def test_the_checker_knows_the_sources_of_its_own_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(closed, "hash_revision", lambda packages, revision: "6" * 64 if revision == "1" * 40 else None)
+    monkeypatch.setattr(
+        provenance, "hash_revision", lambda packages, revision: "6" * 64 if revision == "1" * 40 else None
+    )
     assert found_in(log()) == {("SET12", "error")}
     assert found_in(log().provenance(source_sha256="6" * 64)) == found_in(log().provenance(git_revision="2")) == set()

@@ -290,18 +290,20 @@ class LogReader:
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
         else:
-            self._read_records(self._lines_of(data))
+            lines = self._lines_of(data)
+            records_before = self.log.record_count
+            self._read_records(lines)
+            if self._near_left > 0 and self.log.record_count - records_before < len(lines) - 1:
+                self._find_near_records(data, lines, first)
         self._watch.look(data, first)
 
     def _read_records(self, lines: list[bytes]) -> None:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
-        order, others, light, near = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES, self._near_left > 0
+        order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
-                if near and (b":::" in text or b"LLOG" in text):
-                    self._note_near_record(text, line)
                 continue
             if prefix and TOKEN in prefix:
                 log.problem("two records", line)
@@ -338,8 +340,16 @@ class LogReader:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._limit_memory(kept_bytes)
 
+    def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
+        """Count the lines of the data that only people take for records."""
+        tokens = data.count(TOKEN)
+        if data.count(b":::") == tokens == data.count(b"LLOG"):
+            return
+        for line, text in enumerate(lines, first_line):
+            if (b":::" in text or b"LLOG" in text) and TOKEN not in text:
+                self._note_near_record(text, line)
+
     def _note_near_record(self, text: bytes, line_number: int) -> None:
-        """Count a line that only people take for a record."""
         self._near_left -= 1
         if b"{" not in text or self._near_left < 0:
             return

@@ -142,7 +142,9 @@ class StepsOfEpoch(Amounts):
     @staticmethod
     def _count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int]]:
         """Yield number, steps and line of each epoch that states them."""
-        starts, stops = steps(course.epochs), steps(course.epoch_stops)
+        some = (course.epochs[at][1] for at in (0, len(course.epochs) // 2, -1))  # most logs state none
+        stated = any(is_number(record.meta("step_num")) for record in some)
+        starts, stops = (steps(course.epochs), steps(course.epoch_stops)) if stated else ({}, {})
         for number, start in starts.items():
             end: float | None = stops.get(number, start)
             if end == start:  # some count the steps so far once for each epoch

@@ -242,6 +242,8 @@ def goes_on_after_the_target(log: LogText, rng: random.Random) -> None:
     before = [line for line in log.timed if log.at(line) < log.at(stop)][-1]
     took = before.time - lines[0].time + 3
     trained = last_step(lines) - last_step(log.of_epoch(numbers[-2]))
+    if len(numbers) > 2 and trained < last_step(log.of_epoch(numbers[-2])) - last_step(log.of_epoch(numbers[-3])):
+        raise Unsuitable("the target ended the last epoch early")
     for line in lines:
         later = log.add(line, before, 0, number=last + step)
         later.time = line.time + took

@@ -60,6 +60,11 @@ class Pair(NamedTuple):
         return self.least <= self.stated <= self.most
 
 
+def _format_amount(value: float) -> str:
+    """Return a number with one decimal, a small one with three digits, a whole one without."""
+    return f"{value:,.6g}" if value % 1 == 0 else f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
 class Amounts(LogRule, strict_only=True):
     """Base of the rules that compare two statements of one amount.
 
@@ -81,7 +86,7 @@ class Amounts(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         contradictions = (pair for pair in self.compare(log, case) if not pair.agrees)
         if first := next(contradictions, None):
-            texts = {name: f"{value:,.6g}" for name, value in first._asdict().items() if name != "subject"}
+            texts = {name: _format_amount(value) for name, value in first._asdict().items() if name != "subject"}
             texts["subject"] = first.subject
             expected = self.expected or ("{least} to {most}" if first.least < first.most else "{most}")
             others = sum(1 for _ in contradictions)
@@ -130,7 +135,7 @@ class StepsOfEpoch(Amounts):
         reference = samples / batch_size
         if reference > LARGEST:
             return
-        least, most = min(reference // 1, FULL_EPOCH * reference), ceil(reference)
+        least, most = ceil(min(reference // 1, FULL_EPOCH * reference)), ceil(reference)
         factors = [log.value(key) for key in ACCUMULATION]
         factor = max((value for value in factors if is_number(value)), default=1)
         for number, count, line in self._count_steps(log, course):

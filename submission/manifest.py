@@ -35,7 +35,7 @@ def verify_package(root: Path) -> list[str]:
         fix = f"the package is {below[0]}" if below else "`python -m submission.assemble` writes it"
         raise ManifestError(f"{root / PROVENANCE_FILE} is missing; {fix}")
     names = [path.relative_to(root).as_posix() for path in files_below(root, Tree.at(root))]
-    return [f"{name}: {how}" for name, how in find_differences(str(root), names, recorded, Tree.at(root))]
+    return [f"{name} {difference}" for name, difference in find_differences(str(root), names, recorded, Tree.at(root))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

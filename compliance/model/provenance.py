@@ -24,6 +24,10 @@ MOST_BYTES: Final = 4 << 30
 ADDED: Final = "was added after the package was assembled"
 
 
+class ForeignRecordError(ManifestError):
+    """The file is JSON, but not the record of this suite."""
+
+
 class Redaction(msgspec.Struct, frozen=True):
     """What was removed from a log. original_sha256: of the log before. counts: removals by kind."""
 
@@ -69,18 +73,24 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_provenance(root: Path) -> Provenance | None:
-    """Return provenance.json of a package; None if there is none, or if somebody else's program wrote it.
+    """Return provenance.json of a package, None if there is none.
 
-    Raises ManifestError with the reason if it cannot be read.
+    Raises ManifestError if it is damaged, and ForeignRecordError if somebody else's program wrote it.
     """
+    path = root / PROVENANCE_FILE
+    expected = f"is not a valid {PROVENANCE_FILE}"
     try:
-        data = json.loads(Tree.at(root).read(root / PROVENANCE_FILE, MAX_FILE_BYTES))
+        data = json.loads(Tree.at(root).read(path, MAX_FILE_BYTES))
         ours = isinstance(data, dict) and {"files", "logs"} <= data.keys()
-        return msgspec.convert(data, Provenance) if ours else None
+        recorded = msgspec.convert(data, Provenance) if ours else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:  # errors of json, UTF-8 and msgspec are ValueErrors
-        raise ManifestError(getattr(error, "strerror", error)) from error
+        reason = getattr(error, "strerror", error)
+        raise ManifestError(f"{path} {expected}: {reason}; restore it, or remove it") from error
+    if recorded is None:
+        raise ForeignRecordError(f"{path} {expected}: it lacks files and logs; restore it, or remove it")
+    return recorded
 
 
 def find_differences(root: str, names: Iterable[str], recorded: Provenance, tree: Tree) -> Iterator[tuple[str, str]]:

@@ -134,17 +134,24 @@ class UnchangedFiles(PackageRule, strict_only=True):
         names = _list_files(package)
         if PROVENANCE_FILE not in names or not package.whole:
             return
-        from compliance.model.provenance import ADDED, describe_difference, find_differences, read_provenance
+        from compliance.model.provenance import (
+            ADDED,
+            ForeignRecordError,
+            describe_difference,
+            find_differences,
+            read_provenance,
+        )
 
         try:
             recorded = read_provenance(Path(package.root))
             if recorded is None:
                 return
             differences = list(find_differences(package.root, names, recorded, package.tree))
+        except ForeignRecordError:
+            return
         except ValueError as error:
-            path, message = os.path.join(package.root, PROVENANCE_FILE), f"{PROVENANCE_FILE} cannot be read: {error}"
-            fix = "Restore it, or remove it."
-            yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix=fix)
+            path, message = os.path.join(package.root, PROVENANCE_FILE), str(error).removeprefix(f"{package.root}/")
+            yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix="Restore it.")
             return
         sources = {
             os.path.relpath(run.path, package.root): run.software.get(SOURCES)

@@ -51,7 +51,13 @@ def test_differences_are_listed(package, capsys):
     said = capsys.readouterr().out
     lines = said.splitlines()
     assert len(lines) == 5 and "\x1b" not in said
-    for line in ("result_0.txt: SHA-256", "main.c: missing", "notes.txt: not in", "README: not in", "2J: not in"):
+    for line in (
+        "result_0.txt differs from",
+        "main.c is missing",
+        "notes.txt was added",
+        "README was added",
+        "2J was added",
+    ):
         assert sum(line in one for one in lines) == 1, line
 
 

@@ -76,7 +76,7 @@ def measure_rule(rule: type[Amounts]) -> Callable[[Log, Case], Iterator[Measured
 
     def measure(log: Log, case: Case) -> Iterator[Measured]:
         for pair in rule().compare(log, case):
-            yield pair.stated / pair.reference if pair.reference else 1 + pair.stated, pair.agrees
+            yield pair.stated / pair.implied if pair.implied else pair.stated, pair.agrees
 
     return measure
 

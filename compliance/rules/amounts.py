@@ -42,7 +42,7 @@ ACCUMULATION: Final = ("gradient_accumulation_frequency", "gradient_accumulation
 
 
 class Pair(NamedTuple):
-    """Two statements of one amount: what the record in this line states, and the reference that others give.
+    """Two statements of one amount: what the record in this line states, and what others imply.
 
     subject: for the message. least, most: what the statement may be.
     """
@@ -50,7 +50,7 @@ class Pair(NamedTuple):
     line: int
     subject: str
     stated: float
-    reference: float
+    implied: float
     least: float
     most: float
 
@@ -68,7 +68,7 @@ def _format_amount(value: float) -> str:
 class Amounts(LogRule, strict_only=True):
     """Base of the rules that compare two statements of one amount.
 
-    pair: the two, in words. message: about the first that differ, with {subject}, {stated} and {reference}. expected:
+    pair: the two, in words. message: about the first that differ, with {subject}, {stated} and {implied}. expected:
     the same, if it is not just the number.
     """
 
@@ -123,7 +123,7 @@ class StepsOfEpoch(Amounts):
         lambda log: log(division="open").by_suite().throughput(step=128),
     )
     pair = "steps of an epoch, and train_samples / global_batch_size"
-    message = "{subject} has {stated} steps; train_samples / global_batch_size is {reference} steps"
+    message = "{subject} has {stated} steps; train_samples / global_batch_size is {implied} steps"
     expected = "{least} to {most} steps"
     key = "step_num"
 
@@ -132,17 +132,17 @@ class StepsOfEpoch(Amounts):
         batch_size = log.value("global_batch_size")
         if not course.epochs or samples <= 0 or not is_number(batch_size) or batch_size <= 0:
             return
-        reference = samples / batch_size
-        if reference > LARGEST:
+        implied = samples / batch_size
+        if implied > LARGEST:
             return
-        least, most = ceil(min(reference // 1, FULL_EPOCH * reference)), ceil(reference)
+        least, most = ceil(min(implied // 1, FULL_EPOCH * implied)), ceil(implied)
         factors = [log.value(key) for key in ACCUMULATION]
         factor = max((value for value in factors if is_number(value)), default=1)
         for number, count, line in self._count_steps(log, course):
             if most < count <= factor * most:  # some count each of the batches that a step accumulates
                 count /= factor
             cut = number == course.epochs[-1][0]  # the target may end the last epoch at any step
-            yield Pair(line, f"epoch {show(number)}", count, reference, 0 if cut else least, most)
+            yield Pair(line, f"epoch {show(number)}", count, implied, 0 if cut else least, most)
 
     @staticmethod
     def _count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int]]:
@@ -170,7 +170,7 @@ class OneVocabulary(Amounts):
     fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
-    pair = "blocks, and none in a log with epochs"
+    pair = "blocks in a log with epochs"
     message = "blocks and epochs in one log: epoch_start is in line {subject}"
     expected = "one of the two"
     key = "block_start"
@@ -198,7 +198,7 @@ class TimeOfBlock(Amounts):
     )
     pair = "the time of an epoch in a block, and that of the median block"
     message = "the block of {subject} takes {stated} s per epoch"
-    expected = "about {reference} s, as in other blocks"
+    expected = "about {implied} s, as in other blocks"
     noun, key = "blocks", "block_start"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
@@ -227,17 +227,17 @@ class StatedTimes(Amounts):
     )
     bad = (lambda log: log().meta("run_stop", "time", 60_000.0),)
     pair = "time, staging_duration or latencies in metadata, and the times of the records"
-    message = "{subject} took {stated} s by its metadata, {reference} s by the times of the records"
+    message = "{subject} took {stated} s by its metadata, {implied} s by the times of the records"
     expected = "{least} to {most} s"
     noun, key = "records", "time_ms"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:
         stop, start = log.first("run_stop"), log.first("run_start")
         if stop and start and is_number(seconds := stop.meta("time")):
-            yield self._pair(stop.line, "the run", seconds, stop.time_ms - start.time_ms)
+            yield self._compare_seconds(stop.line, "the run", seconds, stop.time_ms - start.time_ms)
         for begin, end in zip(log["staging_start"], log["staging_stop"], strict=False):
             if is_number(seconds := end.meta("staging_duration")):
-                pair = self._pair(end.line, "the staging", seconds, end.time_ms - begin.time_ms)
+                pair = self._compare_seconds(end.line, "the staging", seconds, end.time_ms - begin.time_ms)
                 yield pair._replace(least=0)  # part of the staging may be counted: openfold stages while it trains
         first = log.first("epoch_stop")
         if first and is_number(first.meta("training_epoch_latency")):
@@ -247,10 +247,11 @@ class StatedTimes(Amounts):
                 latencies = [record.meta(f"{part}_epoch_latency") for part in ("training", "eval")]
                 if number in started and all(map(is_number, latencies)):
                     length_ms = record.time_ms - started[number].time_ms
-                    yield self._pair(record.line, f"epoch {show(number)}", sum(latencies) / 1000, length_ms)
+                    yield self._compare_seconds(record.line, f"epoch {show(number)}", sum(latencies) / 1000, length_ms)
 
     @staticmethod
-    def _pair(line: int, subject: str, seconds: float, length_ms: float) -> Pair:
+    def _compare_seconds(line: int, subject: str, seconds: float, length_ms: float) -> Pair:
+        """Return the pair of a stated duration, in seconds or milliseconds, and the time between two records."""
         length = length_ms / 1000
         margin = max(NEAR * abs(length), NOISE_S)
         seconds /= 1000 if abs(seconds / 1000 - length) <= margin else 1  # some state milliseconds
@@ -275,7 +276,7 @@ class OwnThroughput(Amounts):
         lambda log: log(benchmark="oc20").by_suite().throughput(1e9),
     )
     pair = "throughput of an epoch, and train_samples / its time"
-    message = "{subject} took {reference} s, but at the throughput that the log records it takes {stated} s"
+    message = "{subject} took {implied} s, but at the throughput that the log records it takes {stated} s"
     expected = "{least} to {most} s"
     key = "throughput"
 
@@ -285,9 +286,8 @@ class OwnThroughput(Amounts):
         course, samples = self.read_whole_epochs(log, case)
         restarted = {number for number, _ in course.restarts} if samples else set()
         for number, rate in log.rates.items() if samples else ():
-            if number in course.training_ms and rate.alone and number != course.epochs[-1][0]:
-                if number in restarted:
-                    continue
+            known = number in course.training_ms and rate.alone and number not in restarted
+            if known and number != course.epochs[-1][0]:
                 length, seconds = course.training_ms[number] / 1000, samples / rate.per_second
                 most = length + max(NEAR * length, NOISE_S)
                 yield Pair(rate.line, f"epoch {show(number)}", seconds, length, UNTIMED * length, most)
@@ -313,7 +313,7 @@ class RankOfAccelerator(Amounts):
         lambda log: log(benchmark="oc20").by_suite().add("number_of_ranks", 1),
     )
     pair = "number_of_ranks, and nodes * accelerators"
-    message = "number_of_ranks is {stated}, but there are {subject} = {reference} accelerators"
+    message = "number_of_ranks is {stated}, but there are {subject} = {implied} accelerators"
     expected = "one rank for each accelerator"
     noun, key = "records", "number_of_ranks"
 
@@ -325,9 +325,9 @@ class RankOfAccelerator(Amounts):
         for record in log["number_of_ranks"]:
             if is_number(record.value) and record.value > 0:
                 ranks = record.value
-                by_node = ranks % nodes == 0 and (ranks % size == 0 or each % (ranks / nodes) == 0)
-                by_node &= ranks <= MOST_RANKS * size
-                fits = ranks == size or (by_node and not log[PROVENANCE])
+                shared = ranks % size == 0 and ranks <= MOST_RANKS * size
+                by_node = ranks % nodes == 0 and each % (ranks / nodes) == 0
+                fits = ranks == size or ((shared or by_node) and not log[PROVENANCE])
                 subject = f"{show(nodes)} x {show(each)}"
                 yield Pair(record.line, subject, ranks, size, *((ranks, ranks) if fits else (size, size)))
 
@@ -349,7 +349,7 @@ class EpochsTrained(Amounts):
     fix = "Nothing to fix; the report shows the epochs trained beside epoch_num."
     bad = (lambda log: log().renumber(first=0),)
     pair = "epoch_num of the last result, and epochs trained"
-    message = "convergence is epoch_num {stated}; {reference} epochs were trained"
+    message = "convergence is epoch_num {stated}; {implied} epochs were trained"
     key = "epoch_num"
 
     def compare(self, log: Log, case: Case) -> Iterator[Pair]:

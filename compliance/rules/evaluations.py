@@ -14,6 +14,7 @@ from common.values import is_number
 from compliance.logs.course import Course, by_number, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, Record
+from compliance.logs.run import is_resumed
 from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.epochs import counts_samples, course_of, misnumbered, more, samples_per_epoch, wrong_samples
@@ -257,7 +258,7 @@ class Steps(LogRule, strict_only=True):
         # Most epochs, or the longer ones of unequal epochs, are trained for so many steps; 0 if that is not logged.
         lengths = sorted(stops[number] - start for number, start in starts.items() if number in stops)
         usual = lengths[3 * len(lengths) // 4] if lengths else 0
-        if usual > 0 and not log["run_resumed"]:
+        if usual > 0 and not is_resumed(log):
             yield from self._find_short(log, course, starts, usual)
         if stops.keys() <= course.started.keys() and not course.untrained and not course.misplaced:
             # Otherwise numbers are wrong: ORD12, ORD16 and QUA08 say so.

@@ -120,10 +120,10 @@ class CacheClear(LogRule):
             yield self.finding(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
         elif case.strict:
             start = log.first("init_start")
-            cleared = [record for record in log["cache_clear"] if before(log, "run_start", record) is False]
-            yield from self._check_record(log, case, cleared[-1], start)
+            cleared = [record for record in log["cache_clear"] if not before(log, "run_start", record)]
+            yield from self._check_clearing(log, case, cleared[-1], start)
 
-    def _check_record(self, log: Log, case: Case, cleared: Record, start: Record | None) -> Iterator[Finding]:
+    def _check_clearing(self, log: Log, case: Case, cleared: Record, start: Record | None) -> Iterator[Finding]:
         """Yield a warning if the last clearing before run_start failed, or was long ago."""
         if case.division == "closed" and cleared.value in NOT_CLEARED:
             if () < version_numbers(read_suite_version(log.value(PROVENANCE))) < NULL_SINCE:

@@ -17,6 +17,7 @@ from compliance.facts.published_rates import PUBLISHED
 from compliance.logs.course import LEVEL_SPREAD, NO_TIME_SHARE, Course, steps
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Record
+from compliance.logs.run import is_resumed
 from compliance.logs.timeline import samples_per_second
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
@@ -134,7 +135,7 @@ class EpochTakesTime(LogRule, strict_only=True):
         shares = {epoch: times[epoch] / max(usual * parts[epoch], 1) for epoch in short}
         number = min(short, key=lambda epoch: shares[epoch])
         severity = NOTE
-        if shares[number] < NO_TIME_SHARE and not log["run_resumed"]:
+        if shares[number] < NO_TIME_SHARE and not is_resumed(log):
             severity = ERROR
         elif len(short) > MOST_SHORT or shares[number] < SHORTEST_SHARE:
             severity = WARNING

@@ -18,7 +18,7 @@ from compliance.rules.order import has_field
 from compliance.rules.rule import LogRule, show
 
 QUALITY = "hpc_training_rules.adoc#benchmarks (quality targets)"
-FAR = 10
+BETTER_RATIO = 10
 """An error so many times smaller than the target is not plausible."""
 CONVERGENCE = "training_rules.adoc#run-results; hpc_training_rules.adoc#benchmarks"
 FAILURES = {*EXIT_STATUS, "aborted"} - {TARGET_MET}
@@ -44,7 +44,7 @@ class PlausibleQuality(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         target = case.reference.target if case.reference else None
         last = log.last(target.key) if target else None
-        if target and last and target.met(last.value) and (last.value == 1 or last.value * FAR < target.value):
+        if target and last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
             how = "the best possible" if last.value == 1 else "more than ten times better than the target"
             message = f"{target.key} is {show(last.value)}, {how}"
             yield self.finding(log.path, last.line, message, f"about {target.value}", target.key)

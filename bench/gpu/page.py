@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpu.networks import ASSUMED, NETWORKS, OC20_EDGES, Ceilings, Network, ceilings_of
 from gpu.results import MARKS, ResultsError, Row, describe_fault, read_results, read_rows
 from gpu.sections import PARTS, SECTIONS, name_part
-from gpu.variants import COLD, GRAPHS, KEEP_FROM, OPTIONS, PLAIN, Option
+from gpu.variants import COLD, GONE, GRAPHS, KEEP_FROM, OPTIONS, PLAIN, Option
 
 NOT_MEASURED: Final = "*not measured*"
 STEPS: Final = ("step", "with files", "evaluation")
@@ -244,7 +244,7 @@ def rate_line(network: Network, rows: list[Row]) -> str:
     said = []
     for batch in sorted({row["batch"] for row in valid}, key=lambda batch: (batch != network.batch, batch))[:2]:
         here = [row for row in valid if row["batch"] == batch]
-        best = max(here, key=lambda row: row["per_s"])
+        best = max(here, key=lambda row: (row["variant"] not in GONE, row["per_s"]))
         plain = [row["per_s"] for row in here if row["variant"] == PLAIN.name]
         over = f", {best['per_s'] / plain[0]:.1f} × {PLAIN.name}" if plain else ""
         published = f", {best['per_s'] / network.published:.1f} × the published H100" if batch == network.batch else ""
@@ -380,7 +380,8 @@ def floor_line(network: Network, rows: list[Row], reached: Ceilings) -> str:
         and "ms" in row
     ]
     plain = [row["per_s"] for row in fits if row["variant"] == PLAIN.name]
-    best = [row["per_s"] for row in fits if row["variant"] != PLAIN.name]
+    others = [row for row in fits if row["variant"] != PLAIN.name]
+    best = max(others, key=lambda row: (row["variant"] not in GONE, row["per_s"]), default=None)
     cells = [
         network.title,
         f"{network.batch}",
@@ -395,7 +396,7 @@ def floor_line(network: Network, rows: list[Row], reached: Ceilings) -> str:
             for (low, high), floor in ((network.as_is, eager), (network.goal, planned))
         ),
         f"{plain[-1]:,.0f}/s" if plain else NOT_MEASURED,
-        f"{max(best):,.0f}/s" if best else NOT_MEASURED,
+        f"{best['per_s']:,.0f}/s" if best else NOT_MEASURED,
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -53,8 +53,8 @@ SECTIONS: Final = (
     Section(
         "product",
         "trainer:product",
-        80,
         100,
+        140,
         "steps from files: at least 95 % of the rate of steps alone, else more threads or samples in device memory",
     ),
     Section(

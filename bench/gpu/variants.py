@@ -51,7 +51,8 @@ BEST: Final = {"cosmoflow": BLOCK_GRAPHS, "deepcam": GRAPHS, "oc20": KERNELS_GRA
 FLAT_GRAPHS: Final = Variant("torch, graphs, flat optimizer")
 COMPILED_FLAT: Final = Variant("compiled, graphs, flat optimizer")
 NARROW: Final = Variant("kernels and first block, graphs, data.format=narrow")
-"""These three are only in results that were measured while their options existed."""
+GONE: Final = frozenset(variant.name for variant in (FLAT_GRAPHS, COMPILED_FLAT, NARROW))
+"""Only in results that were measured while their options existed."""
 
 KEEP_FROM: Final = 0.1
 """An option stays if it takes this share of a step away, somewhere."""

@@ -1,7 +1,7 @@
 """Write what projections need of the published results: scale, batch size, epochs and times of each.
 
 python bench/published_points.py                                                  shows it, of ../shared/corpus
-python bench/published_points.py -o submission/analysis/fits/published.json       writes it
+python bench/published_points.py -o submission/results/fits/published.json       writes it
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from published import write_page
 
 from compliance.engine import Options, check_paths
-from submission.analysis.fits.fit import scaled_sets
-from submission.analysis.fits.projection import MEANS, OF_RUNS
-from submission.analysis.sets import analyse, known_facts
+from submission.results.fits.fit import scaled_sets
+from submission.results.fits.projection import MEANS, OF_RUNS
+from submission.results.sets import analyse, known_facts
 
 KEPT = (
     *("round", "organisation", "division", "system", "scaling", "benchmark", "processor", "accelerator"),

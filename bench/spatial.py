@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from machine import about
 
-from submission.analysis.cost.model import CostModel, read_ceilings, read_workloads
+from submission.results.cost_model.model import CostModel, read_ceilings, read_workloads
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SIDE: Final = 128
@@ -123,7 +123,8 @@ def page(found: dict[str, Any]) -> str:
         f"## Strong scaling: one sample of {SIDE}³",
         "",
         "The slowest rank decides how long a step takes, and the sum what sharing costs. The projection is the cost "
-        f"model's (`submission/analysis/cost`), for a batch of {BATCH} on {BATCH} units times the ranks of a sample: "
+        f"model's (`submission/results/cost_model`), for a batch of {BATCH} on {BATCH} units times the ranks of a "
+        "sample: "
         "the least time by the ceilings, in which all overlaps. Where the network binds, that is the sum of the "
         "gradients, which sharing does not shorten in the model.",
         "",

@@ -53,10 +53,10 @@ COMMANDS: Final = {
         "manifest": ("submission.manifest", "verify that no file of a package has changed"),
     },
     "Read results": {
-        "summary": ("submission.summary.__main__", "show the scores of a submission or a round as tables"),
-        "report": ("submission.report.__main__", "write the results as one HTML page"),
-        "compare": ("submission.compare.__main__", "compare two results side by side"),
-        "analysis": ("submission.analysis.__main__", "analyse rounds: scaling, variation, figures, projections"),
+        "summary": ("submission.summary", "show the scores of a submission or a round as tables"),
+        "report": ("submission.report", "write the results as one HTML page"),
+        "compare": ("submission.compare", "compare two results side by side"),
+        "analysis": ("submission.analysis", "analyse rounds: scaling, variation, figures, projections"),
         "cost": ("submission.cost", "show the FLOPS of runs: over the training time, sustained, by quality"),
     },
 }

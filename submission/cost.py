@@ -3,7 +3,7 @@
 They follow from the counted operations of the reference model and the times of a log. FLOPS over the training time:
 those of HPC AI500 V3.0 (TBench 2, 2022, 100083), equation 6, training FLOP of a sample * samples trained / T_train.
 Sustained: training and evaluation over the time from run_start to run_stop. VFLOPS: FLOPS * (achieved / target)^n, with
-target / achieved where lower is better. Terms of time and samples: see `submission.analysis.model`.
+target / achieved where lower is better. Terms of time and samples: see `submission.results.quantities`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from compliance.formats.table import Column, csv_records, make_table, output_wid
 from compliance.formats.words import plain
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
-from submission.analysis.cost.model import Workload, read_workloads, workload_of
-from submission.analysis.model import RUN_TIME, SAMPLES, evaluated_samples, quantities
-from submission.analysis.sets import unmeasured
-from submission.analysis.tables import number
-from submission.summary.rows import NoResultsError, read_logs
+from submission.results.cost_model.model import Workload, read_workloads, workload_of
+from submission.results.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities
+from submission.results.quantity_tables import number
+from submission.results.rows import NoResultsError, read_logs
+from submission.results.sets import unmeasured
 
 EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
@@ -176,7 +176,7 @@ UNITS: Final = "on the units of the run (of a throughput result: of one instance
 GIGA, TERA = 1e9, 1e12
 CONVENTION: Final = (
     "FLOP: 1 multiply-add = 2, of convolutions and products alone, counted from the reference model at full size "
-    "(submission/analysis/cost/workloads.yaml); an open result may have trained another model"
+    "(submission/results/cost_model/workloads.yaml); an open result may have trained another model"
 )
 NOTES: Final = (
     CONVENTION,

@@ -23,7 +23,7 @@ OWN_FILES = {
     "submission/round/runs.py": "the state that an earlier call wrote",
     "submission/system/__main__.py": "the description that an earlier call wrote",
     "submission/system/machine.py": "the system's own files in /proc and /sys",
-    "submission/web/html.py": "style and script of the pages, installed with the suite",
+    "submission/results/page/html.py": "style and script of the pages, installed with the suite",
 }
 """Modules that open files of the user, and which."""
 

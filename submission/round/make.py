@@ -27,11 +27,11 @@ from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
 from submission.assemble.implementation import find_implementation
 from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, assemble_package
-from submission.report import write_report
+from submission.results.page.page import write_report
+from submission.results.tables import table_text
 from submission.round.plan import Series, Setup, quoted, resolve
 from submission.round.processes import JobRunner, hold_lock
 from submission.round.runs import CONFIG, Runs, StateError, load_state
-from submission.summary.formats import table_text
 from submission.system.describe import describe_system, render_description
 
 PACKAGE: Final = "package"

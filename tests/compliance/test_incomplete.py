@@ -9,7 +9,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.samples.package import SamplePackage
-from submission.report.sections import how_scored
+from submission.results.page.sections import how_scored
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "report.schema.json"
 

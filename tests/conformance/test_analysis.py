@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.analysis.model import AnalysedSet
-from submission.analysis.page import pictures
-from submission.analysis.sets import analyse, known_facts
-from submission.analysis.write import flat, standalone
+from submission.results.export import flat, standalone
+from submission.results.page.analysis_page import pictures
+from submission.results.quantities import AnalysedSet
+from submission.results.sets import analyse, known_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 RELATIVE, ABSOLUTE = 1e-4, 1e-6

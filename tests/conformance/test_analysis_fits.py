@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from compliance.engine import Options, check_paths
-from submission.analysis.cost.model import CostModel, read_ceilings, read_workloads
-from submission.analysis.fits.fit import epoch_time_against_units, epochs_against_batch
-from submission.analysis.fits.projection import projections, read_published
-from submission.analysis.sets import analyse, known_facts
+from submission.results.cost_model.model import CostModel, read_ceilings, read_workloads
+from submission.results.fits.fit import epoch_time_against_units, epochs_against_batch
+from submission.results.fits.projection import projections, read_published
+from submission.results.sets import analyse, known_facts
 from tests.bench_script import bench_script
 
 pytestmark = pytest.mark.exhaustive
@@ -58,7 +58,7 @@ def test_errors_of_projections_and_costs(sets):
 
 
 def test_the_published_results_for_projections_are_those_of_the_published_logs(corpus):
-    assert published_points.points(corpus) == (ROOT / "submission/analysis/fits/published.json").read_text()
+    assert published_points.points(corpus) == (ROOT / "submission/results/fits/published.json").read_text()
 
 
 def test_a_result_alone_is_projected_by_published_ones(sets):

@@ -8,14 +8,14 @@ import pytest
 
 from compliance.logs.log import LogReader
 from compliance.samples.log import SampleLog
-from submission.analysis.__main__ import main as analysis
+from submission.analysis import main as analysis
 from submission.assemble.__main__ import main as assemble
-from submission.compare.__main__ import main as compare
-from submission.report.__main__ import main as report
+from submission.compare import main as compare
+from submission.report import main as report
 from submission.round.make import RoundInputs, RoundPackage
 from submission.round.plan import Series, Setup
 from submission.round.runs import Runs, State
-from submission.summary.__main__ import main as summary
+from submission.summary import main as summary
 
 PLATFORM = "two_cores"
 SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": PLATFORM}

@@ -1,1 +1,0 @@
-"""Analyse rounds: quantities of each result, figures, fits, projections, cost model."""

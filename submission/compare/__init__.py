@@ -1,1 +1,0 @@
-"""Compare two results: settings, convergence, times, scores."""

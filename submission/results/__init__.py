@@ -1,0 +1,1 @@
+"""Results of rounds and runs: rows, tables, figures, projections and the page."""

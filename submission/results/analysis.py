@@ -1,0 +1,96 @@
+"""The whole analysis of trees of results: quantities, fits, projections and the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from compliance.engine.options import Options
+from compliance.model.waivers import meant
+from submission.results.cost_model.model import (
+    CostedStep,
+    CostModel,
+    ModelError,
+    ceilings_of,
+    read_ceilings,
+    read_workloads,
+)
+from submission.results.fits import fit
+from submission.results.fits.projection import Projections, projections, read_published
+from submission.results.quantities import AnalysedSet
+from submission.results.rows import NoResultsError, read_logs
+from submission.results.sets import Facts, analyse, known_facts, read_facts
+
+LARGE: Final = (10_000, 20_000, 50_000, 100_000)
+"""Units for which the cost model is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The analysis of all results.
+
+    costed: least times of a step on many units; no results, as the projections. warnings: what of the user's files has
+    no effect.
+    """
+
+    sets: list[AnalysedSet]
+    fits: list[fit.Fit]
+    projected: Projections
+    costed: list[CostedStep]
+    cost_error: ModelError
+    warnings: tuple[str, ...] = ()
+
+
+def analyse_trees(
+    paths: Sequence[str], options: Options, facts_file: str | None, ceilings_file: str | None, units: Sequence[int]
+) -> Analysis:
+    """Return the analysis of all results below the paths.
+
+    facts_file, ceilings_file: of the user's, if any. units: to project results to. Raises NoResultsError if there are
+    no results, UsageError for a path or a file of the user's that cannot be used.
+    """
+    own = read_facts(Path(facts_file)) if facts_file else Facts()
+    facts = known_facts().updated(own)
+    model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
+    report = read_logs(paths, options)
+    if not report.runs:
+        raise NoResultsError(f"no logs in {', '.join(paths)}: expected submissions, or files result_*.txt")
+    sets = analyse(report, facts)
+    good = [one for one in sets if not one.problem]
+    names = [one.full_name for one in sets]
+    unused = [
+        f"{facts_file}: no result is named {name}{meant(name, names)}" for name in own.names() if name not in names
+    ]
+    devices = dict.fromkeys(one.row.device for one in good if not one.row.mini) if ceilings_file else {}
+    unknown = [
+        f"{ceilings_file}: no entry matches {device!r}; the cost model leaves it out"
+        for device in devices
+        if not ceilings_of(device, model.ceilings)
+    ]
+    return Analysis(
+        sets,
+        [
+            *fit.epochs_against_batch(good),
+            *fit.epoch_time_against_units(good),
+            *fit.energy_against_units(good),
+            *fit.against_power_cap(good, facts.power_cap_watts),
+        ],
+        projections(good, units, read_published()),
+        list(_costed(good, model)),
+        model.published_pairs(good),
+        (*unused, *unknown),
+    )
+
+
+def _costed(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:
+    """Yield the cost on many units of each benchmark and hardware among the results, at their largest batch size."""
+    batches: dict[tuple[str, str], int] = {}
+    for one in sets:
+        known = model.published(one)
+        if known is not None:
+            key = (known.workload, known.ceilings)
+            batches[key] = max(batches.get(key, 0), known.batch_size)
+    for (workload, ceilings), batch in sorted(batches.items()):
+        yield from model.scale_out(workload, ceilings, LARGE, batch)

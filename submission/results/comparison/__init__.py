@@ -1,0 +1,1 @@
+"""Two results, or two rounds, side by side."""

@@ -1,0 +1,226 @@
+"""Write an analysis into a folder: the page, analysis.json, CSV with one table per file, and each figure as SVG."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from common.files import write_whole_file
+from common.tree import ANYWHERE
+from common.version import VERSION
+from compliance.formats.json import json_text
+from compliance.formats.table import csv_records, csv_text
+from submission.results.analysis import Analysis
+from submission.results.figures.panel import HALF
+from submission.results.fits.fit import Fit
+from submission.results.page.analysis_page import GENERATOR, draw_fits, pictures, render
+from submission.results.page.html import Html, asset
+from submission.results.quantities import QUANTITIES, RATIOS, AnalysedSet, definitions
+
+PAGE: Final = "analysis.html"
+DATA: Final = "analysis.json"
+NAME: Final = re.compile(r"[a-z][\w-]*\.(html|json|csv|svg)")
+"""The form of the names of files that this command writes."""
+MOST_BYTES: Final = 1 << 28
+SCHEMA: Final = 1
+"""Version of the JSON format; under the same number fields are only added, never changed or removed."""
+STATISTICS: Final = ("mean", "std", "median", "min", "max")
+BUDGET: Final = "run_compute_budget"
+IDENTITY: Final = (
+    *("round", "organisation", "system", "scaling", "benchmark", "division", "mini", "verdict", "availability"),
+    *("nodes", "accelerator", "accelerators", "processor", "framework", "batch_size"),
+)
+"""The fields of a row of the summary that say which result it is."""
+PCA: Final = {
+    "epochs_system_correlation": "correlation of log10 epochs and log10 epoch time",
+    "explained_variance_ratio_1": "share of the first principal component in their variance",
+    "explained_variance_ratio_2": "share of the second",
+    "epochs_component_1": "part of the epochs in the first component, a unit vector; >= 0",
+    "system_component_1": "part of the epoch time in it",
+    "epochs_component_2": "part of the epochs in the second component",
+    "system_component_2": "part of the epoch time in it",
+}
+RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
+VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
+SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
+PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
+
+
+def write_analysis(found: Analysis, folder: Path) -> list[str]:
+    """Write everything into a folder, each file whole or not at all; return their names, the page first.
+
+    Files of an earlier analysis in the folder that this one does not have are removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    former, files = _read_file_names(folder), dict(_render_files(found))
+    for name, text in files.items():
+        write_whole_file(folder / name, text, errors="backslashreplace")
+    for name in former - files.keys():
+        (folder / name).unlink(missing_ok=True)
+    return list(files)
+
+
+def holds_analysis(folder: Path) -> bool:
+    """Return whether the page in a folder is one of this command."""
+    return GENERATOR.encode() in ANYWHERE.begin(folder / PAGE, 1024)
+
+
+def _read_file_names(folder: Path) -> set[str]:
+    """Return the names of the files that the analysis in a folder has written, as its data list them."""
+    try:
+        names = json.loads(ANYWHERE.read(folder / DATA, MOST_BYTES))["files"]
+        return {name for name in names if NAME.fullmatch(name)}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return set()
+
+
+def _render_files(found: Analysis) -> Iterator[tuple[str, str]]:
+    shown = list(pictures(found.sets))
+    others = dict(csv_files(found))
+    others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in shown if picture.wide}
+    others |= {f"fit-{at}.svg": standalone(svg) for at, svg in enumerate(draw_fits(found, HALF), 1) if svg}
+    data = json_document(found) | {"files": [PAGE, DATA, *others]}
+    others = {DATA: json_text(data), **others}
+    yield PAGE, render(found, shown, list(others))
+    yield from others.items()
+
+
+# -- data --------------------------------------------------------------------------------------------------
+
+
+def flat(analysed: AnalysedSet) -> dict[str, float | None]:
+    """Return all quantities of a result by the names of the paper's analysis, such as run_time.mean; None: not known.
+
+    run_compute_budget is its mean; ratios and principal components have one value.
+    """
+    found: dict[str, float | None] = {}
+    for name in QUANTITIES:
+        statistics = analysed.statistics.get(name)
+        found |= {f"{name}.{kind}": getattr(statistics, kind) if statistics else None for kind in STATISTICS}
+    found[BUDGET] = found[f"{BUDGET}.mean"]
+    pca = analysed.pca
+    values: Sequence[float | None] = [None] * len(PCA)
+    if pca is not None:
+        explained = pca.explained
+        values = (pca.correlation, explained, None if explained is None else 1 - explained, *pca.first, *pca.second)
+    return found | {name: analysed.ratios.get(name) for name in RATIOS} | dict(zip(PCA, values, strict=True))
+
+
+def json_document(found: Analysis) -> dict[str, Any]:
+    """Return the contents of analysis.json."""
+    results = [
+        {
+            "name": analysed.name,
+            **_identity(analysed),
+            "problem": analysed.problem,
+            "quantities": flat(analysed),
+            "hyperparameters": dict(analysed.hyperparameters),
+            "excluded": dict(analysed.excluded),
+            "notes": list(analysed.notes),
+            "runs": [asdict(run) for run in analysed.runs],
+        }
+        for analysed in found.sets
+    ]
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "results": results,
+        "fits": [asdict(fit) for fit in found.fits],
+        "projections": {"kind": "projection, no result", **asdict(found.projected)},
+        "cost_model": {
+            "kind": "least time of a step by the ceilings of the hardware, no result",
+            "error": asdict(found.cost_error) | {"said": found.cost_error.said},
+            "steps": [asdict(step) for step in found.costed],
+        },
+    }
+
+
+def _identity(analysed: AnalysedSet) -> dict[str, Any]:
+    row = {name: getattr(analysed.row, name) for name in IDENTITY}
+    return row | {"units": analysed.units, "unit": analysed.unit}
+
+
+def csv_files(found: Analysis) -> Iterator[tuple[str, str]]:
+    """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
+    sets = found.sets
+    if sets:
+        yield "results.csv", csv_records([_identity(one) | flat(one) | {"problem": one.problem} for one in sets])
+    head = ("round", "name", "run", "counts", "why_not", *QUANTITIES)
+    lines = [
+        (one.row.round, one.name, run.name, run.kept, run.why_not, *(run.values.get(name) for name in QUANTITIES))
+        for one in sets
+        for run in one.runs
+    ]
+    yield "runs.csv", csv_text(head, lines)
+    stated = dict.fromkeys(key for one in sets for key in one.hyperparameters)
+    rows = [(one.row.round, one.name, *(one.hyperparameters.get(key) for key in stated)) for one in sets]
+    yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
+    meanings = [*definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
+    yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
+    yield from ((name, csv_records(records)) for name, records in _derived_records(found).items() if records)
+
+
+def _derived_records(found: Analysis) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of the fits, their points, efficiencies, projections and the cost model by file name."""
+    points = [_point_record(fit, point.name, x=point.x, y=point.y) for fit in found.fits for point in fit.points]
+    points += [_point_record(fit, other.name, reason=other.reason) for fit in found.fits for other in fit.left_out]
+    return {
+        "fits.csv": [_fit_record(fit) for fit in found.fits],
+        "fit_points.csv": points,
+        "efficiencies.csv": [asdict(efficiency) for fit in found.fits for efficiency in fit.efficiencies],
+        "projections.csv": [asdict(projection) for projection in found.projected.projections],
+        "projection_errors.csv": [asdict(error) for error in found.projected.left_out],
+        "cost_model.csv": [asdict(step) for step in found.costed],
+        "cost_model_errors.csv": [asdict(pair) for pair in found.cost_error.pairs],
+    }
+
+
+def _fit_record(fit: Fit) -> dict[str, Any]:
+    power, critical = fit.power, fit.critical
+    a, b = (power.a_interval, power.b_interval) if power else (None, None)
+    return {
+        "fit": fit.title,
+        "model": fit.model,
+        "x": fit.x.name,
+        "y": fit.y.name,
+        "points": len(fit.points),
+        "a": power.a if power else None,
+        **dict(zip(("a_low", "a_high"), a or (None, None), strict=True)),
+        "b": power.b if power else None,
+        **dict(zip(("b_low", "b_high"), b or (None, None), strict=True)),
+        "r_squared": power.r_squared if power else None,
+        "e0": critical.e0 if critical else None,
+        "critical_batch_size": critical.bc if critical else None,
+        "said": fit.said,
+    }
+
+
+def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:
+    record = {"fit": fit.title, "model": fit.model, "y_name": fit.y.name, "name": name}
+    return record | {"counts": "reason" not in values, "x": None, "y": None, "reason": ""} | values
+
+
+# -- drawings ----------------------------------------------------------------------------------------------
+
+
+def standalone(svg: Html) -> str:
+    """Return the text of an SVG file, with the rules of page.css that it needs, for light and dark surroundings."""
+    style = asset("submission.results.page", "page.css")
+    variables = dict(VARIABLE.findall(style))
+    used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', svg))))
+    rules = [
+        re.sub(r"var\((--\w+)\)", lambda found: variables[found[1]], rule)
+        for rule in RULE.findall(style)
+        if set(re.findall(r"\.([\w-]+)", rule.partition("{")[0])) <= used
+    ]
+    rules.append(f"svg {{ background: {variables['--card']}; }}")
+    light = "\n".join(PAIR.sub(r"\1", rule) for rule in rules)
+    dark = "\n".join(PAIR.sub(r"\2", rule) for rule in rules if "light-dark" in rule)
+    sheet = f"<style>{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}</style>"
+    head, _, rest = svg.partition(">")
+    width, height = SIZE.findall(head)[0]
+    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{sheet}{rest}\n'

@@ -1,0 +1,188 @@
+"""Draw charts as inline SVG, and scale values to positions in them.
+
+Colours are classes of page.css, for light, dark and print.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from submission.results.page.html import Attribute, Html, element, joined
+
+WIDTH: Final = 480
+LEFT, RIGHT, BOTTOM = 54, 22, 40
+CHARACTER_WIDTH: Final = 6.6
+"""Approximate width of a character in a chart; in units of the canvas, as all lengths here."""
+
+LARGEST: Final = 1e12
+"""Larger values are drawn here: no valid epoch, quality or time reaches it."""
+
+Point = tuple[float, float]
+
+
+class Drawing:
+    """A chart of `width` x `height`.
+
+    name: makes its ids unique on the page. description: text for screen readers. class_: of the whole chart.
+    """
+
+    width: float = WIDTH
+    class_: str | None = None
+
+    def __init__(self, name: str, title: str, description: str, height: float) -> None:
+        self.name, self.title, self.description, self.height = name, title, description, height
+        self._shapes: list[Html] = []
+
+    def add(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
+        """Draw a shape; `hint` is its tooltip."""
+        inside = [element("title", hint)] if hint else []
+        self._shapes.append(element(shape, *inside, class_=class_, **attributes))
+
+    def line(self, begin: Point, end: Point, class_: str) -> None:
+        """Draw a straight line."""
+        (x1, y1), (x2, y2) = begin, end
+        self.add("line", class_, x1=short(x1), y1=short(y1), x2=short(x2), y2=short(y2))
+
+    def curve(self, points: Iterable[Point], class_: str, hint: str = "", closed: bool = False) -> None:
+        """Draw a line through all points, or the area inside it."""
+        text = " ".join(f"{short(x)},{short(y)}" for x, y in points)
+        self.add("polygon" if closed else "polyline", class_, hint, points=text)
+
+    def box(self, corner: Point, width: float, height: float, class_: str, hint: str = "") -> None:
+        """Draw a rectangle from its upper left corner."""
+        size = {"width": short(max(width, 0)), "height": short(max(height, 0))}
+        self.add("rect", class_, hint, x=short(corner[0]), y=short(corner[1]), **size)
+
+    def dot(self, place: Point, class_: str, hint: str = "", radius: float = 4.5) -> None:
+        """Draw a circle."""
+        self.add("circle", class_, hint, cx=short(place[0]), cy=short(place[1]), r=short(radius))
+
+    def cross(self, place: Point, class_: str, hint: str = "") -> None:
+        """Draw a cross, for failed runs."""
+        x, y = place
+        self.path(f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8", class_, hint)
+
+    def path(self, strokes: str, class_: str, hint: str = "") -> None:
+        """Draw the strokes of an SVG path."""
+        self.add("path", class_, hint, d=strokes)
+
+    def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
+        """Write text with its baseline at `place`."""
+        x, y = place
+        words = element("text", text, class_=class_, x=short(x), y=short(y), text_anchor=anchor)
+        self._shapes.append(words)
+
+    def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
+        """Write text to the right of a span, or to its left where it would leave the canvas."""
+        begin, end = span
+        if end + 5 + len(text) * CHARACTER_WIDTH > self.width:
+            self.text((begin - 5, up), text, class_, "end")
+        else:
+            self.text((end + 5, up), text, class_)
+
+    def x_axis(self, scale: Scale, top: float, bottom: float, title: str) -> None:
+        """Draw the horizontal axis at `bottom`, with grid and title."""
+        for x, text in scale.ticks(6):
+            self.line((x, top), (x, bottom), "grid")
+            self.text((x, bottom + 15), text, "tick", "middle")
+        self.line((scale.start, bottom), (scale.stop, bottom), "axis")
+        self.text(((scale.start + scale.stop) / 2, bottom + 33), title, "label", "middle")
+
+    def y_axis(self, scale: Scale, left: float, right: float, title: str) -> None:
+        """Draw the vertical axis at `left`, with grid, and its title above."""
+        for y, text in scale.ticks(5):
+            self.line((left, y), (right, y), "grid")
+            self.text((left - 7, y + 4), text, "tick", "end")
+        self.text((4, 14), title)
+
+    def svg(self) -> Html:
+        """Return the drawing."""
+        title, description = f"{self.name}-title", f"{self.name}-text"
+        head = element("title", self.title, id=title), element("desc", self.description, id=description)
+        return element(
+            "svg",
+            *head,
+            joined(self._shapes),
+            role="img",
+            class_=self.class_,
+            aria_labelledby=f"{title} {description}",
+            viewBox=f"0 0 {short(self.width)} {short(self.height)}",
+        )
+
+
+def short(value: float) -> str:
+    """Return a coordinate with at most one decimal."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+# -- scales ------------------------------------------------------------------------------------------------
+
+
+def bounded(value: float) -> float:
+    """Return the value limited to the range that a scale can show."""
+    return max(-LARGEST, min(LARGEST, float(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A linear or logarithmic map from values in [low, high] to positions in [start, stop].
+
+    Values outside are drawn at the edge.
+    """
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    logarithmic: bool = False
+
+    def __call__(self, value: float) -> float:
+        value = max(self.low, min(self.high, value))
+        low, high = self.low, self.high
+        if self.logarithmic:
+            value, low, high = math.log(value), math.log(low), math.log(high)
+        return self.start + (self.stop - self.start) * (value - low) / (high - low)
+
+    def ticks(self, count: int = 5) -> list[tuple[float, str]]:
+        """Return (position, text) of about `count` round numbers."""
+        values = _decades(self.low, self.high) if self.logarithmic else _steps(self.low, self.high, count)
+        texts = _texts(values)
+        return [(self(value), text) for value, text in zip(values, texts, strict=True)]
+
+
+def scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
+    """Return a linear scale for all values, with a margin at both ends (a fraction of their range)."""
+    found = [bounded(value) for value in values] or [0.0]
+    low, high = min(found), max(found)
+    added = (high - low) * margin if high > low else max(abs(high) * 0.05, 0.05)
+    return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
+
+
+def _steps(low: float, high: float, count: int) -> list[float]:
+    rough = (high - low) / max(count, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _decades(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+        values = [factor * 10.0**power for power in powers for factor in factors]
+        inside = [value for value in values if low * 0.999 <= value <= high * 1.001]
+        if len(inside) >= 3:
+            return inside
+    return _steps(low, high, 4)
+
+
+def _texts(values: list[float]) -> list[str]:
+    """Return the numbers as texts with equal decimals, as many as needed."""
+    texts = [f"{value:.6g}" for value in values]
+    if any(abs(value) >= 10_000 for value in values):
+        return [f"{value / 1000:,.6g}k" if value else "0" for value in values]
+    decimals = max((len(text.partition(".")[2]) for text in texts if "e" not in text), default=0)
+    return [text if "e" in text else f"{value:.{decimals}f}" for value, text in zip(values, texts, strict=True)]

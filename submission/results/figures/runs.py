@@ -1,0 +1,233 @@
+"""The runs of results: the shares of staging, training and evaluation in their time, and how they vary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, starmap
+from typing import Final
+
+from submission.results.figures.drawing import Point, short
+from submission.results.figures.labels import LINE, amount, by_benchmark, fitted, labels, text_width
+from submission.results.figures.panel import MANY_RUNS, MARK, WIDE, Figure, colour_of, dots, drawable, mark_items
+from submission.results.page.html import Html
+from submission.results.quantities import EPOCH_TIME, EPOCHS, NO_STAGING, STAGING, AnalysedSet, LogPca
+
+PARTS: Final = {"staging": "staging_time", "train": "train_time", "eval": "eval_time"}
+"""The class of each part, and its quantity."""
+NAMES: Final = {"staging": "staging", "train": "training", "eval": "evaluation", "rest": "rest"}
+BAR: Final = 19
+NAME_WIDTH, TIME_WIDTH = 350, 214
+"""Width of the names before the bars and of the times after them, in a wide figure."""
+NOT_COUNTED, NOT_LOGGED = "staging not counted", "no staging logged"
+SIGNS: Final = {"": "", NOT_COUNTED: " *", NOT_LOGGED: " †"}
+"""What a narrow figure has beside a time in place of these words."""
+COLUMNS, COLUMNS_NARROW = 6, 2
+GAP: Final = 14
+LABELS: Final = 62
+"""Height of the lines below a cell, with a gap."""
+LOWEST: Final = 0.45
+"""Height of a cell divided by its width, at least."""
+PERCENTS: Final = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 500, 900)
+
+
+def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw a bar for each result, from the longest run of a benchmark to the shortest."""
+    found = by_benchmark([each for each in sets if shares(each)])
+    if not found:
+        return Html("")
+    figure = Figure(name, "Shares of the time of a run", starmap(_describe_shares, found.items()), width)
+    top = 6.0
+    for title, several in found.items():
+        figure.text((8, top + 16), title, "heading")
+        top += 34
+        rows = sorted(zip(several, labels(several), strict=True), key=lambda row: -(row[0].mean("run_time") or 0))
+        for each, label in rows:
+            top = _draw_bar(figure, each, label, top)
+        top += 10
+    items = [(f"part {part}", text) for part, text in NAMES.items()]
+    shown = list(chain.from_iterable(found.values()))
+    said = set() if figure.is_wide else {_explain_missing(each) for each in shown}
+    hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
+    return figure.finish([*items, *hints, *mark_items(shown)], top + 10)
+
+
+def shares(each: AnalysedSet) -> dict[str, float]:
+    """Return the share of each part in the time of a run, and the rest; empty if the logs give no part."""
+    known = {
+        part: share
+        for part, quantity in PARTS.items()
+        if (share := each.ratios.get(f"{quantity}/run_time")) is not None and share >= 0
+    }
+    if not known:
+        return {}
+    return known | {"rest": max(1 - sum(known.values()), 0.0)}
+
+
+def _explain_missing(each: AnalysedSet) -> str:
+    """Return why a bar has no staging, "" if it has."""
+    if "staging" in shares(each):
+        return ""
+    return NOT_LOGGED if each.excluded.get(STAGING) == NO_STAGING else NOT_COUNTED
+
+
+def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> float:
+    """Draw the bar of a result; return its lower end."""
+    found = shares(each)
+    missing = _explain_missing(each)
+    minutes = each.mean("run_time")
+    time = f"{amount(minutes)} min" if minutes else ""
+    if figure.is_wide:
+        left, length = NAME_WIDTH, figure.width - NAME_WIDTH - TIME_WIDTH
+        figure.text((left - 22, top + 14), fitted(label, NAME_WIDTH - 30), "name", "end")
+        figure.mark((left - 11, top + 9), each)
+        figure.text((left + length + 66, top + 14), time, "name", "end")
+        if missing:
+            figure.text((left + length + 74, top + 14), missing)
+    else:
+        left, length = 8, figure.width - 16
+        figure.mark((15, top + 8), each)
+        figure.text((26, top + 13), fitted(label, length - 100), "name")
+        figure.text((left + length, top + 13), f"{time}{SIGNS[missing]}", "label", "end")
+        top += LINE + 2
+    total = sum(found.values())
+    x = float(left)
+    for part, share in found.items():
+        wide = length * share / total
+        figure.box((x, top), wide, BAR, f"part {part}", f"{label}: {NAMES[part]} {share:.1%} of the run")
+        text = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
+        if wide > text_width(text) + 4:
+            figure.text((x + wide / 2, top + 14), text, f"share {part}", "middle")
+        x += wide
+    return top + BAR + (7 if figure.is_wide else 11)
+
+
+def _describe_shares(title: str, sets: list[AnalysedSet]) -> str:
+    low, high = (pick(shares(each).get("eval", 0.0) for each in sets) for pick in (min, max))
+    staged = [shares(each)["staging"] for each in sets if "staging" in shares(each)]
+    most = f"staging up to {max(staged):.0%}" if staged else " or ".join(dict.fromkeys(map(_explain_missing, sets)))
+    return f"{title}: evaluation takes {low:.0%} to {high:.0%} of a run, {most}."
+
+
+# -- whether runs differ in epochs or in the time of an epoch --------------------------------------------------
+
+
+def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw each result's runs around their mean, with the ellipses of one and two standard deviations."""
+    found = by_benchmark([each for each in sets if each.pca])
+    if not found:
+        return Html("")
+    title = "Variation of epochs and of the time of an epoch between runs"
+    figure = Figure(name, title, starmap(_describe_variation, found.items()), width)
+    columns = COLUMNS if figure.is_wide else COLUMNS_NARROW
+    wide = (width - GAP * (columns + 1)) / columns
+    top = 6.0
+    for title, several in found.items():
+        across, up = _reach([each.pca for each in several if each.pca])
+        cell = Cell(wide, wide * up / across, wide / 2 / across)
+        figure.text((8, top + 16), title, "heading")
+        figure.text((8, top + 37), f"epochs to solution → ±{10**across - 1:.0%} of the mean")
+        where = (8, top + 55) if not figure.is_wide else (8 + columns // 2 * (wide + GAP), top + 37)
+        figure.text(where, f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean")
+        top += 48 if figure.is_wide else 66
+        step = cell.height + LABELS
+        for at, (each, label) in enumerate(zip(several, labels(several), strict=True)):
+            row, column = divmod(at, columns)
+            _draw_runs(figure, each, label, (GAP + column * (wide + GAP), top + row * step), cell)
+        top += math.ceil(len(several) / columns) * step + 8
+    shown = list(chain.from_iterable(found.values()))
+    items = [
+        *mark_items(shown),
+        ("ellipse", "1 and 2 standard deviations"),
+        ("component", "first component: its share of the variance and its direction; r: correlation"),
+    ]
+    if not figure.is_wide:
+        items[-1:] = [("component", "first component: its share and"), ("", "direction; r: correlation")]
+    return figure.finish(items, top + 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The size of the area of a result, and the units of a decade in it."""
+
+    width: float
+    height: float
+    scale: float
+
+
+def _reach(found: Sequence[LogPca]) -> tuple[float, float]:
+    """Return the decades from the middle of a cell to its right and upper edges; two deviations of all results fit."""
+    pairs = [tuple(zip(pca.variances, (pca.first, pca.second), strict=True)) for pca in found]
+    across, up = (math.sqrt(max(sum(v * axes[at] ** 2 for v, axes in pair) for pair in pairs)) for at in (0, 1))
+    right, upper = _round(2.1 * across), _round(2.1 * up)
+    return max(right, upper), max(upper, LOWEST * right)
+
+
+def _round(wanted: float) -> float:
+    """Return the decades of the next round percentage."""
+    return next((decades for percent in PERCENTS if (decades := math.log10(1 + percent / 100)) >= wanted), 1.0)
+
+
+def _draw_runs(figure: Figure, each: AnalysedSet, label: str, corner: Point, cell: Cell) -> None:
+    """Draw the runs of a result in an area with the mean in its middle."""
+    pca = each.pca
+    if pca is None:
+        return
+    left, top = corner
+    middle = left + cell.width / 2, top + cell.height / 2
+    colour = colour_of(each)
+    figure.box(corner, cell.width, cell.height, "panel framed")
+    cross = (
+        f"M{short(left)} {short(middle[1])}h{short(cell.width)}M{short(middle[0])} {short(top)}v{short(cell.height)}"
+    )
+    figure.path(cross, "grid")
+    first, second = (math.sqrt(max(variance, 0)) * cell.scale for variance in pca.variances)
+    turn = -math.degrees(math.atan2(pca.first[1], pca.first[0]))
+    placed = {"cx": short(middle[0]), "cy": short(middle[1])}
+    turned = f"rotate({turn:.1f} {short(middle[0])} {short(middle[1])})"
+    if first > 1:
+        for size in (2, 1):
+            radii = {"rx": short(size * first), "ry": short(max(size * second, 0.5))}
+            figure.add("ellipse", f"ellipse {colour}", **placed, **radii, transform=turned)
+        begin, end = (
+            (middle[0] + sign * 2 * first * pca.first[0], middle[1] - sign * 2 * first * pca.first[1])
+            for sign in (-1, 1)
+        )
+        figure.line(begin, end, f"component {colour}")
+    points = _place_runs(each, pca, middle, cell)
+    if len(points) <= MANY_RUNS:
+        figure.path(dots(points), f"runs {colour}")
+    figure.mark(middle, each, f"{label}: {_describe_pca(pca)}", MARK * 0.7)
+    system = label.removeprefix(each.row.organisation).strip()
+    texts = (each.row.organisation, "name"), (system, "name"), (_describe_pca(pca), "label")
+    for line, (text, class_) in enumerate(texts):
+        figure.text((left, top + cell.height + 15 + 16 * line), fitted(text, cell.width + GAP), class_)
+
+
+def _describe_pca(pca: LogPca) -> str:
+    """Return explained variance and correlation in words."""
+    if pca.explained is None:
+        return "no variance"
+    across, up = abs(pca.first[0]), abs(pca.first[1])
+    what = "epochs" if across > 2 * up else "time" if up > 2 * across else "mixed"
+    correlation = "" if pca.correlation is None else f", r {pca.correlation:.2f}".replace("-", "−")
+    return f"{pca.explained:.0%} {what}{correlation}"
+
+
+def _place_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:
+    """Return the positions of the runs that count and lie inside the cell."""
+    pairs = [(run.values.get(EPOCHS, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in each.runs if run.kept]
+    shifts = [
+        ((math.log10(epochs) - pca.center[0]) * cell.scale, (pca.center[1] - math.log10(time)) * cell.scale)
+        for epochs, time in pairs
+        if drawable(epochs) and drawable(time)
+    ]
+    inside = [(x, y) for x, y in shifts if abs(x) <= cell.width / 2 and abs(y) <= cell.height / 2]
+    return [(middle[0] + x, middle[1] + y) for x, y in inside]
+
+
+def _describe_variation(title: str, sets: list[AnalysedSet]) -> str:
+    texts = [_describe_pca(each.pca) for each in sets if each.pca]
+    epochs, time = (sum(f"% {word}" in text for text in texts) for word in ("epochs", "time"))
+    return f"{title}: of {len(sets)} results {epochs} vary mostly in epochs, {time} in the time of an epoch."

@@ -1,0 +1,150 @@
+"""Trends over results: the best scores of each round, and fits with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from compliance.model.layout import WEAK
+from submission.results.figures.drawing import Point, Scale
+from submission.results.figures.labels import YEARS, Box, amount, around, labels
+from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, round_values
+from submission.results.fits.fit import Fit
+from submission.results.page.html import Html
+from submission.results.quantities import AnalysedSet
+from submission.results.quantity_tables import number
+from submission.results.rows import ALL_ORGANISATIONS, best
+
+BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 50, 14, 52, 52
+"""Space around a panel for its titles and numbers."""
+BEST_HEIGHT: Final = 190
+PADDING: Final = 34
+"""Space for names above and below the points."""
+TITLES: Final = {False: "minutes to train, with staging", True: "models per minute, with staging"}
+COLUMNS: Final = 2
+Kind = tuple[bool, str, str]
+"""Whether it is throughput, the benchmark, and the division."""
+FIT_LEFT, FIT_RIGHT, FIT_TOP, FIT_HEIGHT, FIT_BOTTOM = 60, 20, 34, 300, 52
+"""Space around the panel, and its height."""
+STEPS: Final = 40
+
+
+def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
+    found = _find_best(sets)
+    rounds = sorted({each.row.round for each in sets}, key=_order_rounds)
+    if len(rounds) < 2 or not found:
+        return Html("")
+    figure = Figure(name, "Best results by round", _describe_best(found), width)
+    panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(found)))
+    columns = COLUMNS if figure.is_wide else 1
+    wide, tall = width / columns, BEST_TOP + BEST_HEIGHT + BEST_BOTTOM
+    row, column = -1, columns - 1
+    for at, (weak, title) in enumerate(panels):
+        # Throughput starts a new row.
+        column = 0 if column == columns - 1 or (at and panels[at - 1][0] != weak) else column + 1
+        row += column == 0
+        lines = {kind[2]: results for kind, results in found.items() if kind[:2] == (weak, title)}
+        _draw_best(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
+    items = [("circle", "closed division"), ("star", "open division"), ("square", "throughput")]
+    kinds = {("square" if weak else "star" if division == "open" else "circle") for weak, _, division in found}
+    items = [item for item in items if item[0] in kinds]
+    return figure.finish(items, tall * (row + 1) + 14)
+
+
+def _order_rounds(name: str) -> tuple[float, str]:
+    try:
+        return float(name), name
+    except ValueError:
+        return 0.0, name
+
+
+def _find_best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]]:
+    """Return the best passing result of each round, by kind."""
+    known = [each for each in sets if drawable(each.row.score_with_staging)]
+    by_row = {id(each.row): each for each in known}
+    found: dict[Kind, dict[str, AnalysedSet]] = {}
+    for round_ in dict.fromkeys(each.row.round for each in known):
+        for key, row in best(each.row for each in known if each.row.round == round_).items():
+            if key[-1] == ALL_ORGANISATIONS:
+                each = by_row[id(row)]
+                found.setdefault((row.scaling == WEAK, each.marked_benchmark, row.division), {})[round_] = each
+    return found
+
+
+def _draw_best(
+    figure: Figure, titles: tuple[str, str], lines: dict[str, dict[str, AnalysedSet]], rounds: Sequence[str], place: Box
+) -> None:
+    """Draw a line for each division through its best results."""
+    left, right, top = place.left + BEST_LEFT, place.right - BEST_RIGHT, place.top + BEST_TOP
+    bottom = top + BEST_HEIGHT
+    scores = [each.row.score_with_staging or 1.0 for found in lines.values() for each in found.values()]
+    x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, bottom, top, PADDING)
+    figure.text((place.left + 8, top - 34), titles[0], "heading")
+    figure.text((place.left + 8, top - 12), titles[1])
+    figure.box((left, top), right - left, BEST_HEIGHT, "panel")
+    for value in round_values(y, 22):
+        figure.line((left, y(value)), (right, y(value)), "grid")
+        figure.text((left - 7, y(value) + 4.5), amount(value), "tick", "end")
+    for at, name in enumerate(rounds):
+        figure.text((x(at), bottom + 17), f"v{name}", "tick", "middle")
+        figure.text((x(at), bottom + 33), YEARS.get(name, ""), "tick", "middle")
+    figure.line((left, bottom), (right, bottom), "axis")
+    named, taken, marks = list[tuple[Point, str]](), list[Box](), list[tuple[Point, AnalysedSet]]()
+    for division, found in lines.items():
+        track = [(at, found[name]) for at, name in enumerate(rounds) if name in found]
+        places = [(x(at), y(each.row.score_with_staging or 1.0)) for at, each in track]
+        figure.curve(places, "track open" if division == "open" else "track")
+        texts = [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in track]
+        named += zip(places, texts, strict=True)
+        marks += zip(places, (each for _, each in track), strict=True)
+        for (x1, y1), (x2, y2) in pairwise(places):
+            taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
+    figure.write_labels(named, Box(left, top, right + BEST_RIGHT, bottom), taken)
+    for point, each in marks:
+        figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
+
+
+def _describe_best(best_of: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
+    for (weak, title, division), found in sorted(best_of.items()):
+        several = sorted(found.values(), key=lambda each: _order_rounds(each.row.round))
+        values = ", ".join(f"{each.row.round}: {number(each.row.score_with_staging, 3)}" for each in several)
+        yield f"{title}, {division}, {TITLES[weak]}: {values}."
+
+
+# -- fits ------------------------------------------------------------------------------------------------------
+
+
+def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw a fit, empty without one. sets: the results by the names of its points."""
+    if fit.power is None:
+        return Html("")
+    figure = Figure(name, fit.title, [fit.said], width)
+    x = logarithmic([point.x for point in fit.points], FIT_LEFT, width - FIT_RIGHT)
+    places = [(math.log(x.low) + (math.log(x.high) - math.log(x.low)) * at / STEPS) for at in range(STEPS + 1)]
+    intervals = [(at, interval) for at in map(math.exp, places) if (interval := fit.power.interval(at)) is not None]
+    # The outline of the interval of the curve, empty for two points.
+    band = [(x, low) for x, (low, _) in intervals] + [(x, high) for x, (_, high) in reversed(intervals)]
+    values = [point.y for point in fit.points] + [fit.power.at(x.low), fit.power.at(x.high)]
+    y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
+    panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
+    if band:
+        figure.curve([panel.place(*point) for point in band], "interval", closed=True)
+    ends = panel.place(x.low, fit.power.at(x.low)), panel.place(x.high, fit.power.at(x.high))
+    figure.line(*ends, "fit")
+    (x1, y1), (x2, y2) = ends
+    panel.taken += [around((x1 + (x2 - x1) * at / STEPS, y1 + (y2 - y1) * at / STEPS), 3) for at in range(STEPS + 1)]
+    several = [sets[point.name] for point in fit.points]
+    spots = [panel.place(point.x, point.y) for point in fit.points]
+    panel.write_labels(spots, labels(several))
+    for point, spot, each in zip(fit.points, spots, several, strict=True):
+        figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
+    items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}")]
+    items += [("interval", "95 % interval of the curve")] if band else []
+    return figure.finish(items, FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8)
+
+
+def _title(name: str, unit: str) -> str:
+    return name if name == unit else f"{name}, {unit}"

@@ -1,0 +1,1 @@
+"""The page of results: one HTML file, no network, no script needed."""

@@ -1,0 +1,249 @@
+"""The page of an analysis: figures and tables of each round, then what holds across rounds. One file, no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
+from operator import not_
+from typing import Final
+
+from common.command import clean, counted
+from common.version import VERSION
+from compliance.formats.table import TextTable
+from compliance.formats.words import plain
+from submission.results.analysis import Analysis
+from submission.results.cost_model.model import cost_table, error_table
+from submission.results.figures.labels import by_benchmark
+from submission.results.figures.panel import HALF, NARROW, WIDE
+from submission.results.figures.runs import time_shares, variation
+from submission.results.figures.scaling import compute_analysis, time_to_solution
+from submission.results.figures.trends import best_by_round, draw_fit
+from submission.results.fits.projection import Projections, projection_table
+from submission.results.page.html import Html, disclosure, document, element, joined, table, theme_switch
+from submission.results.quantities import QUANTITIES, AnalysedSet, definitions
+from submission.results.quantity_tables import number, short_name, tables
+
+BEST: Final = "Best passing results of each round"
+TIME_CAPTION: Final = (
+    "Each result at its units, with the distribution of its runs, and its batch size at the end of a dashed line. "
+    "Dotted: equal unit-hours."
+)
+SHARES_CAPTION: Final = "Shares of the time of a run, as ratios of means."
+VARIATION_CAPTION: Final = (
+    "Logarithmic principal components of epochs and epoch time. A flat ellipse varies in epochs, by the training; an "
+    "upright one varies in the time of an epoch, by the system."
+)
+COMPUTE_CAPTION: Final = (
+    "Batch size, epochs, epochs per minute and units, with lines of equal samples per unit, steps, throughput per unit "
+    "and compute time. Samples per minute have a panel of their own, because their scale differs."
+)
+GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite analysis">')
+"""What made the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section of the page. name: its id and the start of the ids in it."""
+
+    name: str
+    title: str
+    body: tuple[Html, ...]
+
+
+def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> str:
+    """Return the page. files: names of the other files of the analysis, in the same folder."""
+    sets = found.sets
+    rounds = list(dict.fromkeys(one.row.round for one in sets))
+    title = f"Analysis of {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
+    best = [Part("best", BEST, (drawing,)) for picture in shown if not picture.round and (drawing := _draw(picture))]
+    parts = [*best, *_rounds(sets, shown), *_derived(found)]
+    problems = [element("li", f"round {one.row.round}, {one.name}: {one.problem}") for one in sets if one.problem]
+    if problems:
+        heading = element("h2", "Results that cannot be analysed")
+        problems = [element("section", heading, element("ul", *problems), id="problems")]
+    sections = [element("section", element("h2", p.title), *p.body, id=p.name, class_="analysis") for p in parts]
+    links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
+    body = [
+        element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
+        element(
+            "header",
+            element("div", element("h1", title), theme_switch(), class_="title"),
+            element("p", _summary(sets), class_="verdict"),
+            element("nav", element("ul", *links, class_="contents"), aria_label="Contents"),
+        ),
+        element("main", *sections, *problems),
+        _footer(files),
+    ]
+    return document(title, joined(body), GENERATOR)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of some results.
+
+    name: its id on the page and the name of its file. round: "" for one of all rounds. folded: opened by a click.
+    """
+
+    name: str
+    round: str
+    title: str
+    caption: str
+    draw: Callable[[Sequence[AnalysedSet], str, int], Html]
+    sets: list[AnalysedSet]
+    folded: bool = False
+
+    @cached_property
+    def wide(self) -> Html:
+        """The drawing for a screen, for paper and for a file; empty if there is nothing to draw."""
+        return self.draw(self.sets, self.name, WIDE)
+
+
+def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
+    """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
+    good = [one for one in sets if not one.problem]
+    for round_ in dict.fromkeys(one.row.round for one in good):
+        inside = [one for one in good if one.row.round == round_]
+        several = by_benchmark(inside)
+        for benchmark, found in several.items():
+            name = _file_name(round_, benchmark, "time-to-solution")
+            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, found)
+        name = _file_name(round_, "time-shares")
+        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
+        name = _file_name(round_, "variation")
+        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside)
+        for benchmark, found in several.items():
+            name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
+            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, found, folded=True)
+    yield Picture("best-by-round", "", "", "", best_by_round, good)
+
+
+def _file_name(round_: str, *words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", " ".join((f"v{round_}", *words)))
+
+
+def _draw(picture: Picture) -> Html:
+    """Return the figure with its title and caption, empty if there is nothing to draw."""
+    if not picture.wide:
+        return picture.wide
+    drawing = joined([picture.wide, picture.draw(picture.sets, picture.name, NARROW)])
+    caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
+    if picture.folded:
+        return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
+    title = element("figcaption", picture.title) if picture.title else ""
+    return element("figure", title, drawing, caption, class_="plots")
+
+
+def _rounds(sets: Sequence[AnalysedSet], shown: Sequence[Picture]) -> Iterator[Part]:
+    good = [one for one in sets if not one.problem]
+    for round_ in dict.fromkeys(one.row.round for one in good):
+        inside = [one for one in good if one.row.round == round_]
+        figures = [_draw(one) for one in shown if one.round == round_]
+        body = (*filter(None, figures), *_round_tables(inside))
+        yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", body)
+
+
+def _derived(found: Analysis) -> Iterator[Part]:
+    """Yield what follows from the results, each part marked for what it is."""
+    if found.fits:
+        yield Part("fits", "Fits", (element("div", *_fits(found), class_="pairs"),))
+    if found.projected.projections:
+        yield Part("projections", "Projections, not results", tuple(_projections(found.projected)))
+    elif found.projected.not_projected:
+        yield Part("projections", "Projections, not results", (element("p", found.projected.said),))
+    if found.costed:
+        steps, error = cost_table(found.costed), found.cost_error
+        errors = _html_table(error_table(error)) if error.pairs else element("p", error.said)
+        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, _html_table(steps))))
+
+
+def _projections(found: Projections) -> Iterator[Html]:
+    shown = projection_table(found)
+    rows = tuple(row[:-1] for row in shown.rows)
+    yield _html_table(replace(shown, headings=shown.headings[:-1], rows=rows, numeric=shown.numeric[:-1]))
+    notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in shown.rows]
+    yield disclosure("How each was projected", element("ul", *notes))
+
+
+def draw_fits(found: Analysis, width: int) -> list[Html]:
+    """Return the drawing of each fit; empty where there is no fit. width: HALF for the page and a file, or NARROW."""
+    named = {one.full_name: one for one in found.sets}
+    return [draw_fit(fit, named, f"fit-{at}", width) for at, fit in enumerate(found.fits, 1)]
+
+
+def _fits(found: Analysis) -> Iterator[Html]:
+    drawings = (draw_fits(found, width) for width in (HALF, NARROW))
+    for fit, *widths in zip(found.fits, *drawings, strict=True):
+        critical = fit.critical
+        said = [fit.said]
+        if critical is not None:
+            known = critical.e0 is not None and critical.bc is not None
+            said.append(f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if known else critical.problem)
+        said += [
+            f"{one.second_units:,} units are {one.efficiency:.3f} times as efficient as {one.first_units:,}"
+            for one in fit.efficiencies
+        ]
+        rows = [(one.name, plain(one.x), number(one.y), "") for one in fit.points]
+        rows += [(one.name, "", "", one.reason) for one in fit.left_out]
+        head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
+        points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
+        drawing = joined(widths)
+        figure = element("figure", drawing, class_="plots") if drawing else ""
+        yield element("div", *(element("p", one) for one in said), figure, points)
+
+
+def _summary(sets: Sequence[AnalysedSet]) -> str:
+    good = [one for one in sets if not one.problem]
+    runs = counted(sum(len(one.runs) for one in good), "run")
+    left = f"; {len(sets) - len(good)} cannot be analysed, see the end of the page" if len(good) < len(sets) else ""
+    mini = " Runs on the mini problems are not MLPerf results." if any(one.row.mini for one in good) else ""
+    return f"{counted(len(good), 'result')} with {runs}{left}.{mini} mlperf-hpc-suite {VERSION}."
+
+
+def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
+    """Yield the tables of a round and the notes on its results."""
+    first, *others = tables(sets)
+    yield _html_table(first)
+    yield from (disclosure(one.title, _html_table(one)) for one in others)
+    items = []
+    for one in sets:
+        if notes := [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]:
+            items.append(element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, notes))}"))
+    if items:
+        yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
+
+
+def _html_table(shown: TextTable) -> Html:
+    """Return a table of text as HTML, with its title as the caption; groups are a column."""
+    head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in shown.headings]
+    texts, ends = (len(list(takewhile(not_, order))) for order in (shown.numeric, reversed(shown.numeric)))
+    rows: Sequence[Sequence[object]] = shown.rows
+    if shown.groups:
+        head, texts = ["benchmark", *head], texts + 1
+        rows = [(group, *row) for group, row in zip(shown.groups, shown.rows, strict=True)]
+    return table(head, rows, shown.title, texts, ends)
+
+
+UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
+
+
+def _footer(files: Sequence[str]) -> Html:
+    links = joined([element("a", name, href=name) for name in files], ", ")
+    meanings = table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4)
+    return element(
+        "footer",
+        element("h2", "How to read this page"),
+        element("p", WHICH_RUNS),
+        disclosure("Definitions of the quantities", meanings),
+        element("p", "The numbers behind this page: ", links, ".") if files else "",
+    )
+
+
+WHICH_RUNS: Final = (
+    "Means and deviations are over the runs of a result without the fastest and the slowest; runs that have no time to "
+    "solution count as the slowest, and the notes say why. All other runs of a throughput result count. Throughputs "
+    "are averaged harmonically, and shares are ratios of means. Units are accelerators, or processors of a system "
+    "without. The quantities are those of the MLPerf HPC paper (arXiv 2110.11466)."
+)

@@ -1,0 +1,150 @@
+"""The findings on the page: what was found and where, with an excerpt of the log."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from common.command import counted
+from common.tree import ANYWHERE
+from compliance.formats.findings import Group, Shown, extent, grouped
+from compliance.logs.inflate import InflateError, Text
+from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
+from compliance.rules.rule import RULES
+from submission.results.page.html import Html, disclosure, element, escaped, file_link, joined, shorten_end
+
+MAX_SHOWN_PLACES: Final = 3
+"""Places of a finding that are shown with an excerpt; further ones are links after a click."""
+MAX_SHOWN_TEXTS: Final = 4
+"""Findings of a rule that are shown at once; further ones after a click."""
+MAX_LISTED: Final = 100
+"""Findings or places that are listed; further ones are only counted."""
+MAX_EXCERPTS: Final = 500
+CONTEXT_LINES: Final = 2
+"""Lines shown before and after that of a finding."""
+MAX_LINE: Final = 240
+"""Characters of a line that are shown."""
+READ_CHARACTERS: Final = 16 << 20
+"""Excerpts are taken only from this many characters of a file."""
+CHUNK: Final = 1 << 16
+SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "✕", INCOMPLETE: "…", WARN: "!", PASS: "✓"}
+
+
+@dataclass(slots=True)
+class Site:
+    """The place of the page: its folder, and how many more excerpts fit."""
+
+    folder: str
+    excerpts_left: int = MAX_EXCERPTS
+
+    def link(self, path: str, base: str, line: int = 0) -> Html:
+        """Return a link to a file, named relative to `base`."""
+        return file_link(path, self.folder, display_name(path, base, line))
+
+
+def display_name(path: str, base: str, line: int = 0) -> str:
+    """Return `path:line`, relative to the folder `base`."""
+    if path in ("", "-"):
+        name = "standard input" if path else ""
+    else:
+        name = os.path.relpath(path, base or os.curdir)
+        name = os.path.basename(os.path.abspath(path)) if name == os.curdir else name
+    return f"{name}:{line}" if line > 0 else name
+
+
+def badge(word: str) -> Html:
+    """Return a verdict or severity as a sign and a word, readable without colour."""
+    sign = element("span", SIGNS.get(word, ""), aria_hidden="true")
+    return element("span", sign, " ", word, class_=f"badge {word.lower()}")
+
+
+def findings(found: Sequence[Shown], base: str, site: Site) -> Html:
+    """Return all findings: errors and warnings at once, notes and skipped rules after a click."""
+    parts = [_group(group, base, site) for group in grouped(found, ERROR, WARNING)]
+    minor = grouped(found, NOTE, SKIPPED)
+    notes, skipped = (sum(len(g.entries) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
+    if minor:
+        said = [counted(notes, "note")] if notes else []
+        said += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
+        parts.append(disclosure(", ".join(said), *(_group(group, base, site) for group in minor), class_="minor"))
+    return joined(parts) if parts else element("p", "No findings.", class_="quiet")
+
+
+def _group(group: Group, base: str, site: Site) -> Html:
+    rule = RULES.get(group.rule)
+    texts = list(group.texts().items())
+    shown = [_text(text, found, base, site) for text, found in texts[:MAX_SHOWN_TEXTS]]
+    if texts[MAX_SHOWN_TEXTS:]:
+        items = [_list_item(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
+        items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
+        shown.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
+    texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
+    reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
+    head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
+    why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
+    return element("div", head, *shown, why, class_="finding")
+
+
+def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
+    first = {(finding.path, finding.line): None for finding in found}
+    places = [_place(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
+    others = list(first)[MAX_SHOWN_PLACES:]
+    if others:
+        links = [site.link(path, base, line) for path, line in others[:MAX_LISTED]]
+        beyond = [f"and {len(others) - MAX_LISTED} more"] if len(others) > MAX_LISTED else []
+        places.append(disclosure(f"{len(others)} more places", joined([*links, *beyond], ", ")))
+    return element("div", element("p", text), *places, class_="said")
+
+
+def _list_item(text: str, found: Sequence[Finding], base: str) -> Html:
+    where = display_name(found[0].path, base, found[0].line) if found[0].path else ""
+    return element("li", text, f" ({where}; {extent(list(found))})" if found[1:] else f" ({where})" if where else "")
+
+
+def _place(path: str, line: int, base: str, site: Site) -> Html:
+    lines = excerpt(path, line) if site.excerpts_left > 0 else []
+    if not lines:
+        return element("p", site.link(path, base, line), class_="place")
+    site.excerpts_left -= 1
+    width = len(str(lines[-1][0]))
+    rows = []
+    for number, text in lines:
+        content = joined([element("span", f"{number:>{width}}", class_="line-number"), "  ", escaped(text)])
+        rows.append(element("mark" if number == line else "span", content))
+    code = element("pre", joined(rows), tabindex="0")
+    return disclosure(display_name(path, base, line), code, site.link(path, base), class_="place")
+
+
+# -- lines of a log ----------------------------------------------------------------------------------------
+
+
+def excerpt(path: str, line: int) -> list[tuple[int, str]]:
+    """Return (line number, text) of a line and its context, cut to MAX_LINE; [] if they cannot be read.
+
+    Lines are counted as in the checker: LF, CRLF and CR end a line; gzip is decompressed.
+    """
+    if path == "-" or line < 1:
+        return []
+    try:
+        with ANYWHERE.open(path) as raw:
+            text = io.TextIOWrapper(Text(raw), encoding="utf-8", errors="replace", newline=None)  # type: ignore[type-var]  # typeshed wants a buffer
+            return [found for found in _first_lines(text, line + CONTEXT_LINES) if found[0] >= line - CONTEXT_LINES]
+    except (OSError, EOFError, InflateError, zlib.error):
+        return []
+
+
+def _first_lines(text: io.TextIOBase, last: int) -> Iterator[tuple[int, str]]:
+    """Yield (number, first characters) of the lines up to `last`."""
+    number, begin, read = 1, "", 0
+    while number <= last and read < READ_CHARACTERS and (piece := text.readline(CHUNK)):
+        read += len(piece)
+        begin = begin or piece.rstrip("\n")[: MAX_LINE + 1]
+        if piece.endswith("\n"):
+            yield number, shorten_end(begin, MAX_LINE)
+            number, begin = number + 1, ""
+    if begin:
+        yield number, shorten_end(begin, MAX_LINE)

@@ -1,0 +1,139 @@
+"""Write HTML and SVG safely: text is escaped unless it is `Html`, so that nothing from a log is run.
+
+A document is one file with its style and script, which loads nothing from a network.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Final
+from urllib.parse import quote
+
+from common.command import clean
+
+VOID: Final = {"br", "col", "input", "link", "meta", "wbr"}
+
+Attribute = str | float | bool | None
+
+
+class Html(str):
+    """Markup from the functions here or literals of this package; all other text is escaped."""
+
+    __slots__ = ()
+
+
+def escaped(text: object) -> Html:
+    r"""Return the text as markup; invisible characters, such as direction marks, are shown as `\u202e`."""
+    return text if isinstance(text, Html) else Html(html.escape(clean(text)))
+
+
+def joined(parts: Iterable[object], between: str = "") -> Html:
+    """Return all parts as one piece of markup, separated by the text `between`."""
+    return Html(escaped(between).join(escaped(part) for part in parts))
+
+
+def element(tag: str, *children: object, **attributes: Attribute) -> Html:
+    """Return an element. `class_` becomes class, `data_x` becomes data-x; None and False omit an attribute.
+
+    Values and children are escaped; attribute names are not.
+    """
+    words = [tag]
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        name = name.rstrip("_").replace("_", "-")
+        words.append(name if value is True else f'{name}="{escaped(value)}"')
+    start = f"<{' '.join(words)}>"
+    if tag in VOID:
+        return Html(start)
+    return Html(f"{start}{joined(children)}</{tag}>")
+
+
+def disclosure(summary: object, *children: object, class_: str | None = None, id_: str | None = None) -> Html:
+    """Return children that open after a click on the summary."""
+    return element("details", element("summary", summary), *children, class_=class_, id=id_)
+
+
+def file_link(path: str, folder: str, text: str) -> Html:
+    """Return a link to a file relative to `folder`, or only the text for standard input."""
+    if path in ("", "-"):
+        return element("span", text)
+    address = quote(os.fsencode(os.path.relpath(path, folder)))
+    # A colon in the first part would be read as a URL scheme.
+    return element("a", text, href=address if address.startswith(".") else f"./{address}")
+
+
+def table(
+    head: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "", texts: int = 1, ends: int = 0
+) -> Html:
+    """Return a table whose first `texts` and last `ends` columns are text, the others numbers; it scrolls if too wide.
+
+    The first cell of a row is its heading.
+    """
+    kinds = [None if at < texts or at >= len(head) - ends else "number" for at in range(len(head))]
+    titles = [element("th", text, scope="col", class_=kind) for text, kind in zip(head, kinds, strict=True)]
+    lines = []
+    for row in rows:
+        first, *rest = row
+        cells = [element("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)]
+        lines.append(element("tr", element("th", first, scope="row", class_=kinds[0]), *cells))
+    whole = element(
+        "table",
+        element("caption", caption) if caption else "",
+        element("thead", element("tr", *titles)),
+        element("tbody", *lines),
+    )
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+
+
+def shorten_end(text: str, most: int) -> str:
+    """Return the first `most` characters of a text, with a mark where more follow."""
+    return text if len(text) <= most else text[:most] + " …"
+
+
+# -- documents ---------------------------------------------------------------------------------------------
+
+
+def document(title: str, body: Html, generator: Html, script: Html | None = None) -> str:
+    """Return the whole page. generator: the `meta` tag by which a command recognises its own pages.
+
+    Only this style and this script can run, whatever a log has brought onto the page.
+    """
+    style = asset("submission.results.page", "page.css")
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    policy += f"; script-src '{_digest(script)}'" if script else ""
+    head = [
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        generator,
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        element("style", style),
+    ]
+    scripts = [element("script", script)] if script else []
+    whole = element("html", element("head", *head), element("body", body, *scripts), lang="en")
+    return f"<!DOCTYPE html>\n{whole}\n"
+
+
+def asset(package: str, name: str) -> Html:
+    """Return a style sheet or a script that lies in a package."""
+    return Html(files(package).joinpath(name).read_text(encoding="utf-8"))
+
+
+def theme_switch() -> Html:
+    """Return the switch between light and dark, which needs no JavaScript."""
+    choices = []
+    for name in ("auto", "light", "dark"):
+        button = element("input", type="radio", name="theme", value=name, id=f"theme-{name}", checked=name == "auto")
+        choices.append(element("label", button, name))
+    return element("fieldset", element("legend", "Colours"), *choices, class_="theme")
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

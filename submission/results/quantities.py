@@ -1,0 +1,265 @@
+"""What the analysis knows of results: the quantities of each run, and their statistics over the runs that count.
+
+The quantities are those of the framework of the MLPerf HPC paper (arXiv 2110.11466), from the log alone. T_run is the
+time from run_start to run_stop, T_staging that of staging, T_epochs that of epochs with their evaluations, T_eval that
+of evaluations, T_train = T_epochs - T_eval. E counts the epochs up to the last evaluation at or before run_stop, from 1
+whatever the log counts from. N_train and N_eval are the samples of the two sets, B is the global batch size. Times are
+in minutes, throughputs per minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from common.reference import Reference
+from common.values import is_number
+from compliance.model.judged_run import JudgedRun
+from submission.results.rows import Row
+
+RUN_TIME: Final = "run_time"
+EPOCHS: Final = "run_stop_epoch"
+EPOCH_TIME: Final = "run_epoch_time"
+TARGET_EPOCH: Final = "run_target_epoch"
+SAMPLES: Final = "run_stop_samples"
+STAGING: Final = "run_staging_time"
+NO_STAGING: Final = "no staging interval is logged"
+"""Why a result has no quantity of staging, where its runs log none."""
+STAGING_INSIDE: Final = "run_staging_inside_time"
+STAGING_RATE: Final = "run_staging_throughput"
+LARGEST: Final = 1e15
+"""No valid count of epochs, samples or units reaches it; larger ones are not used."""
+COUNTS_SAMPLES: Final = "samples"
+"""The `epoch_unit` of a benchmark whose `epoch_num` counts samples, not epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedRun:
+    """One run. name: of its log. values: its quantities by name; those that the log does not give are missing.
+
+    kept: it counts in the statistics. why_not: why it does not, "" if it does: "fastest", "slowest", or what failed.
+    """
+
+    name: str
+    values: Mapping[str, float]
+    kept: bool
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one quantity over the runs that count. std is that of a sample, None for a single run."""
+
+    mean: float
+    std: float | None
+    median: float
+    min: float
+    max: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPca:
+    """Principal components of (log10 epochs, log10 minutes of an epoch) over the runs that count.
+
+    center: means of both. first, second: unit vectors, the one of the larger variance first; the epochs' part of the
+    first is >= 0. variances: along them. correlation: of both logarithms, None where one of them does not vary.
+    """
+
+    center: tuple[float, float]
+    first: tuple[float, float]
+    second: tuple[float, float]
+    variances: tuple[float, float]
+    correlation: float | None
+
+    @property
+    def explained(self) -> float | None:
+        """The share of the first component in the variance; None without variance."""
+        total = sum(self.variances)
+        return self.variances[0] / total if total > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedSet:
+    """One result.
+
+    row: its line in the summary: verdict, round, organisation, system, accelerator, benchmark, division, score.
+    units: accelerators of a run (of one instance, for throughput), or processors on a system without; None if unknown.
+    statistics: of the runs that count, by name of the quantity; a quantity that one of them lacks is missing.
+    ratios: by name, such as "train_time/run_time"; each is a ratio of means, None where it is excluded.
+    hyperparameters: as logged, where all runs agree.
+    excluded: why a quantity is missing, by its name; "normalised": why the result is normalised.
+    notes: what a reader must know of the result.
+    problem: why the result cannot be analysed at all, else "".
+    normalisation: by what epochs and all times but staging were multiplied.
+    sharing: how many ranks share each sample, by the logs; 1 where they do not say.
+    """
+
+    row: Row
+    folder: str
+    units: int | None
+    runs: tuple[AnalysedRun, ...] = ()
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    ratios: Mapping[str, float | None] = field(default_factory=dict)
+    pca: LogPca | None = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    normalisation: float = 1.0
+    sharing: int = 1
+
+    @property
+    def name(self) -> str:
+        """The organisation, system, scaling and benchmark: unique in a round; of unnamed logs the folder."""
+        who = [part for part in (self.row.organisation, self.row.system) if part]
+        return "/".join(filter(None, (*(who or [self.folder]), self.row.scaling, self.row.benchmark)))
+
+    @property
+    def full_name(self) -> str:
+        """The name with the round, as in waiver files: unique in a repository of rounds."""
+        return f"{self.row.round}/{self.name}"
+
+    @property
+    def marked_benchmark(self) -> str:
+        """The benchmark, with a mark if it is a mini problem."""
+        return f"{self.row.benchmark} (mini)" if self.row.mini else self.row.benchmark
+
+    @property
+    def unit(self) -> str:
+        """What the units are."""
+        return "processors" if self.row.accelerators == 0 else "accelerators"
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a quantity, None without it."""
+        found = self.statistics.get(name)
+        return None if found is None else found.mean
+
+
+# -- quantities -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One quantity. harmonic: a throughput, whose mean over runs is harmonic: that of all runs one after the other."""
+
+    name: str
+    unit: str
+    definition: str
+    harmonic: bool = False
+
+
+QUANTITIES: Final = {
+    quantity.name: quantity
+    for quantity in (
+        Quantity(RUN_TIME, "min", "T_run = run_stop - run_start"),
+        Quantity(STAGING, "min", "T_staging = staging_stop - staging_start, in or out of T_run"),
+        Quantity(STAGING_INSIDE, "min", "the part of T_staging inside T_run"),
+        Quantity("run_epochs_time", "min", "T_epochs: epochs with their evaluations; the compute time to solution"),
+        Quantity("run_train_time", "min", "T_train = T_epochs - T_eval"),
+        Quantity("run_eval_time", "min", "T_eval: all evaluations"),
+        Quantity("run_rest_time", "min", "T_run - T_epochs - the part of T_staging inside T_run"),
+        Quantity(EPOCHS, "epochs", "E: epochs to solution, up to the last evaluation before run_stop"),
+        Quantity("run_stop_epoch_num", "epochs", "E as logged: less by one where the log counts epochs from 0"),
+        Quantity(TARGET_EPOCH, "epochs", "epochs up to the first evaluation that meets the target"),
+        Quantity(SAMPLES, "samples", "samples to solution: E * N_train, or as logged"),
+        Quantity("run_steps", "steps", "training steps to solution: E * N_train / B"),
+        Quantity(EPOCH_TIME, "min", "T_epochs / E"),
+        Quantity("run_epoch_throughput", "1/min", "E / T_epochs", harmonic=True),
+        Quantity("run_train_throughput", "samples/min", "E * N_train / T_train", harmonic=True),
+        Quantity("run_eval_throughput", "samples/min", "evaluations * N_eval / T_eval", harmonic=True),
+        Quantity(
+            "run_sample_throughput", "samples/min", "(E * N_train + evaluations * N_eval) / T_epochs", harmonic=True
+        ),
+        Quantity(STAGING_RATE, "samples/min", "(N_train + N_eval) / T_staging", harmonic=True),
+        Quantity("run_compute_budget", "unit h", "T_run * units: accelerators, or processors without"),
+        Quantity("run_energy", "kJ", "energy of nodes and switches from run_start to run_stop"),
+    )
+}
+"""All quantities by name, in the order in which they are shown."""
+RATIOS: Final = {
+    "staging_time/run_time": "share of the staging inside T_run",
+    "train_time/run_time": "share of training",
+    "eval_time/run_time": "share of evaluation",
+    "rest_time/run_time": "share of the rest",
+    "staging_time/epoch_time": "staging ratio: how many epochs staging takes",
+    "batch_size/units": "communication intensity: samples of a step per unit",
+}
+"""Quantities of a result: ratios of the means of its runs, not means of ratios."""
+
+
+def definitions() -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, unit, definition and kind of mean of each quantity and ratio."""
+    for one in QUANTITIES.values():
+        yield one.name, one.unit, one.definition, "harmonic" if one.harmonic else "arithmetic"
+    for name, definition in RATIOS.items():
+        yield name, "", definition, "ratio of means"
+
+
+def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -> dict[str, float]:
+    """Return the quantities of a run by name; those that its log does not give are missing."""
+    phases, converged_after = run.details.phases, run.convergence
+    staging, inside = run.staging_ms / 60_000, run.staging_inside_ms / 60_000
+    epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
+    training = epochs_time - evaluation
+    train, evaluation_set = _samples(run, "train_samples"), _samples(run, "eval_samples")
+    by_samples = reference is not None and reference.epoch_unit == COUNTS_SAMPLES
+    epochs = samples = None
+    if is_number(converged_after) and converged_after < LARGEST:
+        later = float(phases.first == 0)
+        epochs = None if by_samples else converged_after + later
+        samples = float(converged_after) if by_samples else _product(epochs, train)
+    evaluated = evaluated_samples(run)
+    found = {
+        RUN_TIME: run.minutes,
+        STAGING: staging or None,
+        STAGING_INSIDE: inside if staging else None,
+        "run_epochs_time": epochs_time or None,
+        "run_train_time": training or None,
+        "run_eval_time": evaluation or None,
+        "run_rest_time": None if run.minutes is None else run.minutes - epochs_time - inside,
+        EPOCHS: epochs,
+        "run_stop_epoch_num": None if epochs is None else float(converged_after),
+        TARGET_EPOCH: None if by_samples else _target_epoch(run, reference),
+        SAMPLES: samples,
+        "run_steps": _rate(samples, run.batch_size),
+        EPOCH_TIME: _rate(epochs_time or None, epochs),
+        "run_epoch_throughput": _rate(epochs, epochs_time),
+        "run_train_throughput": _rate(samples, training),
+        "run_eval_throughput": _rate(evaluated, evaluation),
+        "run_sample_throughput": _rate(None if samples is None else samples + (evaluated or 0), epochs_time),
+        STAGING_RATE: _rate(None if train is None or evaluation_set is None else train + evaluation_set, staging),
+        "run_compute_budget": None if run.minutes is None else _product(run.minutes / 60, units),
+        "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def evaluated_samples(run: JudgedRun) -> float | None:
+    """Return the samples of all evaluations, None if the log does not give them."""
+    return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))
+
+
+def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:
+    """Return how many epochs the run had trained at the first evaluation that meets the target."""
+    if reference is None:
+        return None
+    met = (one.epoch for one in run.details.evaluations if one.epoch is not None and reference.target.met(one.value))
+    first = next(met, None)
+    return None if first is None else first + (run.details.phases.first == 0)
+
+
+def _samples(run: JudgedRun, key: str) -> float | None:
+    count = run.details.hyperparameters.get(key)
+    return float(count) if count is not None and is_number(count) and 0 < count < LARGEST else None
+
+
+def _product(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
+
+
+def _rate(amount: float | None, per: object) -> float | None:
+    if amount is None or not isinstance(per, int | float) or not is_number(per) or not 0 < per < LARGEST:
+        return None
+    return amount / per

@@ -1,0 +1,354 @@
+"""Analyse the results of a check: the quantities of each run, which runs count, and their statistics.
+
+Facts that logs do not say (staging that copies nothing, normalisation, power caps) are data with a reason, in
+facts.yaml and in files of the same form.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import reprlib
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from common.command import counted
+from common.config import load, rebuild, shown
+from common.values import identity, is_number, is_stated, same
+from compliance.logs.run import NOT_HYPERPARAMETERS
+from compliance.model.judged_run import JudgedRun
+from compliance.model.layout import WEAK
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.score import IN, SHORTEST_STAGING
+from compliance.model.waivers import FORM, waiver_name
+from compliance.rcp.stats import olympic_mean
+from submission.results.quantities import (
+    EPOCH_TIME,
+    EPOCHS,
+    LARGEST,
+    NO_STAGING,
+    QUANTITIES,
+    RUN_TIME,
+    STAGING,
+    STAGING_INSIDE,
+    STAGING_RATE,
+    TARGET_EPOCH,
+    AnalysedRun,
+    AnalysedSet,
+    LogPca,
+    Statistics,
+    quantities,
+)
+from submission.results.rows import Row, every_set, row_of
+
+MOST: Final = 1e9
+"""Numbers of epochs and watts are below it."""
+SUCCESS: Final = ("success", None)
+"""The status of a run that ended as it should; some logs of round 0.7 state none."""
+FASTEST, SLOWEST = "the fastest run", "the slowest run"
+NORMALISED: Final = frozenset(
+    "run_epochs_time run_train_time run_eval_time run_rest_time run_stop_epoch run_target_epoch "
+    "run_stop_samples run_steps".split()
+)
+"""Quantities that are multiplied where a result is normalised, beside run_time and what follows from it."""
+OLYMPIC: Final = 3
+"""Fewer runs all count: without the fastest and the slowest nothing would be left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """The epochs of reference runs, to whose olympic mean a result is normalised, and why."""
+
+    epochs: tuple[float, ...]
+    reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.epochs) < 3:
+            raise ValueError("epochs: expected those of at least 3 runs: the fewest and the most do not count")
+        for epochs in self.epochs:
+            _check_positive("epochs", epochs)
+
+    def factor(self, epochs: Iterable[float]) -> float:
+        """Return by what epochs and times of a result with these epochs are multiplied."""
+        own, wanted = olympic_mean(epochs), olympic_mean(self.epochs)
+        return wanted / own if own and wanted else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts by the name of the result, as a file states them.
+
+    staging_excluded: why its staging interval means nothing. reference_epochs: the keys of its Normalisation.
+    power_cap_watts: of each accelerator.
+    """
+
+    staging_excluded: dict[str, str] = field(default_factory=dict)
+    reference_epochs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    power_cap_watts: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for section in (one.name for one in fields(self)):
+            for name in getattr(self, section):
+                if name.count("/") != FORM.count("/"):
+                    raise ValueError(f"{section}: {shown(name)} names no result; expected {FORM}")
+        for name, watts in self.power_cap_watts.items():
+            _check_positive(f"power_cap_watts: {name}", watts)
+
+    def names(self) -> list[str]:
+        """Return the names of all results that facts are about."""
+        return list(dict.fromkeys((*self.staging_excluded, *self.reference_epochs, *self.power_cap_watts)))
+
+    def updated(self, other: Facts) -> Facts:
+        """Return these facts with those of another file, which count where both know a result."""
+        return Facts(*({**getattr(self, name), **getattr(other, name)} for name in (one.name for one in fields(self))))
+
+    def read_normalisation(self, name: str, source: str = "facts") -> Normalisation | None:
+        """Return how a result is normalised, None if it is not; UsageError, which names the source, if it is broken."""
+        entry = self.reference_epochs.get(name)
+        return None if entry is None else rebuild(Normalisation, entry, f"{source}: reference_epochs: {name}")
+
+
+def known_facts() -> Facts:
+    """Return the facts of published results."""
+    return read_facts(Path(__file__).with_name("facts.yaml"))
+
+
+def read_facts(path: Path) -> Facts:
+    """Return the facts of a file of the user's; UsageError if it is broken."""
+    facts = load(Facts, path)
+    for name in facts.reference_epochs:
+        facts.read_normalisation(name, str(path))
+    return facts
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < MOST:
+        raise ValueError(f"{name}: expected a number above 0 and below {MOST:.0e}; got {value}")
+
+
+# -- the analysis ---------------------------------------------------------------------------------------------
+
+
+def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
+    """Return the analysis of each result of a report with details, in the order of the summary."""
+    analysed = [_analysed(results, row_of(results, report), facts) for results in every_set(report)]
+    return sorted(analysed, key=lambda one: (*one.row.table_order, one.units or 0, one.name))
+
+
+def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
+    units = _units(results, row)
+    empty = AnalysedSet(row, results.folder, units, sharing=_sharing(results))
+    if not results.runs:
+        return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
+    if results.benchmark is None:
+        return replace(empty, problem="the logs name no benchmark of this round; expected submission_benchmark")
+    measured = {run.path: quantities(run, results.reference, units) for run in results.runs}
+    failed = {run.path: why for run in results.runs if (why := _failure(run))}
+    if len(failed) == len(results.runs):
+        reasons = ", ".join(dict.fromkeys(failed.values()))
+        return replace(empty, problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}")
+    outcome = _Outcome(results, measured, failed, {}, [])
+    outcome.apply(facts)
+    return outcome.analysed(empty)
+
+
+def _sharing(results: ResultSet) -> int:
+    """Return how many ranks share each sample, if all logs agree."""
+    stated = {run.details.sharing for run in results.runs}
+    return stated.pop() if len(stated) == 1 else 1
+
+
+def _units(results: ResultSet, row: Row) -> int | None:
+    """Return the accelerators, or processors, of one run."""
+    if results.scaling == WEAK:
+        scale = results.instance_scale
+        return scale if scale is not None and 0 < scale < LARGEST else None
+    stated = {run.scale for run in results.runs}
+    known = results.system_scale or row.accelerators or row.processors or (stated.pop() if len(stated) == 1 else None)
+    return known if known is not None and 0 < known < LARGEST else None
+
+
+def _failure(run: JudgedRun) -> str:
+    """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
+    return unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
+
+
+def unmeasured(run: JudgedRun) -> str:
+    """Return why the times and epochs of a run, whatever its status, are unknown; "" if its log gives them."""
+    if run.minutes is None:
+        return "run_start or run_stop is missing"
+    if run.minutes <= 0:
+        return "run_stop is not after run_start"
+    if not run.details.evaluations:
+        return "no evaluation before run_stop"
+    if is_number(run.convergence) and run.convergence + (run.details.phases.first == 0) <= 0:
+        return f"the last evaluation has epoch_num {run.convergence:g}"
+    # An epoch may begin before the last evaluation of the one before it ends the run.
+    if any(not is_number(run.convergence) or number <= run.convergence for number in run.details.phases.unclosed):
+        return "an epoch has no stop"
+    return ""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """A result on the way to its analysis.
+
+    measured: the quantities of each run by its path. failed: why runs have none. excluded, notes: see AnalysedSet.
+    """
+
+    results: ResultSet
+    measured: dict[str, dict[str, float]]
+    failed: dict[str, str]
+    excluded: dict[str, str]
+    notes: list[str]
+    normalisation: float = 1.0
+
+    def apply(self, facts: Facts) -> None:
+        """Leave out staging that copies nothing, and normalise the result, as the facts say."""
+        name = waiver_name(self.results)
+        longest = max((values.get(STAGING, 0.0) for values in self.measured.values()), default=0.0)
+        reason = facts.staging_excluded.get(name, "")
+        if not longest:
+            reason = NO_STAGING
+        elif longest < SHORTEST_STAGING:
+            reason = reason or f"the interval of at most {longest * 60:.3g} s copies nothing"
+        if reason:
+            self.excluded[STAGING] = reason
+            for values in self.measured.values():
+                if "run_rest_time" in values:
+                    values["run_rest_time"] += values.get(STAGING_INSIDE, 0.0)
+                for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
+                    values.pop(key, None)
+        given = facts.read_normalisation(name)
+        if given is not None:
+            self._normalise(given.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
+            self.excluded["normalised"] = given.reason
+
+    def _normalise(self, factor: float) -> None:
+        """Multiply epochs and all times but staging."""
+        self.normalisation = factor
+        self.notes.append(f"normalised: epochs and times but staging are multiplied by {factor:.4f}")
+        for values in self.measured.values():
+            for name in NORMALISED & values.keys():
+                values[name] *= factor
+            if values.get(RUN_TIME):
+                before, inside = values[RUN_TIME], values.get(STAGING_INSIDE, 0.0)
+                values[RUN_TIME] = inside + (before - inside) * factor
+                if "run_compute_budget" in values:
+                    values["run_compute_budget"] *= values[RUN_TIME] / before
+
+    def analysed(self, empty: AnalysedSet) -> AnalysedSet:
+        """Return the analysis."""
+        runs = tuple(self._runs())
+        kept = [run.values for run in runs if run.kept]
+        named = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
+        found = {name: summarise(name, values) for name, values in named.items() if len(values) == len(kept)}
+        both = {EPOCHS, EPOCH_TIME} <= found.keys()
+        pca = log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True)) if both else None
+        if pca is not None and pca.correlation is None:
+            self.excluded["epochs_system_correlation"] = "epochs or epoch times do not vary"
+        return replace(
+            empty,
+            runs=runs,
+            statistics=found,
+            ratios=self._ratios(found, empty.units),
+            pca=pca,
+            hyperparameters=self._hyperparameters(),
+            excluded=self.excluded,
+            notes=(*self.notes, *self._notes(runs)),
+            normalisation=self.normalisation,
+        )
+
+    def _runs(self) -> Iterator[AnalysedRun]:
+        """Yield the runs; of three or more of time to train, neither the fastest nor the slowest counts."""
+        ranked = sorted((values[RUN_TIME], path) for path, values in self.measured.items() if path not in self.failed)
+        out = dict(self.failed)
+        if self.results.scaling != WEAK and len(self.measured) >= OLYMPIC and len(ranked) >= OLYMPIC - 1:
+            out[ranked[0][1]] = FASTEST
+            out |= {} if self.failed else {ranked[-1][1]: SLOWEST}
+        for path, values in self.measured.items():
+            yield AnalysedRun(os.path.relpath(path, self.results.folder), values, path not in out, out.get(path, ""))
+
+    def _ratios(self, found: Mapping[str, Statistics], units: int | None) -> dict[str, float | None]:
+        def ratio(above: str, below: str) -> float | None:
+            one, other = found.get(above), found.get(below)
+            return one.mean / other.mean if one and other and other.mean else None
+
+        size = self.results.batch_size
+        return {
+            "staging_time/run_time": ratio(STAGING_INSIDE, RUN_TIME),
+            **{f"{part}_time/run_time": ratio(f"run_{part}_time", RUN_TIME) for part in ("train", "eval", "rest")},
+            "staging_time/epoch_time": ratio(STAGING, EPOCH_TIME),
+            "batch_size/units": size / units if is_number(size) and units else None,
+        }
+
+    def _hyperparameters(self) -> dict[str, Any]:
+        """Return those on which all runs agree."""
+        stated = [run.details.hyperparameters for run in self.results.runs]
+        keys = (key for key in stated[0] if key not in NOT_HYPERPARAMETERS)
+        return {key: stated[0][key] for key in keys if all(same(one.get(key), stated[0][key]) for one in stated)}
+
+    def _notes(self, runs: Sequence[AnalysedRun]) -> Iterator[str]:
+        """Yield what a reader must know: runs left out, epochs after the target, staging out of the clock."""
+        for run in runs:
+            if run.why_not not in ("", FASTEST, SLOWEST):
+                yield f"{run.name} does not count: {run.why_not}"
+        if missed := sum(run.path not in self.failed and not run.converged for run in self.results.runs):
+            without = "with status success but without the target: counted by time, as in the paper"
+            yield f"{counted(missed, 'run')} {without}"
+        if later := sum(run.values.get(TARGET_EPOCH, math.inf) < run.values.get(EPOCHS, 0) for run in runs):
+            yield f"{counted(later, 'run')} longer than to the target: see {EPOCHS} and {TARGET_EPOCH}"
+        if self.results.score is not None and self.results.score.staging_clock not in ("", IN):
+            yield "staging lies out of the clock: run_time lacks it"
+        if len({identity(run.batch_size) for run in self.results.runs if is_stated(run.batch_size)}) > 1:
+            yield "the runs differ in global_batch_size: the result has no batch size"
+        if (sharing := _sharing(self.results)) > 1:
+            yield f"{sharing} ranks share each sample, so that a step has fewer samples than units"
+        if len(runs) < OLYMPIC:
+            yield f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest"
+
+
+# -- statistics over the runs of a result that count -----------------------------------------------------------
+
+
+def summarise(name: str, values: Sequence[float]) -> Statistics:
+    """Return the statistics of a quantity over at least one run.
+
+    Throughputs are averaged harmonically; their std is 1 / (1/mean - std(1/x)) - mean, as the paper's analysis has it.
+    """
+    mean, std = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    if QUANTITIES[name].harmonic and min(values) > 0:
+        inverse = [1 / value for value in values]
+        slowness = statistics.fmean(inverse)
+        mean = 1 / slowness
+        if len(values) > 1:
+            fastest = slowness - statistics.stdev(inverse)
+            std = 1 / fastest - mean if fastest > 0 else math.inf
+    return Statistics(mean, std, statistics.median(values), min(values), max(values), len(values))
+
+
+def log_pca(pairs: Iterable[tuple[float, float]]) -> LogPca | None:
+    """Return the principal components of (log10 epochs, log10 epoch time); None for fewer than two runs."""
+    points = [(math.log10(x), math.log10(y)) for x, y in pairs if x > 0 and y > 0]
+    if len(points) < 2:
+        return None
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    center = (statistics.fmean(xs), statistics.fmean(ys))
+    xx, yy = statistics.variance(xs), statistics.variance(ys)
+    xy = sum((x - center[0]) * (y - center[1]) for x, y in points) / (len(points) - 1)
+    # The eigenvectors of [[xx, xy], [xy, yy]] are turned against the axes by this angle.
+    angle = math.atan2(2 * xy, xx - yy) / 2
+    first = (math.cos(angle), math.sin(angle))
+    middle, radius = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
+    flat = min(xx, yy) <= 1e-30
+    return LogPca(
+        center,
+        first,
+        (-first[1], first[0]),
+        (middle + radius, max(middle - radius, 0.0)),
+        None if flat else xy / math.sqrt(xx * yy),
+    )

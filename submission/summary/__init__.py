@@ -1,1 +1,0 @@
-"""Summarise results as tables."""

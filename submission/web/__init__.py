@@ -1,1 +1,0 @@
-"""What pages share: HTML, drawings in SVG, the document and its colours."""

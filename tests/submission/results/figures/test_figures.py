@@ -1,0 +1,290 @@
+"""The figures of an analysis: what they show, that labels can be read, and that they are safe on a page."""
+
+import random
+import re
+from dataclasses import replace
+from importlib.resources import files
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pytest
+
+from submission.results.export import standalone
+from submission.results.figures.labels import (
+    LINE,
+    ORGANISATIONS,
+    SPARE,
+    Box,
+    amount,
+    around,
+    by_benchmark,
+    colour,
+    fitted,
+    labels,
+    placed,
+    text_width,
+)
+from submission.results.figures.panel import NARROW, WIDE, Iso
+from submission.results.figures.runs import time_shares, variation
+from submission.results.figures.scaling import compute_analysis, time_to_solution
+from submission.results.figures.trends import best_by_round
+from submission.results.quantities import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
+from submission.results.sets import log_pca, summarise
+from tests.submission.results.conftest import analysed_set
+
+FIGURES = [time_to_solution, time_shares, compute_analysis, variation, best_by_round]
+STYLE = files("submission.results.page").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row):
+    """Return an `analysed_set` whose runs vary by some percent."""
+    dice = random.Random(seed)
+    measured = []
+    for number in range(runs):
+        epochs, time = 50 * dice.lognormvariate(0, 0.1), minutes / 50 * dice.lognormvariate(0, 0.02)
+        values = {
+            "run_time": epochs * time,
+            "run_stop_epoch": epochs,
+            "run_epoch_time": time,
+            "run_epoch_throughput": 1 / time,
+            "run_train_throughput": 5e5 / time,
+            "run_eval_throughput": 1e6 / time,
+            "run_steps": epochs * 2048,
+        }
+        measured.append(AnalysedRun(f"result_{number}.txt", values, kept=True))
+    found = {name: summarise(name, [run.values[name] for run in measured]) for name in measured[0].values}
+    pca = log_pca((run.values["run_stop_epoch"], run.values["run_epoch_time"]) for run in measured)
+    shares = {"staging_time/run_time": 0.1, "train_time/run_time": 0.6, "eval_time/run_time": 0.25}
+    given = {"system": "perlmutter_n512_pytorch1.9", "batch": 256, "round": "1.0", "minutes": minutes} | row
+    one = analysed_set(units=units, organisation=organisation, **given)
+    return replace(one, runs=tuple(measured), statistics=found, ratios=shares, pca=pca)
+
+
+def texts(svg):
+    """Return what is written in a figure, without titles and descriptions."""
+    return [element.text for element in ElementTree.fromstring(svg).iter("text")]
+
+
+def rounds():
+    """Return results of several organisations, benchmarks and rounds."""
+    return [
+        result("LBNL", 30, 512, seed=1, round="1.0"),
+        result("CSCS", 300, 128, seed=2, round="1.0", division="open"),
+        result("NVIDIA", 5, 2048, seed=3, round="2.0"),
+        result("tacc", 60, 64, seed=4, round="2.0", benchmark="deepcam"),
+        result("NVIDIA", 60, 64, seed=5, round="2.0", scaling="weak", models_per_minute=2.5),
+    ]
+
+
+# -- labels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_labels_of_20_points_stay_inside_and_overlap_nothing(seed):
+    dice = random.Random(seed)
+    area = Box(0, 0, 860, 450)
+    points = [(dice.uniform(100, 700), dice.uniform(60, 400)) for _ in range(20)]
+    found = placed(points, [text_width("LBNL coriknl_n512")] * 20, area, [])
+    boxes = [place.box for place in found]
+    assert all(area.contains(box) and box.bottom - box.top == pytest.approx(LINE) for box in boxes)
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert not any(box.overlaps(around(point, 5)) for box in boxes for point in points)
+
+
+def test_labels_in_a_dense_crowd_get_lines_that_cross_no_label():
+    points = [(400 + at % 3 * 20, 200 + at // 3 * 20) for at in range(9)]
+    found = placed(points, [110.0] * 9, Box(0, 0, 860, 450), [])
+    lines = [(place.point, place.leader) for place in found if place.leader]
+    assert len(lines) > 2
+    assert not any(place.box.crossed_by(*line) for place in found for line in lines if line[1] != place.leader)
+
+
+@pytest.mark.parametrize("apart", [1, -1, 4])
+def test_labels_one_above_the_other_are_in_the_order_of_their_points(apart):
+    points, area = [(90, 100), (90, 100 + apart)], Box(50, 0, 400, 200)
+    track = [around((90 + at, 100), 4) for at in range(0, 300, 8)]
+    one, other = placed(points, [80.0] * 2, area, track)
+    assert (one.box.top < other.box.top) == (apart > 0)
+
+
+def test_a_label_without_room_is_left_out():
+    assert placed([(50, 50)], [200.0], Box(0, 0, 100, 100), []) == [None]
+
+
+def test_a_long_text_loses_its_middle():
+    assert fitted("short", 100) == "short"
+    cut = fitted("HelmholtzAI juwelsbooster_gpu_n1024", 150)
+    assert text_width(cut) <= 150 and cut.startswith("Helm") and cut.endswith("n1024")
+    assert fitted("begin…the end of it", 80).count("…") == 1
+
+
+# -- names and numbers -------------------------------------------------------------------------------------
+
+
+def test_an_organisation_has_one_colour_in_every_spelling():
+    assert colour("tacc") == colour("TACC") and colour("Helmholtz AI") == colour("HelmholtzAI")
+    assert len({colour(name) for name in ORGANISATIONS}) == len(ORGANISATIONS)
+    spare = {f"org-{len(ORGANISATIONS) + at}" for at in range(SPARE)}
+    assert {colour(f"Centre {at}") for at in range(50)} == spare
+    assert all(f"svg .{class_} {{" in STYLE for class_ in spare | {colour(name) for name in ORGANISATIONS})
+
+
+def test_labels_are_short_but_different():
+    one, other = result(system="abci_n4_pytorch1.9"), result(system="abci_n4_mxnet1.8")
+    assert labels([one]) == ["LBNL abci_n4"]
+    assert labels([one, other]) == ["LBNL abci_n4_pytorch1.9", "LBNL abci_n4_mxnet1.8"]
+    assert labels([one, result(system="x", round="2.0")]) == ["LBNL abci_n4 v1.0", "LBNL x v2.0"]
+
+
+def test_the_same_runs_in_two_rounds_are_drawn_once():
+    again = [result(round="1.0"), result(round="2.0"), result(round="2.0", seed=2, system="new")]
+    assert labels(by_benchmark(again)["cosmoflow"]) == ["LBNL perlmutter_n512 v1.0, v2.0", "LBNL new v2.0"]
+
+
+def test_amounts_have_three_digits():
+    assert [amount(value) for value in (0.12345, 7, 123.4, 1234, 51234, 2.06e6)] == [
+        "0.123", "7", "123", "1234", "51.2k", "2.06M",
+    ]  # fmt: skip
+    assert [amount(1e-5), amount(3e-7)] == ["10⁻⁵", "3·10⁻⁷"]
+
+
+@pytest.mark.parametrize("iso", [Iso(-1, 60), Iso(1), Iso(1, 0.5, -1)])
+def test_a_quantity_is_constant_on_its_line(iso):
+    quantity = iso.quantity(512, 20)
+    assert [iso.quantity(x, iso.constant(quantity) * x**iso.slope) for x in (1, 7, 4096)] == pytest.approx(
+        [quantity] * 3
+    )
+    assert Iso(-1, 60).quantity(512, 30) == 256, "512 units for half an hour"
+
+
+# -- figures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_of_nothing_is_empty(figure):
+    assert figure([], "x", WIDE) == ""
+    empty = AnalysedSet(result(verdict="FAIL").row, "results", None, problem="no logs")
+    assert figure([empty], "x", WIDE) == ""
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_is_safe_and_named(figure):
+    hostile = '</svg><script>alert(1)</script>"\x1b'
+    sets = [*rounds(), result(hostile, 3, system=hostile, round="3.0")]
+    page = ElementTree.fromstring(f"<p>{figure(sets, 'x', WIDE)}{figure(sets, 'x', NARROW)}</p>")
+    assert [child.get("class") for child in page] == ["plot wide", "plot narrow"]
+    ids = [element.get("id") for element in page.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    for svg in page:
+        assert svg.get("role") == "img" and svg[0].tag == "title" and svg[1].text
+    assert not any(element.get("style") or element.tag == "script" for element in page.iter())
+    used = {name for element in page.iter() for name in (element.get("class") or "").split()}
+    assert used <= set(re.findall(r"\.([a-z][\w-]*)", STYLE)), "every class has a rule"
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_of_extreme_values_is_drawn(figure):
+    odd = result(runs=1, batch_size=0)
+    huge = {name: replace(found, mean=float("inf")) for name, found in odd.statistics.items()}
+    sets = [odd, replace(odd, statistics=huge), *rounds()]
+    assert not {"nan", "inf"} & set(
+        re.findall(r"[a-z]+", " ".join(re.findall(r' (?:x|y|d|points)="([^"]*)"', figure(sets, "x", WIDE))))
+    )
+
+
+def test_every_result_is_named_once_in_the_wide_time_to_solution():
+    dice = random.Random(0)
+    sets = [
+        result("LBNL", dice.uniform(2, 400), 2 ** dice.randrange(5, 12), seed=at, system=f"s{at}") for at in range(20)
+    ]
+    written = texts(time_to_solution(sets, "x", WIDE))
+    assert all(written.count(f"LBNL s{at}") == 1 for at in range(20))
+    narrow = texts(time_to_solution(sets, "x", NARROW))
+    assert all(f"LBNL s{at}" in narrow for at in range(20)), "in the list below the panel"
+
+
+@pytest.mark.parametrize("figure", [time_to_solution, compute_analysis])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_numbers_of_many_results_stay_inside_and_overlap_nothing(figure, width):
+    dice = random.Random(0)
+    sets = [
+        result(minutes=dice.uniform(2, 400), units=2 ** dice.randrange(3, 13), runs=3, seed=at, system=f"s{at}")
+        for at in range(150)
+    ]
+    boxes = []
+    for element in ElementTree.fromstring(figure(sets, "x", width)).iter("text"):
+        if element.get("class") == "number":
+            wide = sum(9 if sign.isdigit() else 4.7 for sign in element.text)  # of DejaVu Sans Bold
+            left, bottom = float(element.get("x")), float(element.get("y"))
+            left -= wide if element.get("text-anchor") == "end" else 0
+            boxes.append(Box(left, bottom - 10, left + wide, bottom))
+    assert len(boxes) > 150 and min(box.left for box in boxes) >= 0
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_many_runs_are_a_distribution_without_dots():
+    many = time_to_solution([result(runs=637, scaling="weak")], "x", WIDE)
+    few = time_to_solution([result(runs=9)], "x", WIDE)
+    assert (many.count('class="violin org-'), many.count('class="runs org-')) == (1, 0)
+    assert (few.count('class="violin org-'), few.count('class="runs org-')) == (1, 1)
+    assert len(variation([result(runs=637)], "x", WIDE)) < 10_000
+
+
+def test_divisions_and_throughput_have_their_own_marks():
+    svg = time_to_solution(rounds(), "x", WIDE)
+    assert '<polygon class="mark org-3"' in svg, "a star for the open division"
+    assert '<rect class="mark org-0 hollow"' in svg, "a hollow square for throughput"
+    assert "open division" in texts(svg) and "open division" not in texts(time_to_solution(rounds()[:1], "x", WIDE))
+
+
+def test_shares_add_up_and_say_what_is_not_counted():
+    written = texts(time_shares([result()], "x", WIDE))
+    assert {"10%", "60%", "25%"} <= set(written) and "staging not counted" not in written
+    without = result()
+    without = replace(without, ratios=without.ratios | {"staging_time/run_time": None})
+    assert "staging not counted" in texts(time_shares([without], "x", WIDE))
+    assert "* staging not counted" in texts(time_shares([without], "x", NARROW))
+    never = replace(without, row=replace(without.row, system="other"), excluded={STAGING: NO_STAGING})
+    assert {"no staging logged"} == {text for text in texts(time_shares([never], "x", WIDE)) if "staging " in text}
+    assert {"* staging not counted", "† no staging logged"} <= set(texts(time_shares([without, never], "x", NARROW)))
+
+
+def test_compute_analysis_draws_the_panels_it_has_numbers_for():
+    written = texts(compute_analysis([result(), result("CSCS", 90, seed=2)], "x", WIDE))
+    assert {"lines: batch per unit", "lines: steps of training", "lines: minutes of computing"} <= set(written)
+    assert "samples per minute" in written and {"LBNL perlmutter_n512", "CSCS perlmutter_n512"} <= set(written)
+
+
+def test_variation_says_what_varies():
+    assert any(re.fullmatch(r"\d+% epochs, r −?0\.\d\d", text) for text in texts(variation([result()], "x", WIDE)))
+    steady = replace(result(), pca=log_pca([(10.0, 2.0)] * 5))
+    svg = variation([steady], "x", WIDE)
+    assert "no variance" in texts(svg) and 'class="ellipse org-' not in svg
+
+
+def test_best_by_round_takes_the_best_passing_result_with_its_staging():
+    sets = [
+        result("LBNL", 30, round="1.0"),
+        result("CSCS", 10, round="1.0", verdict="FAIL"),
+        result("NVIDIA", 4, round="3.0", staging_clock="out", time_with_staging_minutes=5.0),
+        result("Dell", 4.5, round="3.0"),
+    ]
+    written = texts(best_by_round(sets, "x", WIDE))
+    assert {"LBNL 30.0", "Dell 4.50", "v1.0", "2021", "2023"} <= set(written)
+    assert not any(text.startswith(("CSCS", "NVIDIA")) for text in written)
+    assert best_by_round(sets[2:], "x", WIDE) == "", "one round has no course"
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_file_of_its_own_brings_its_colours(figure):
+    text = standalone(figure(rounds(), "x", WIDE))
+    root = ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg" and int(root.get("width")) == WIDE
+    style = root.find("{http://www.w3.org/2000/svg}style").text
+    assert "light-dark" not in style and "var(" not in style
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for rules in (light, dark):
+        assert re.search(r"svg \.org-0 \{ color: #\w{6}; \}", rules)

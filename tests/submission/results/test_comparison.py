@@ -1,0 +1,407 @@
+"""Two results side by side: hyperparameters, convergence, times and systems."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
+from submission.compare import main
+from tests.measurement import STEPS
+
+CONFIG = {
+    "output_dir": "run-1",
+    "train": {"epochs": 16, "global_batch_size": 512, "seed": 4},
+    "optim": {"name": "sgd", "betas": [0.9, 0.999], "eps": 1e-08},
+    "schedule": {"base_lr": 0.006, "decay": {"19": 0.5, "21": 0.25}, "kind": "piecewise"},
+    "data": {"data_dir": "here", "augment": "none"},
+    "submission": {"org": "Example University"},
+    "dist": {"device": "cpu"},
+}
+
+
+def compared(*arguments, capsys):
+    assert main([*map(str, arguments), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    return document["comparisons"]
+
+
+def lines(comparison, title):
+    """Return the lines of the section with this title, by name."""
+    return {
+        line["what"]: line
+        for section in comparison["sections"]
+        if section["title"].startswith(title)
+        for line in section["lines"]
+    }
+
+
+def write(path, log):
+    path.write_bytes(log.bytes())
+    return path
+
+
+def with_config(log, **changes):
+    config = CONFIG | changes
+    sections = {name: config.get(name, {}) for name in ("train", "optim", "schedule", "data")}
+    named = {f"{name}.{key}" for name, keys in sections.items() for key in keys} - {"train.seed", "data.data_dir"}
+    facts = {"source_sha256": "ab12", "versions": {"torch": "2.13"}}
+    return log.add("provenance", {**facts, "config": config, "hyperparameters": sorted(named)})
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """Return two submissions; the second has another rate, an extra key, slower convergence, and one different run."""
+    a = SamplePackage("cosmoflow", runs=10, epochs=25)
+    settings = {"opt_base_learning_rate": 0.012, "gradient_accumulation_steps": 2}
+    b = SamplePackage("cosmoflow", runs=10, epochs=30, settings=settings)
+    b.edit(3, lambda log: log.set("dropout", 0.5)).system(accelerator_model_name="faster", host_memory_capacity="1 TB")
+    return a.write(tmp_path / "A"), b.write(tmp_path / "B")
+
+
+def test_packages(packages, capsys):
+    (comparison,) = compared(*packages, capsys=capsys)
+    assert comparison["benchmark"] == "cosmoflow"
+    assert comparison["a"]["name"] == "A/example_n64/strong/cosmoflow"
+    logged = lines(comparison, "Hyperparameters")
+    assert (logged["opt_base_learning_rate"]["a"], logged["opt_base_learning_rate"]["b"]) == (0.006, 0.012)
+    assert "a" not in logged["gradient_accumulation_steps"] and logged["gradient_accumulation_steps"]["b"] == 2
+    assert logged["dropout"]["b"] == {"varied": [{"value": 0.0, "runs": 9}, {"value": 0.5, "runs": 1}]}
+    assert logged["opt_name"]["a"] == logged["opt_name"]["b"] == "sgd"
+    system = lines(comparison, "System")
+    assert system["accelerator_model_name"]["b"] == "faster" and "host_networking" not in system
+    # B's logs have no configuration, so the changes are keys of the log.
+    assert comparison["changes"] == ["opt_base_learning_rate=0.006", "dropout=0.0"]
+    assert not comparison["as_overrides"]
+
+
+def test_convergence_and_times(packages, capsys):
+    (comparison,) = compared(*packages, capsys=capsys)
+    convergence = lines(comparison, "Convergence")
+    assert convergence["epochs to target, per run"] == {
+        "what": "epochs to target, per run",
+        "a": [25] * 10,
+        "b": [30] * 10,
+    }
+    assert convergence["samples to target, mean"]["b"] == 30 * 524_288
+    assert convergence["steps to target, mean"]["b"] == 30 * 1024
+    assert lines(comparison, "Runs")["convergence"]["a"] == "RCP passed"
+    curve = lines(comparison, "eval_error")
+    assert len(curve) == 8 and {"epoch 1", "epoch 25"} <= set(curve)
+    assert curve["epoch 25"]["a"] == pytest.approx(0.1239, rel=1e-2)
+    assert curve["epoch 25"]["b"] == pytest.approx(0.124 * (1 + 5 / 30), rel=1e-2)
+    time = lines(comparison, "Time")
+    assert time["eval, mean, min"]["a"] == pytest.approx(25 * 8 / 60, rel=1e-2)
+    assert time["eval, mean, min"]["b"] == pytest.approx(30 * 8 / 60, rel=1e-2)
+    assert time["init, mean, min"]["a"] == pytest.approx(10 / 60, rel=0.01)
+    assert time["time of an epoch, mean, min"]["a"] == pytest.approx(200 / 60, rel=0.01)
+    assert time["training, samples/s"]["a"] == pytest.approx(524_288 / 200, rel=0.01)
+    assert time["training, samples/s per accelerator (node)"]["a"] == pytest.approx(524_288 / 200 / 64, rel=0.01)
+    score = lines(comparison, "Score")["time to train, min"]
+    assert score["b"] / score["a"] == pytest.approx(30 / 25, rel=0.01)
+
+
+def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, capsys):
+    logs = [
+        write(tmp_path / f"{at}.txt", SampleLog(run=at, settings={"opt_base_learning_rate": rate}))
+        for at, rate in enumerate((0.0055, 0.005499999970197678))
+    ]
+    assert compared(*logs, capsys=capsys)[0]["changes"] == []
+    main([*map(str, logs)])
+    assert "differs" not in capsys.readouterr().out
+
+
+def test_times_of_different_clocks_have_no_ratio(tmp_path, capsys):
+    a = SamplePackage(round_="2.0").staged("run_start", 30 * 60_000).write(tmp_path / "A")
+    b = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "B")
+    (comparison,) = compared(a, b, capsys=capsys)
+    about, score = lines(comparison, "Runs")["staging"], lines(comparison, "Score")
+    assert (about["a"], about["b"]) == ("inside the time", "outside the time")
+    assert score["time to train, min"]["a"] == score["time to train with staging, min"]["a"]
+    assert score["time to train, min"]["b"] == score["time to train without staging, min"]["b"]
+    main([a, b])
+    text = {line.split(",")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert text["time to train"].endswith("clocks differ") and text["run_start to run_stop"].endswith("clocks differ")
+    assert text["time to train with staging"].endswith("1.000")
+
+
+def test_rates_per_accelerator_are_those_of_an_instance(tmp_path, capsys):
+    def weak(root, nodes):
+        return (
+            SamplePackage(scaling="weak", runs=16).start_together().system(number_of_nodes=nodes).write(tmp_path / root)
+        )
+
+    (comparison,) = compared(weak("A", "256"), weak("B", "16"), capsys=capsys)
+    rate = lines(comparison, "Time")["training, samples/s per accelerator (node)"]
+    assert rate["b"] == pytest.approx(16 * rate["a"])
+
+
+def test_logs_of_this_suite_give_overrides(tmp_path, capsys):
+    a = write(tmp_path / "a.txt", with_config(SampleLog()))
+    section = {"base_lr": 0.003, "decay": {}, "kind": "piecewise"}
+    b = write(
+        tmp_path / "b.txt",
+        with_config(
+            SampleLog(run=1),
+            output_dir="run-2",
+            train={"epochs": 20, "global_batch_size": 256, "seed": 9},
+            schedule=section,
+            optim={"name": "true", "betas": [0.9, 0.99], "eps": 1e-08},
+            dist={"device": "cuda"},
+        ),
+    )
+    (there,) = compared(a, b, capsys=capsys)
+    assert there["as_overrides"]
+    assert set(there["changes"]) == {
+        "train.epochs=16",
+        "train.global_batch_size=512",
+        "schedule.base_lr=0.006",
+        "'schedule.decay={19: 0.5, 21: 0.25}'",
+        "'optim.betas=[0.9, 0.999]'",
+        "optim.name=sgd",
+    }
+    (back,) = compared(b, a, capsys=capsys)
+    assert {"'schedule.decay={}'", "'optim.name=\"true\"'"} <= set(back["changes"])
+    assert main([str(a), str(a)]) == 0
+    assert capsys.readouterr().out.endswith("B has A's hyperparameters.\n")
+
+
+def test_overrides_are_read_as_the_same_values(tmp_path, capsys):
+    """The printed overrides turn B's configuration into A's."""
+    pytest.importorskip("torch")
+    from common.config import leaves, rebuild, to_dict
+    from common.provenance import shown_path
+    from cosmoflow.train import Config
+
+    def tree(**changes):
+        sections = {"output_dir": "x", "data": {"data_dir": "d"}}
+        return to_dict(rebuild(Config, {**sections, **changes}, "test"), shown_path)
+
+    wanted = tree(schedule={"decay": {4: 0.3}, "base_lr": 1e-7}, optim={"name": "adamw", "eps": 1e-12})
+    present = tree(optim={"name": "muon"}, model={"dropout": 0.25})
+    names = [leaf.name for leaf in leaves(Config) if leaf.key.role.borrow]
+    paths = [
+        write(tmp_path / f"{name}.txt", SampleLog().add("provenance", {"config": config, "hyperparameters": names}))
+        for name, config in (("a", wanted), ("b", present))
+    ]
+    (comparison,) = compared(*paths, capsys=capsys)
+    overrides = [shlex.split(change)[0] for change in comparison["changes"]]
+    assert to_dict(rebuild(Config, present, "test", overrides), shown_path) == wanted
+
+
+def test_several_benchmarks_and_scalings(tmp_path, capsys):
+    def both(root, **runs):
+        SamplePackage("deepcam", runs=5).write(root)
+        return SamplePackage("oc20", scaling="weak", **runs).with_time_to_train().write(root)
+
+    a, b = both(tmp_path / "A", runs=6), both(tmp_path / "B", runs=7)
+    found = compared(a, b, capsys=capsys)
+    assert [one["benchmark"] for one in found] == ["deepcam", "oc20", "oc20"]
+    assert [lines(one, "Score").keys() & {"models/min"} for one in found] == [set(), set(), {"models/min"}]
+    (only,) = compared(a, b, "--benchmark", "deepcam", capsys=capsys)
+    assert only["benchmark"] == "deepcam"
+    # Strong compared with weak, named as folders.
+    folders = [f"{a}/results/example_n64/{scaling}/oc20" for scaling in ("strong", "weak")]
+    (mixed,) = compared(*folders, capsys=capsys)
+    assert lines(mixed, "Runs")["scaling"]["b"] == "weak"
+
+
+def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
+    """Evaluations of openfold are counted in samples, so different batch sizes have different counts."""
+    a = write(tmp_path / "a.txt", SampleLog("openfold", epochs=2))
+    b = write(tmp_path / "b.txt", SampleLog("openfold", epochs=4, settings={"global_batch_size": 192}))
+    (comparison,) = compared(a, b, capsys=capsys)
+    curve = lines(comparison, "eval_accuracy")
+    assert list(curve) == ["sample 10,240", "sample 20,480"]
+    # 10,240 samples lie between b's evaluations at 7,680 (0.575) and 15,360 (0.65).
+    assert curve["sample 10,240"]["b"] == pytest.approx(0.6, rel=1e-2)
+    assert lines(comparison, "Convergence")["steps to target, mean"]["b"] == 160
+
+
+def test_tables_for_people(packages, capsys):
+    for form, heading, row in (
+        ("table", "Hyperparameters, as logged", "opt_base_learning_rate"),
+        ("markdown", "**Hyperparameters, as logged**", "| opt_base_learning_rate |"),
+    ):
+        assert main([*packages, "--format", form]) == 0
+        text = capsys.readouterr().out
+        assert heading in text and "0.0 (9 runs), 0.5 (1 run)" in text
+        found = next(line for line in text.splitlines() if line.strip().startswith(row))
+        assert "0.006" in found and "differs" in found
+    assert "only B" in text and "1.19" in text
+
+
+def test_tables_respect_columns(packages, monkeypatch, capsys):
+    assert main([*packages]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 90
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main([*packages]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
+
+
+def test_hostile_text_stays_text(tmp_path, capsys):
+    log = with_config(SampleLog(), optim={"x\x1b[31m": "</code>|$(reboot)\x1b[31m"})
+    log.set("opt_name", "<script>\x1b]0;x\x07 | a\n")
+    a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", with_config(SampleLog(run=1)))
+    assert main([str(a), str(b)]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text and "\x07" not in text
+    # One word of the shell, in single quotes.
+    assert any(line.strip().startswith("'optim.x") and line.endswith("'") for line in text.splitlines())
+    assert main([str(a), str(b), "--format", "markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text and "<script>" not in text and "</code>|" not in text
+
+
+@pytest.mark.parametrize("damage", ["empty", "no times", "no evaluations", "odd values"])
+def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
+    log = SampleLog()
+    if damage == "empty":
+        log.drop("run_start").drop("run_stop")
+    elif damage == "no times":
+        log.times(lambda _: 1_694_000_000_000)
+    elif damage == "no evaluations":
+        log.drop("eval_error").drop("train_samples")
+    else:
+        log.set("global_batch_size", 0).set("train_samples", "many").set("number_of_nodes", [1]).evaluation(3, "NaN")
+    a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", SampleLog(run=1))
+    for first, second in ((a, b), (b, a)):
+        for form in ("table", "markdown", "json"):
+            assert main([str(first), str(second), "--format", form]) == 0
+            capsys.readouterr()
+
+
+@pytest.mark.parametrize("key", ["epoch_num", "train_samples", "number_of_nodes", "system"])
+def test_huge_numbers_are_no_traceback(key, tmp_path, capsys):
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, lambda log: log.numbers(lambda _: 1e308) if key == "epoch_num" else log.set(key, 1e308))
+    if key == "system":
+        package.system(number_of_nodes=10**308, accelerators_per_node=1e308)
+    huge, usual = package.write(tmp_path / "A"), SamplePackage().write(tmp_path / "B")
+    for pair in ((huge, usual), (usual, huge)):
+        (comparison,) = compared(*pair, capsys=capsys)
+        assert comparison["benchmark"] == "cosmoflow"
+
+
+def test_epochs_are_counted_from_1_whatever_the_log_does(tmp_path, capsys):
+    a, b = SamplePackage(), SamplePackage()
+    for number in range(1, 11):
+        a.edit(number, lambda log: log.renumber(0))
+    (comparison,) = compared(a.write(tmp_path / "A"), b.write(tmp_path / "B"), capsys=capsys)
+    for title in ("Convergence", "eval_error"):
+        assert all(line["a"] == pytest.approx(line["b"], rel=1e-2) for line in lines(comparison, title).values())
+
+
+def many(folder, results):
+    """Write a submission of cosmoflow; results: {system: arguments of its package}."""
+    for system, (accelerators, arguments) in results.items():
+        package = SamplePackage("cosmoflow", **arguments).system(accelerators_per_node=str(accelerators))
+        package.write(folder)
+        for part in ("results/example_n64", "systems/example_n64.json"):
+            (folder / part).rename(folder / part.replace("example_n64", system))
+    return folder
+
+
+def systems(comparisons):
+    return [(one["a"]["name"].split("/")[1], one["b"]["name"].split("/")[1]) for one in comparisons]
+
+
+def test_several_results_are_paired_by_what_they_have_in_common(tmp_path, capsys):
+    small, large = {"settings": {"global_batch_size": 256}}, {"settings": {"global_batch_size": 1024}}
+    a = many(tmp_path / "A", {"s4": (4, small), "s16": (16, large), "free": (4, {"division": "open"})})
+    b = many(
+        tmp_path / "B", {"t16": (16, large), "t8": (8, small), "open": (8, {"division": "open"}), "u": (64, large)}
+    )
+    assert main([str(a), str(b), "--format", "json"]) == 0
+    out, error = capsys.readouterr()
+    found = json.loads(out)["comparisons"]
+    assert set(systems(found)) == {("s4", "t8"), ("s16", "t16"), ("free", "open")}
+    why = {one["a"]["name"].split("/")[1]: one["paired_by"] for one in found}
+    assert why["s16"] == "same division, batch size"
+    assert why["s4"] == "same division, batch size; nearest size: 64 and 128 units"
+    assert error == "not compared, nothing to pair with: 1 result (B/u/strong/cosmoflow)\n"
+    assert main([str(a), str(b)]) == 0 and f"cosmoflow ({why['s16']})" in capsys.readouterr().out
+
+
+def test_the_division_of_a_result_is_that_of_its_system(tmp_path, capsys):
+    a = SamplePackage(round_="0.7").system(division="open").write(tmp_path / "A")
+    (comparison,) = compared(a, SamplePackage(round_="0.7").write(tmp_path / "B"), capsys=capsys)
+    division = lines(comparison, "Runs")["division"]
+    assert (division["a"], division["b"]) == ("open", "closed")
+
+
+def test_rounds_are_compared_organisation_by_organisation(tmp_path, capsys):
+    for round_, names in (("v2.0", ("Fujitsu", "Solo", "Third")), ("v3.0", ("FUJITSU+RIKEN", "Third", "Alone"))):
+        for name in names:
+            SamplePackage("deepcam").write(tmp_path / round_ / name)
+    found = compared(tmp_path / "v2.0", tmp_path / "v3.0", capsys=capsys)
+    names = [(one["a"]["name"].split("/")[0], one["b"]["name"].split("/")[0]) for one in found]
+    assert names == [("Fujitsu", "FUJITSU+RIKEN"), ("Third", "Third")]
+    (own,) = compared(tmp_path / "v2.0" / "Third", tmp_path / "v3.0", capsys=capsys)
+    assert own["b"]["name"].startswith("Third/")
+
+
+def test_wrong_use(packages, tmp_path, capsys):
+    a, b = packages
+    other = SamplePackage("deepcam").write(tmp_path / "C")
+    for name in ("first/one", "first/two", "second/three", "second/four"):
+        SamplePackage("cosmoflow").write(tmp_path / name)
+    for arguments, said in (
+        ([a], "only a fom.json can stand alone"),
+        ([a, "nowhere"], "no such file or folder: nowhere"),
+        ([a, other], "has cosmoflow"),
+        ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
+        ([a, __file__], "has none"),
+        ([tmp_path / "first", tmp_path / "second"], "name the folder of one result each, such as"),
+    ):
+        assert main([*map(str, arguments)]) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([str(a), str(b), "--format", "html"])
+
+
+def test_inputs_are_not_changed(packages, capsys):
+    def contents():
+        return {path: path.read_bytes() for root in packages for path in Path(root).rglob("*") if path.is_file()}
+
+    before = contents()
+    assert compared(*packages, capsys=capsys) == compared(*packages, capsys=capsys)
+    assert contents() == before
+
+
+def measurement(path, **changes):
+    full = {"units": 4, "network": "full", "samples_per_s": 8.0, "samples_per_s_per_unit": 2.0}
+    replace(STEPS, **full | changes).write_file(path)
+    return str(path)
+
+
+def test_a_measurement_and_published_results(tmp_path, capsys):
+    assert main([measurement(tmp_path / "fom.json")]) == 0
+    title, _, _, first, *rest = capsys.readouterr().out.splitlines()
+    assert "not an MLPerf result" in title and len(rest) == 7
+    # LBNL on 64 V100: epochs of 262,144 samples
+    assert first.split()[:3] == ["0.7", "LBNL", "corigpu_n64_tf1.15.0"]
+    units, batch, rate, each, ratio = first.split()[-5:]
+    assert (units, batch, rate, each) == ("64", "64", "676", "10.6")
+    assert float(ratio) == pytest.approx(2 / (676 / 64), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "told"),
+    [
+        ({"network": "mini"}, [], "published results have the full one"),
+        ({"benchmark": "nosuch"}, [], "nosuch"),
+        ({"benchmark": "openfold"}, [], "no published results of openfold"),
+        ({}, ["--format", "json"], "name B"),
+        ({}, ["--benchmark", "oc20"], "--benchmark is for two results: name B"),
+        ({}, ["--rules", "own.py"], "--rules is for two results: name B"),
+    ],
+)
+def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("compliance.cli.load_rules", list)  # own.py is not read
+    assert main([measurement(tmp_path / "fom.json", **changes), *words]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,510 @@
+"""The HTML report: its contents, its safety against hostile logs, its command, and the page in a real browser."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from compliance.engine import Options, check_paths
+from compliance.formats.words import aligned
+from compliance.samples.log import SampleLog
+from compliance.samples.package import SYSTEM, SamplePackage
+from submission.assemble.provenance import record_package
+from submission.report import main
+from submission.results.page.findings import MAX_LINE, excerpt
+from submission.results.page.html import Html, document, table
+from submission.results.page.page import write_report
+from submission.results.page.results_table import short_framework, short_model
+from tests.submission.results.browser import browser, chromium
+
+VOID = {"br", "col", "input", "link", "meta", "wbr"}
+HOSTILE = "</script></style><img src=x onerror=alert(1)>\"'&lt;\x1b[31m\x00\u202eevil"
+
+
+class Page(HTMLParser):
+    """What a page holds: its elements, ids, links, visible text, and tags that do not fit."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.source = path, path.read_text(encoding="utf-8")
+        self.elements, self.attributes, self.problems = [], [], []
+        self.text, self.blocks = "", {"style": "", "script": ""}
+        self._open = []
+        self.feed(self.source)
+        self.close()
+        self.problems += [f"<{tag}> stays open" for tag in self._open]
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self.attributes += attributes
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self._open or self._open.pop() != tag:
+            self.problems.append(f"</{tag}> at {self.getpos()}")
+
+    def handle_data(self, data):
+        inside = self._open[-1] if self._open else ""
+        if inside in self.blocks:
+            self.blocks[inside] += data
+        else:
+            self.text += f"{data} "
+
+    def all(self, name):
+        """Return the values of an attribute."""
+        return [value for key, value in self.attributes if key == name]
+
+
+def page_of(folder, package=None, **options):
+    """Write the page about a package beside it and return it."""
+    if package is not None:
+        package.write(folder / "Example_University")
+    output = folder / "report.html"
+    write_report(check_paths([folder / "Example_University"], Options(details=True, **options)), output)
+    return Page(output)
+
+
+def check_form(page):
+    """Nothing is left open, ids are unique, links lead somewhere, and nothing comes from elsewhere."""
+    assert page.problems == []
+    ids = page.all("id")
+    assert [name for name, count in Counter(ids).items() if count > 1] == []
+    assert {word for names in page.all("aria-labelledby") for word in names.split()} <= set(ids)
+    for address in page.all("href"):
+        if address.startswith("#"):
+            assert address[1:] in ids
+        else:
+            assert address.startswith("."), address
+            assert (page.path.parent / unquote(address)).exists(), address
+    assert not page.all("src") and not page.all("style")
+    assert "@import" not in page.source and "url(" not in page.source and "http" not in page.blocks["style"]
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+
+
+def test_an_incomplete_mini_package(tmp_path):
+    package = SamplePackage("oc20", variant="mini", runs=3, division="open")
+    root = Path(package.write(tmp_path / "Example_University"))
+    (root / "provenance.json").write_bytes(record_package(root))
+    page = page_of(tmp_path, allow_mini=True)
+    check_form(page)
+    assert "INCOMPLETE" in page.text and "MINI" in page.text and "not MLPerf results" in page.text
+    assert "3 of 5 runs" in page.text
+    first = next(root.rglob("result_1.txt"))
+    assert hashlib.sha256(first.read_bytes()).hexdigest()[:12] in page.text, "provenance"
+    assert "host processor model name" in page.text, "the system description"
+    names = [tag for tag, _ in page.elements]
+    assert names.count("figure") == 4 and names.count("title") > 4
+
+
+def before_the_results(page):
+    """Return the text of the first section."""
+    return re.search("At a glance .*? Find |At a glance .*? Results ", page.text, re.DOTALL)[0]
+
+
+def test_the_page_opens_with_the_best_results_and_what_failed(tmp_path):
+    (tmp_path / "Example_University").mkdir()
+    for name, package in {
+        "Best": SamplePackage(),
+        "Slower": SamplePackage(epochs=40),
+        "Fast": SamplePackage(epochs=12),
+        "Few": SamplePackage("deepcam", runs=3),
+    }.items():
+        package.write(tmp_path / "Example_University" / name)
+    page = page_of(tmp_path)
+    check_form(page)
+    text = before_the_results(page)
+    assert re.search(r"cosmoflow\s+closed\s+example_\s*n64\s+Best, 64 × .*\s86\.\d\d ", text)
+    assert "Time to solution" in text and "Slower, 64" not in text and "FAIL Slower: closed" in " ".join(text.split())
+    assert re.search(
+        "FAIL .*Fast: closed cosmoflow on example_n64 .*RCP test failed .*rule RCP01: The result does not converge",
+        text,
+    )
+    assert re.search("INCOMPLETE .*Few: closed deepcam on example_n64 .*3 of 5 runs: the others are missing", text)
+    assert "Nothing failed" not in text
+
+
+def test_errors_of_a_submission_and_a_round_without_errors_at_a_glance(tmp_path):
+    page = page_of(tmp_path, SamplePackage(runs=10))
+    assert "Nothing failed." in before_the_results(page)
+    page = page_of(tmp_path, SamplePackage(runs=10, epochs=12))
+    assert "No result passes." in before_the_results(page)
+    (tmp_path / "Example_University" / "systems").joinpath("other.json").write_text("{,}")
+    page = page_of(tmp_path)
+    assert page.all("href").count("#submission-1") == page.all("id").count("submission-1") == 1
+
+
+def test_the_previous_round_at_a_glance(tmp_path, capsys):
+    now = SamplePackage().staged("init_stop", 30 * 60_000).write(tmp_path / "v3.0" / "Example")
+    before = SamplePackage(round_="2.0", epochs=50).write(tmp_path / "v2.0" / "Other")
+    output = tmp_path / "report.html"
+    assert main([now, "--previous", before, "-o", str(output)]) == 0
+    text = before_the_results(Page(output))
+    assert "Previous round, min" in text and "30.00 out" in text
+    score, both, old, speedup = map(float, re.search(r"(\S+) 30.00 out\s+(\S+)\s+(\S+)\s+(\S+)×", text).groups())
+    assert both == pytest.approx(score + 30, abs=0.02) and speedup == pytest.approx(old / both, abs=0.01)
+    (tmp_path / "empty").mkdir()
+    for arguments, status, said in (
+        (["--previous", str(tmp_path / "empty")], 1, "no results in"),
+        (["--previous", "nowhere"], 2, "no such file or folder: nowhere"),
+    ):
+        assert main([now, *arguments, "-o", str(output), "--force"]) == status
+        assert said in capsys.readouterr().err
+
+
+def test_staging_out_of_the_clock_is_said_with_the_time_that_contains_it(tmp_path):
+    page = page_of(tmp_path, SamplePackage().staged("init_stop", 30 * 60_000))
+    check_form(page)
+    assert "Staging took 30.00 minutes, outside the time; with all of it the score is 116." in page.text
+    assert "With staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
+
+
+def test_the_numbers_of_a_column_have_equal_decimals():
+    assert aligned([3.79, 140.4, "–", None]) == ["3.79", "140.40", "–", ""]
+    assert aligned([0.0851, 12.0]) == ["0.0851", "12.0000"] and aligned([0.68, 4.2126]) == ["0.680", "4.213"]
+    assert aligned([5312.4, 0.0], least=0) == ["5,312", "0"] and aligned([]) == []
+
+
+@pytest.mark.parametrize(
+    ("shorten", "name", "short"),
+    [
+        (short_model, "NVIDIA A100-SXM4-40GB (400W)", "A100"),
+        (short_model, "NVIDIA A100 - PCIe - 80 GB", "A100"),
+        (short_model, "NVIDIA Quadro RTX 5000", "RTX 5000"),
+        (short_model, "FUJITSU Processor A64FX", "A64FX"),
+        (short_model, "Intel(R) Xeon(R) CPU E5-2620 v4 @ 2.10GHz", "Xeon E5-2620 v4"),
+        (short_model, "NVIDIA", "NVIDIA"),
+        (short_model, "", ""),
+        (short_framework, "PyTorch NVIDIA Release 22.08", "PyTorch 22.08"),
+        (short_framework, "tensorflow/2.1.0 py37_3dc74fe_3951.g96e0832", "TensorFlow 2.1.0"),
+        (short_framework, "a framework that nobody knows", "a framewo...dy knows"),
+    ],
+)
+def test_short_names(shorten, name, short):
+    assert shorten(name) == short
+
+
+def test_the_size_of_an_instance_where_the_logs_state_the_whole_system(tmp_path):
+    page = page_of(tmp_path, SamplePackage(scaling="weak").start_together())
+    assert "accelerators per model ~6" in page.text
+    assert "each instance uses 6 (the logs state the whole system; 10 instances ran at once)" in page.text
+
+
+def test_a_passing_package_has_no_labels(tmp_path):
+    page = page_of(tmp_path, SamplePackage(runs=10))
+    check_form(page)
+    assert "INCOMPLETE" not in page.text and "MINI" not in page.text
+    assert re.search(r"Of 10 runs the fastest \(result_\d+ with 8[67]\.", page.text)
+    assert "The mean of the other 8 runs is 86." in page.text
+    assert "reference 22.83 (limit 22.2)" in page.text and "target 0.124" in page.text
+    classes = Counter(page.all("class"))
+    assert classes["run kept"] == 8 and classes["run dropped"] == 2
+
+
+def test_a_rejected_run_is_marked_and_explained(tmp_path):
+    page = page_of(tmp_path, SamplePackage().edit(3, lambda log: log.last_evaluation(0.2)))
+    check_form(page)
+    classes = Counter(page.all("class"))
+    assert classes["run failed"] == 1 and classes["run dropped"] == 1
+    assert "One run is rejected (result_3); it counts as the slowest" in page.text
+    assert "result_3.txt:148" in page.text and '"key": "eval_error", "value": 0.2' in page.text, "an excerpt"
+
+
+def test_a_waiver_and_a_bypass_are_shown_with_their_reasons(tmp_path):
+    package = SamplePackage(epochs=18).replace("package_checker_params", b"rcp_bypass").write(tmp_path / "Example")
+    waivers, output = tmp_path / "waivers.yaml", tmp_path / "report.html"
+    command = [package, "-o", str(output), "--force"]
+    assert main(command) == 0
+    page = output.read_text()
+    assert "bypass asked for" in page and "package_checker_params line 1: rcp_bypass" in page
+    waivers.write_text("3.0/Example/example_n64/strong/cosmoflow: agreed on 1 May\n3.0/Exmple/x/weak/oc20: why\n")
+    assert main([*command, "--waivers", str(waivers)]) == 0
+    page = output.read_text()
+    assert "waived: agreed on 1 May (converges too fast)" in page and "bypass asked for" not in page
+    assert "this waiver names no result that was checked: 3.0/Exmple/x/weak/oc20" in page
+
+
+def test_many_instances_are_drawn_as_a_distribution(tmp_path):
+    page = page_of(tmp_path, SamplePackage("deepcam", scaling="weak", runs=40).start_together())
+    check_form(page)
+    assert "models trained in" in page.text and "models per minute" in page.text
+    classes = Counter(page.all("class"))
+    assert classes["run kept"] == 1 and classes["area"] == 2 and classes["bar"], "a median, the spread, a histogram"
+    assert len(page.source) < 150_000
+
+
+def test_nothing_from_outside_acts_in_the_page(tmp_path):
+    def poison(log):
+        for key in ("submission_org", "submission_platform", "opt_name", "submission_status"):
+            log.set(key, HOSTILE)
+        log.add(HOSTILE, HOSTILE).meta("run_stop", "status", HOSTILE)
+
+    package = SamplePackage()
+    for number in range(1, 11):
+        package.edit(number, poison)
+    package.system(system_name=HOSTILE, framework=HOSTILE, division=HOSTILE, **{HOSTILE: HOSTILE})
+    package.file("result_<img src=x>.txt", HOSTILE)
+    root = Path(package.write(tmp_path / "Example_University"))
+    provenance = json.loads(record_package(root))
+    provenance["logs"][HOSTILE] = {**next(iter(provenance["logs"].values())), "seed": HOSTILE}
+    provenance |= {"incomplete": {HOSTILE: HOSTILE}, "configurations": {HOSTILE: {HOSTILE: [HOSTILE]}}}
+    (root / "provenance.json").write_text(json.dumps(provenance))
+    page = page_of(tmp_path)
+    check_form(page)
+    names = Counter(tag for tag, _ in page.elements)
+    assert names["img"] == 0 and names["script"] == 1 and names["style"] == 1
+    assert "alert(1)" in page.text, "it is shown, as text"
+    assert all(sign.isprintable() or sign == "\n" for sign in page.source)
+    policy = next(dict(found)["content"] for tag, found in page.elements if "Policy" in str(found))
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.blocks[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda log: log.drop("run_stop"),
+        lambda log: log.drop("eval_error"),
+        lambda log: log.drop("run_start").drop("epoch_start"),
+        lambda log: log.times(lambda time_ms: -time_ms),
+        lambda log: log.meta("eval_error", "epoch_num", 1e308).meta("eval_error", "epoch_num", -1e308, 2),
+        lambda log: log.evaluation(1, 1e308).evaluation(2, -5).evaluation(3, float("nan")).evaluation(4, "x"),
+        lambda log: log.field("run_stop", "time_ms", 1e300),
+        lambda log: log.set("global_batch_size", [1, {"a": None}]),
+        lambda log: log.drop("submission_benchmark"),
+        lambda log: log.times(lambda time_ms: 0),
+    ],
+)
+def test_damaged_logs_are_shown_as_far_as_possible(damage, tmp_path):
+    package = SamplePackage()
+    for number in (1, 2, 3):
+        package.edit(number, damage)
+    page = page_of(tmp_path, package)
+    check_form(page)
+    drawn = " ".join(value for name in ("points", "x", "y", "x1", "y1", "cx", "cy", "d") for value in page.all(name))
+    assert drawn and not re.search("nan|inf|e[+-]?[0-9]", drawn)
+    assert all(-30 <= float(number) <= 1000 for number in re.findall(r"-?\d+\.?\d*", drawn))
+
+
+def test_logs_without_a_package(tmp_path):
+    for number in range(2):
+        (tmp_path / f"a{number}.txt").write_bytes(SampleLog("oc20", run=number).bytes())
+    (tmp_path / "other.txt").write_bytes(SampleLog("deepcam").bytes())
+    output = tmp_path / "new" / "report.html"
+    assert main([*(str(path) for path in sorted(tmp_path.glob("*.txt"))), "-o", str(output)]) == 0
+    page = Page(output)
+    check_form(page)
+    assert page.all("class").count("run kept") == 3 and page.all("class").count("result") == 2
+
+
+def test_equal_input_gives_equal_bytes(tmp_path):
+    first = page_of(tmp_path, SamplePackage()).source
+    assert page_of(tmp_path).source == first
+
+
+def test_the_command_never_overwrites_other_files(tmp_path, capsys):
+    package = SamplePackage(runs=10).write(tmp_path / "Example")
+    other = tmp_path / "notes.html"
+    other.write_text("<p>mine</p>")
+    (tmp_path / "empty").mkdir()
+    output = tmp_path / "report.html"
+    for arguments, status, word in (
+        ([tmp_path / "nowhere", "-o", output], 2, "no such file"),
+        ([package, "-o", tmp_path], 2, "is a folder"),
+        ([package, "-o", other], 2, "--force"),
+        ([package, "-o", other, "--force"], 1, "not a page of this command"),
+        ([tmp_path / "empty", "-o", output], 1, "no logs"),
+        ([package, "-o", other / "report.html"], 1, "otes.html"),
+    ):
+        assert main([str(argument) for argument in arguments]) == status
+        assert word in capsys.readouterr().err
+    assert other.read_text() == "<p>mine</p>" and not output.exists()
+    assert main([package, "-o", str(output)]) == 0
+    assert main([package, "-o", str(output)]) == 2, "twice only with --force"
+    assert main([package, "-o", str(output), "--force", "--title", "Our <round>"]) == 0
+    assert "Our &lt;round&gt;" in output.read_text()
+    with pytest.raises(SystemExit, match="2"):
+        main([package])
+
+
+@pytest.mark.parametrize("write", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_an_excerpt_counts_lines_like_the_checker(write, tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_bytes(write(b"1\r\n2\r3\n" + b"x" * 200_000 + b"\n5 \xff\n6"))
+    assert [number for number, _ in excerpt(str(path), 4)] == [2, 3, 4, 5, 6]
+    texts = dict(excerpt(str(path), 5))
+    assert texts[3] == "3" and len(texts[4]) == MAX_LINE + 2 and texts[5] == "5 �" and texts[6] == "6"
+    assert excerpt(str(path), 0) == excerpt(str(path), 99) == excerpt(str(tmp_path), 3) == excerpt("-", 1) == []
+
+
+def test_an_excerpt_of_a_damaged_archive_is_empty(tmp_path):
+    path = tmp_path / "log.txt.gz"
+    path.write_bytes(gzip.compress(b"line\n" * 100_000)[:40])
+    assert excerpt(str(path), 90_000) == []
+
+
+# -- in a browser ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    """Open a browser's tab that the tests of this file share."""
+    if chromium() is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on the path")
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def round_page(tmp_path_factory):
+    """Return a page with three results, one of them throughput."""
+    folder = tmp_path_factory.mktemp("round")
+    SamplePackage("deepcam").copy_to(f"a_{SYSTEM}").write(folder / "Second")
+    SamplePackage("oc20").edit(1, lambda log: log.last_evaluation(0.5)).write(folder / "First")
+    SamplePackage("cosmoflow", scaling="weak").start_together().write(folder / "Third")
+    output = folder / "report.html"
+    write_report(check_paths([folder], Options(details=True)), output)
+    return output
+
+
+ROWS = "[...document.querySelectorAll('table.results tbody tr')].filter(row => row.checkVisibility())"
+BENCHMARKS = f"{ROWS}.map(row => row.cells[1].textContent.trim())"
+
+
+def press(tab, heading):
+    tab.value(f"[...document.querySelectorAll('thead button')].find(b => b.textContent == {heading!r}).click()")
+
+
+def test_sorting_and_filter_work(tab, round_page):
+    tab.problems.clear()
+    tab.open(round_page)
+    assert tab.value(BENCHMARKS) == ["deepcam", "deepcam", "oc20", "cosmoflow"]
+    for expected in (["deepcam", "deepcam", "oc20"], ["oc20", "deepcam", "deepcam"]):
+        press(tab, "Benchmark")
+        assert tab.value(BENCHMARKS)[:3] == expected
+    assert tab.value("document.querySelector('th[aria-sort=descending]').textContent") == "Benchmark"
+    press(tab, "Time to train, min")
+    times = tab.value(f"{ROWS}.slice(0, 3).map(row => parseFloat(row.cells[7].textContent))")
+    assert times == sorted(times) and len(set(times)) > 1
+    change = "document.querySelector('select[name=benchmark]').value = 'oc20'; filter.dispatchEvent(new Event('input'))"
+    tab.value(change)
+    assert tab.value(BENCHMARKS) == ["oc20"]
+    assert tab.value("document.querySelector('output').textContent") == "1 of 4 results"
+    sections = "[...document.querySelectorAll('section.result')].filter(part => part.checkVisibility()).length"
+    assert tab.value(sections) == 1
+    tab.value("filter.reset(); filter.dispatchEvent(new Event('input'))")
+    assert tab.value(f"{ROWS}.length") == 4 and tab.value(sections) == 4
+    assert tab.problems == []
+
+
+def test_light_and_dark_are_drawn(tab, round_page):
+    shots = {}
+    for dark in (False, True):
+        tab.open(round_page, dark)
+        channels, shots[dark] = tab.pixels()
+        assert channels in (3, 4) and len(set(shots[dark])) > 50, "not blank"
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = tab.value(background)
+    assert shots[False] != shots[True]
+    tab.value("document.getElementById('theme-light').click()")
+    assert tab.value(background) != dark, "the switch works"
+    tab.value("document.getElementById('theme-auto').click()")
+
+
+def test_nothing_is_wider_than_a_phone(tab, round_page):
+    tab.open(round_page)
+    tab.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
+    assert tab.value("document.documentElement.scrollWidth") <= 390
+    tab.call("Emulation.clearDeviceMetricsOverride")
+
+
+def at_width(tab, page, width):
+    """Open a page in a window of this width."""
+    tab.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+    tab.open(page)
+
+
+CHART_TEXTS = "[...document.querySelectorAll('.canvas svg')].map(svg => [...svg.querySelectorAll('text')])"
+FONT_SIZES = f"{CHART_TEXTS}.flat().map(t => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().a)"
+OVERLAPS = f"""{CHART_TEXTS}.flatMap(texts => texts.flatMap((a, at) => {{
+  const one = a.getBoundingClientRect(), chart = a.ownerSVGElement.getBoundingClientRect();
+  const found = texts.slice(at + 1).filter(b => {{
+    const other = b.getBoundingClientRect();
+    return Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1
+      && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 3;
+  }}).map(b => `${{a.textContent}} on ${{b.textContent}}`);
+  return one.left < chart.left - 1 || one.right > chart.right + 1 ? [...found, `${{a.textContent}} is cut`] : found;
+}}))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_text_of_charts_is_readable_and_does_not_overlap(width, tab, tmp_path):
+    SamplePackage("deepcam", scaling="weak", runs=40, epochs=20).start_together().write(tmp_path / "First")
+    SamplePackage(epochs=45).write(tmp_path / "Second")
+    SamplePackage("openfold").write(tmp_path / "Third")
+    output = tmp_path / "report.html"
+    write_report(check_paths([tmp_path], Options(details=True)), output)
+    at_width(tab, output, width)
+    assert min(tab.value(FONT_SIZES)) >= 12
+    assert tab.value(OVERLAPS) == []
+    tab.call("Emulation.clearDeviceMetricsOverride")
+
+
+CAPTION_EDGES = """[...document.querySelectorAll('.scroll')].flatMap(frame => [0, 300].map(to => {
+  frame.scrollLeft = to;
+  const one = frame.querySelector('caption').getBoundingClientRect(), other = frame.getBoundingClientRect();
+  return [Math.round(one.left - other.left), Math.round(one.right - other.right)];
+}))"""
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_caption_is_as_wide_as_the_frame_of_its_table(width, tab, tmp_path):
+    page = tmp_path / "table.html"
+    wide = table([f"heading {at}" for at in range(60)], [["1"] * 60], "A caption of many words. " * 20)
+    page.write_text(document("table", wide, Html("")))
+    at_width(tab, page, width)
+    assert tab.value(CAPTION_EDGES) == [[0, 0], [0, 0]]
+    tab.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_a_hostile_page_does_nothing(tab, tmp_path):
+    package = SamplePackage().edit(1, lambda log: log.set("opt_name", HOSTILE)).system(framework=HOSTILE)
+    page = page_of(tmp_path, package)
+    tab.problems.clear()
+    tab.open(page.path)
+    assert tab.value("document.images.length") == 0 and tab.value("document.scripts.length") == 1
+    assert tab.problems == []
+
+
+def test_the_tables_fit_a_desktop(tab, tmp_path):
+    epochs = [22, 22, 23, 22, 23, 22, 23, 22, 23, 23]
+    machine = {"accelerator_model_name": "NVIDIA H100-SXM5-80GB (700W)", "framework": "PyTorch NVIDIA Release 22.08"}
+    for name in ("Organisation+with+a+long+name", "Second"):
+        package = SamplePackage(epochs=epochs, scaling="weak").with_time_to_train().staged("init_stop", 60_000)
+        package.file("scaling.json", '{"scaling_factor": 2}').system(**machine)
+        package.copy_to(f"system_with_a_long_name_{SYSTEM}").write(tmp_path / "round" / name)
+    output = tmp_path / "report.html"
+    report = check_paths([tmp_path / "round"], Options(details=True))
+    write_report(report, output, previous=report)
+    at_width(tab, output, 1280)
+    kinds = ".results", "#glance table"
+    wide = "[...document.querySelectorAll('.scroll')].filter(part => part.scrollWidth > part.clientWidth)"
+    assert tab.value(f"document.querySelectorAll('{', '.join(kinds)}').length") == 4
+    assert tab.value(f"{wide}.map(part => [part.ariaLabel, part.scrollWidth - part.clientWidth])") == []
+    cell = "document.querySelector('.results td.long')"
+    assert tab.value(f"{cell}.textContent").endswith("H100, PyTorch 22.08")
+    assert tab.value(f"[...{cell}.querySelectorAll('[title]')].map(part => part.title)") == list(machine.values())
+    hint = "getComputedStyle(document.querySelector('#results .scroll'), '::before').content"
+    assert "scroll" not in tab.value(hint)
+    at_width(tab, output, 400)
+    assert "scroll" in tab.value(hint) and tab.value(f"{wide}.length") > 0
+    tab.call("Emulation.clearDeviceMetricsOverride")

@@ -8,7 +8,8 @@ import pytest
 
 from common.reference import Target
 from compliance.samples.log import SampleLog
-from submission.cost import find_valid_share, main
+from submission.cost import main
+from submission.results.operations import find_valid_share
 
 TRAIN_FLOP, EVAL_FLOP = 1.966e12, 655.3e9
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
     add("--force", action="store_true", help="replace the files of an earlier analysis")
     add("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
-    add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
+    add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of accelerators.yaml")
     add("--project", type=_units, default=(), metavar="N,...", help="project results to these numbers of accelerators")
     add_result_options(parser)
     given = parser.parse_args(arguments)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from common.measure.accelerators import ceilings_of, read_ceilings
 from compliance.engine.options import Options
 from compliance.model.waivers import meant
 from submission.results.cost_model.model import (
     CostedStep,
     CostModel,
     ModelError,
-    ceilings_of,
-    read_ceilings,
     read_workloads,
 )
 from submission.results.fits import fit

@@ -16,8 +16,9 @@ from statistics import median
 from typing import Any, Final
 
 from common.command import counted
-from common.config import SHOWN, load, rebuild
-from compliance.formats.table import Column, TextTable, make_table, shortened
+from common.config import load, rebuild
+from common.measure.accelerators import Ceilings, ceilings_of
+from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from submission.results.fits.fit import percent, scaling_pairs
 from submission.results.quantities import EPOCH_TIME, AnalysedSet
@@ -26,32 +27,6 @@ from submission.results.quantity_tables import number
 HERE: Final = Path(__file__).parent
 STATED_VALUE_BYTES: Final = 2
 """Bytes of a value for which workloads state memory and halo traffic."""
-PEAKS: Final = (1e3, 1e21)
-"""Between these lie all peaks: more or less is a mistake in the unit."""
-MOST_VALUE_BYTES: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Ceilings:
-    """Peaks of one unit; what the keys mean: ceilings.yaml."""
-
-    match: tuple[str, ...]
-    peak_flop_per_s: float
-    value_bytes: int
-    memory_bytes_per_s: float
-    network_bytes_per_s: float
-    input_bytes_per_s: float
-    source: str
-
-    def __post_init__(self) -> None:
-        if not all(map(_squeezed, self.match or ("",))):
-            raise ValueError("match: expected words of the model name, each with a letter or digit; got none")
-        if not 0 < self.value_bytes <= MOST_VALUE_BYTES:
-            raise ValueError(f"value_bytes: expected 1 to {MOST_VALUE_BYTES}; got {self.value_bytes}")
-        for name in ("peak_flop_per_s", "memory_bytes_per_s", "network_bytes_per_s", "input_bytes_per_s"):
-            value, (low, high) = getattr(self, name), PEAKS
-            if not low <= value <= high:
-                raise ValueError(f"{name}: expected {low:.0e} to {high:.0e} per second; got {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +57,8 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class _CeilingsFile:
-    ceilings: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
 class _WorkloadsFile:
     workloads: dict[str, dict[str, Any]]
-
-
-def read_ceilings(path: Path = HERE / "ceilings.yaml") -> dict[str, Ceilings]:
-    """Return the ceilings of a file by name; UsageError with file, key and what was expected if it is broken."""
-    entries = load(_CeilingsFile, path).ceilings
-    return {name: rebuild(Ceilings, one, f"{path}: ceilings.{shortened(name, SHOWN)}") for name, one in entries.items()}
 
 
 def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
@@ -106,17 +70,6 @@ def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
 def workload_of(benchmark: str, round_: str, known: Mapping[str, Workload]) -> str:
     """Return the name of the workload of a benchmark in a round, "" if there is none."""
     return next((name for name in (f"{benchmark}@{round_}", benchmark) if name in known), "")
-
-
-def ceilings_of(model: str, known: Mapping[str, Ceilings]) -> str:
-    """Return the name of the ceilings for a model name of a system description, "" if there are none."""
-    squeezed = _squeezed(model)
-    found = [name for name, one in known.items() if all(_squeezed(word) in squeezed for word in one.match)]
-    return max(found, key=lambda name: len(known[name].match), default="")
-
-
-def _squeezed(text: str) -> str:
-    return "".join(sign for sign in text.lower() if sign.isalnum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 from common.measure.__main__ import main
+from common.measure.accelerators import ceilings_of, read_ceilings
 from common.measure.fom import read_measurement
 from common.measure.roofline.ceilings import Ceilings
 from common.measure.roofline.measured import ceilings_file
 from common.measure.roofline.report import build_report, draw_picture
-from submission.results.cost_model.model import ceilings_of, read_ceilings
 from tests.measurement import STEPS
 
 TOP = Ceilings(

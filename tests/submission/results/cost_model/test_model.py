@@ -6,15 +6,13 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
+from common.measure.accelerators import Ceilings, ceilings_of, read_ceilings
 from compliance.formats.table import plain_text
 from submission.results.cost_model.model import (
-    Ceilings,
     CostModel,
     Workload,
-    ceilings_of,
     cost_table,
     error_table,
-    read_ceilings,
     read_workloads,
 )
 from tests.submission.results.conftest import CEILINGS
@@ -84,6 +82,11 @@ def test_scaling_out_shares_samples_before_the_batch_grows():
         ("NVIDIA Quadro RTX 5000", "RTX5000"),
         ("FUJITSU Processor A64FX", "A64FX"),
         ("Intel Xeon Phi Processor 7250", "KNL7250"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA B200", "B200"),
+        ("AMD Instinct MI300A", "MI300A"),
         ("", ""),
         ("abacus", ""),
     ],
@@ -106,6 +109,13 @@ def test_a_file_of_ceilings(tmp_path: Path):
     assert read_ceilings(file)["mine"].peak_flop_per_s == 1e12
 
 
+def test_the_peak_of_a_format_or_else_that_of_training():
+    known = read_ceilings()
+    peaks = {name: [known[name].find_peak(asked) for asked in ("", "tf32", "bf16")] for name in ("A100", "P100")}
+    assert peaks["A100"] == [("fp16", 312e12), ("tf32", 156e12), ("bf16", 312e12)]
+    assert peaks["P100"] == [("fp32", 9.3e12)] * 3
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -114,6 +124,13 @@ def test_a_file_of_ceilings(tmp_path: Path):
         ("1e12", "1e-308", "peak_flop_per_s: expected 1e+03 to 1e+21 per second; got 1e-308"),
         ("1e12", ".nan", "peak_flop_per_s: expected 1e+03 to 1e+21 per second; got nan"),
         ("value_bytes: 2", "value_bytes: 0", "value_bytes: expected 1 to 16; got 0"),
+        ("value_bytes: 2", "value_bytes: 2\n    watts: 0", "watts: expected 1 to 100000; got 0"),
+        (
+            "value_bytes: 2",
+            "value_bytes: 2\n    other_peaks: {int4: 1e12}",
+            "other_peaks: expected formats of fp8, fp16",
+        ),
+        ("value_bytes: 2", "value_bytes: 2\n    other_peaks: {fp64: 1}", "other_peaks.fp64: expected 1e+03"),
         ("1e12", "fast", "peak_flop_per_s: expected a number; got"),
         ("[chip]", "chip", "match: expected a list"),
         ("[chip]", "[]", "match: expected words of the model name"),

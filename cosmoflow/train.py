@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from common.commands import train
@@ -29,6 +30,7 @@ from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
 from common.training.benchmark import Benchmark, SampleProblem
+from common.training.flops import SampleFlops, count_sample
 from common.training.kernels import check_kernels
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
@@ -59,6 +61,13 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         self.model = model.build_model(config.model, config.data.sample_shape, seed).to(dist.device)
         self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
         spatial.share_layers(self.model, config, dist)
+
+    def count_flops(self) -> SampleFlops:
+        """Return the operations for a sample, with torch's own kernels, which can be counted."""
+        shape = self.config.data.sample_shape
+        with torch.device("meta"):
+            network = model.CosmoFlow(replace(self.config.model, kernels="torch"), shape)
+            return count_sample(network, torch.empty(1, *shape))
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""

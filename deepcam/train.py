@@ -31,6 +31,7 @@ from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
+from common.training.flops import SampleFlops, count_sample
 from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
@@ -105,6 +106,13 @@ class DeepCam(SampleProblem[TensorBatch]):
         with contextlib.nullcontext() if usual else torch.compiler.set_stance("force_eager"):
             logits_BKHW: Tensor = model(batch.x)
         return logits_BKHW
+
+    def count_flops(self) -> SampleFlops:
+        """Return the operations for a sample, by a network that needs no other ranks."""
+        data = self.config.data
+        with torch.device("meta"):
+            network = model.DeepLab(self.config.model, len(data.channels))
+            return count_sample(network, torch.empty(1, *data.sample_shape))
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""

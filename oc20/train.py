@@ -30,12 +30,14 @@ from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.data_faults import DataFaultError
+from common.training.flops import SampleFlops
 from common.training.kernels import check_kernels
 from common.training.trainer import Trainer
 from oc20 import model, synthesize
 from oc20.data import dataset, values
 from oc20.data.buckets import Bucket, choose_buckets, pad_frames
 from oc20.data.dataset import BalancedBatching, Dataset, GraphBatch, balance_parts
+from oc20.flops import count_mean_frame
 from oc20.graphs import MOST_NEIGHBOURS, link_frames
 from oc20.predictor import Predictor
 from oc20.reference import MINIS, REFERENCE
@@ -75,6 +77,10 @@ class Oc20(SampleProblem[GraphBatch]):
         sizes = self.sets["train"].sizes
         counts = {"atoms": sizes.natoms, "edges": sizes.neighbors, "triplets": sizes.triplets}
         return {name: float(count.mean()) for name, count in counts.items()}
+
+    def count_flops(self) -> SampleFlops:
+        """Return the operations for a training frame, on average."""
+        return count_mean_frame(self.config.model, self.sets["train"])
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""

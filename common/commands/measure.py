@@ -22,18 +22,19 @@ from common import mllog
 from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_command
 from common.config import load
 from common.files import LOG_NAME, POWER
+from common.measure.accelerators import rate_device
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
 from common.measure.power.recorder import UNKNOWN, energy_j
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory
+from common.ranks.device import keep_freed_memory, read_model_name
 from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem
-from common.training.flops import StepFlops
+from common.training.flops import SampleFlops
 from common.training.memory import explain_out_of_memory
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
@@ -51,13 +52,11 @@ NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 class Measurable(NamedTuple):
     """What a benchmark gives to the command.
 
-    provide: generates a few samples of a variant in a folder. flops: gives the operations of a training
-    step for a sample of the problem, on average.
+    provide: generates a few samples of a variant in a folder.
     """
 
     benchmark: Benchmark
     provide: Callable[[Path, str], None]
-    flops: Callable[[Any], StepFlops]
 
 
 def main(measurable: Measurable, argv: Sequence[str] | None = None) -> int:
@@ -98,7 +97,7 @@ def _measure_config(
     name, problem = measurable.benchmark.name, measurable.benchmark.problem(config, dist, 0)
     if dist.is_main:
         print(f"{name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
-    flops = measurable.flops(problem) if dist.is_main else None
+    flops = problem.count_flops() if dist.is_main else None
     precision = Precision(config.precision, dist.device)
     optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
     meter = Meter(dist)
@@ -207,17 +206,19 @@ def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
 
 
 def _describe_steps(
-    problem: Problem, times: Sequence[float], numbers: Mapping[str, Any], flops: StepFlops, data: str
+    problem: Problem, times: Sequence[float], numbers: Mapping[str, Any], flops: SampleFlops, data: str
 ) -> Measurement:
     """Return the figure of merit of the steps, without their energy."""
     dist, median, batch = problem.dist, statistics.median(times), problem.batching.global_batch_size
+    dtype, flop_per_s = resolved(problem.config.precision, dist.device), flops.training * batch / median
+    utilization, peak_format = rate_device(read_model_name(dist.device), dtype, flop_per_s / dist.world_size)
     return Measurement(
         **numbers,
         benchmark=problem.config.reference.name,
         samples_per_s=batch / median,
         units=dist.world_size,
         batch=batch,
-        dtype=resolved(problem.config.precision, dist.device),
+        dtype=dtype,
         spread=statistics.stdev(times) / median,
         network=problem.config.variant,
         nodes=dist.nodes,
@@ -225,8 +226,10 @@ def _describe_steps(
         step_ms=tuple(round(1000 * seconds, 3) for seconds in times),
         median_step_ms=1000 * median,
         samples_per_s_per_unit=batch / median / dist.world_size,
-        flop_per_step=flops.usual * batch,
-        flop_per_s=flops.usual * batch / median,
+        flop_per_step=flops.training * batch,
+        flop_per_s=flop_per_s,
+        utilization=utilization,
+        peak_format=peak_format,
         table3_flop_per_step=flops.table3 * batch,
         data=data,
         date=date.today().isoformat(),
@@ -244,6 +247,7 @@ def _find_peak_memory(dist: Dist) -> int:
 def _show_measurement(measurement: Measurement, path: Path) -> None:
     m = measurement
     low, high = min(m.step_ms), max(m.step_ms)
+    peak = "" if m.utilization is None else f": {m.utilization:.2%} of the {m.peak_format} peak"
     following = f"what binds it: python -m common.measure roofline {path}"
     if m.network == FULL:
         following += f"\ncompare it:    python -m submission.compare {path}"
@@ -253,7 +257,7 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
         f"of a step: {m.computing_ms:,.1f} ms computing, {m.waiting_ms:,.1f} waiting for data, "
         f"{m.communicating_ms:,.1f} communicating\n"
         f"{m.samples_per_s_per_unit:.4g} samples/s per unit; at most {m.memory_bytes / 1e9:.2f} GB per rank\n"
-        f"{m.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made\n"
+        f"{m.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made{peak}\n"
         f"{m.line}",
         flush=True,
     )

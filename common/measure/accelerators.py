@@ -76,5 +76,18 @@ def ceilings_of(model: str, known: Mapping[str, Ceilings]) -> str:
     return max(matches, key=lambda name: len(known[name].match), default="")
 
 
+def rate_device(model: str, number_format: str, flop_per_s: float) -> tuple[float | None, str | None]:
+    """Return the share of a device's peak that a rate of it is, and the format of the peak; None if it is unknown.
+
+    model: as its driver names it.
+    """
+    known = read_ceilings()
+    name = ceilings_of(model, known)
+    if not name:
+        return None, None
+    peak_format, peak = known[name].find_peak(number_format)
+    return flop_per_s / peak, peak_format
+
+
 def _squeezed(text: str) -> str:
     return "".join(sign for sign in text.lower() if sign.isalnum())

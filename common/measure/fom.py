@@ -39,7 +39,9 @@ class FigureOfMerit:
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
     samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: of which variant.
     energy_j: of all nodes in the time of the steps, or from run_start to run_stop; None if it was not metered, or with
-    gaps. energy_scope: what the meter includes. samples_per_j: samples trained.
+    gaps. energy_scope: what the meter includes. samples_per_j: samples trained. utilization: the rate of convolutions
+    and products by the peak of all units (`common.measure.accelerators`) in peak_format, of the measured steps, or of
+    training and evaluation from run_start to run_stop; None on devices whose peak is unknown.
     """
 
     benchmark: str
@@ -57,6 +59,8 @@ class FigureOfMerit:
     energy_j: float | None = None
     energy_scope: str | None = None
     samples_per_j: float | None = None
+    utilization: float | None = None
+    peak_format: str | None = None
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from common.processes import reuse_freed_memory
+from common.provenance import host
 from common.ranks.launch import LaunchError, RankPosition
 
 MASKS: Final = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
@@ -76,6 +77,13 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
         local_rank = 0
     torch.accelerator.set_device_index(local_rank)
     return torch.device(kind, local_rank)
+
+
+def read_model_name(device: torch.device) -> str:
+    """Return the model of a device as its driver names it, of a CPU that of the processor."""
+    if device.type == "cpu":
+        return str(host()["cpu"])
+    return str(torch.get_device_module(device).get_device_name(device))
 
 
 def identify_only_device(kind: str) -> str | None:

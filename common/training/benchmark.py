@@ -34,6 +34,7 @@ from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
 from common.staging import stage
 from common.staging.stage import Staged
+from common.training.flops import SampleFlops
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
 
@@ -169,6 +170,13 @@ class SampleProblem(ABC, Generic[B]):
     def sample_means(self) -> Mapping[str, float]:
         """The mean sizes of training samples on which their operations depend, for the log; {} where all are alike."""
         return {}
+
+    def count_flops(self) -> SampleFlops | None:
+        """Return the operations of the network for a training sample, on average; None where they are not counted.
+
+        Called on rank 0 alone: it exchanges nothing, and draws no random numbers of torch's default generator.
+        """
+        return None
 
     @property
     def drawn_text(self) -> str:

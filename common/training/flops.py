@@ -20,16 +20,21 @@ NORMALISATIONS = ("batch_norm", "group_norm", "layer_norm")
 COPIES = (aten.clone, aten.fill, aten.fill_)  # torch calls them element-wise
 
 
-class StepFlops(NamedTuple):
-    """Operations of a training step for one sample, in each convention."""
+class SampleFlops(NamedTuple):
+    """Operations of a network for one sample.
 
-    usual: float
+    training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see `count`.
+    table3: of a training step in the other convention.
+    """
+
+    training: float
+    evaluation: float
     table3: float
 
 
-def step_flops(module: nn.Module, *inputs: Tensor) -> StepFlops:
-    """Return the operations of a training step of `module` on one sample."""
-    return StepFlops(count(module, *inputs), table3(module, *inputs))
+def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
+    """Return the operations of `module` on one sample."""
+    return SampleFlops(*_count_passes(module, *inputs), table3(module, *inputs))
 
 
 def count(module: nn.Module, *inputs: Tensor) -> int:
@@ -38,11 +43,18 @@ def count(module: nn.Module, *inputs: Tensor) -> int:
     These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
     gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
     """
+    return _count_passes(module, *inputs)[0]
+
+
+def _count_passes(module: nn.Module, *inputs: Tensor) -> tuple[int, int]:
+    """Return the operations of both passes, and those of the forward pass."""
     module = copy.deepcopy(module).to("meta")
     formulas = {aten.convolution_backward: _convolution_backward}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        module(*(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)).sum().backward()
-    return int(counter.get_total_flops())
+        outputs = module(*(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs))
+        forward = int(counter.get_total_flops())
+        outputs.sum().backward()
+    return int(counter.get_total_flops()), forward
 
 
 def table3(module: nn.Module, *inputs: Tensor) -> int:

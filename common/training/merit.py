@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 
 from common.files import LOG_NAME, POWER
+from common.measure.accelerators import rate_device
 from common.measure.fom import TrainedRun
 from common.measure.power.recorder import energy_j
+from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
 from common.record import read_run_times
 from common.training.loop import Fit
@@ -26,6 +28,8 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         return None
     rates = [epoch.samples_per_s for epoch in history]
     rate = statistics.median(rates)
+    seconds = (clock[1] - clock[0]) / 1000
+    utilization, peak_format = _rate_run(run, ranks, seconds)
     joules, scope = energy_j(folder / POWER, ranks.nodes, *clock) or (None, None)
     return TrainedRun(
         benchmark=benchmark,
@@ -41,7 +45,7 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         date=date.today().isoformat(),
         torch=torch.__version__,
         epoch_samples_per_s=tuple(rates),
-        minutes=(clock[1] - clock[0]) / 60_000,
+        minutes=seconds / 60,
         epochs=history[-1].epoch,
         quality=history[-1].quality,
         target=run.target.value,
@@ -49,4 +53,20 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         energy_j=joules,
         energy_scope=scope,
         samples_per_j=sum(epoch.samples_per_s * epoch.train_s for epoch in history) / joules if joules else None,
+        utilization=utilization,
+        peak_format=peak_format,
     )
+
+
+def _rate_run(run: Fit, ranks: Dist, seconds: float) -> tuple[float | None, str | None]:
+    """Return the share of the peak of all units that training and evaluation reach, and the format of the peak."""
+    model = read_model_name(ranks.device)
+    if seconds <= 0 or rate_device(model, run.precision.name, 0.0)[0] is None:
+        return None, None  # before the operations are counted, which takes time
+    flops = run.problem.count_flops()
+    if flops is None:
+        return None, None
+    trained = sum(epoch.samples_per_s * epoch.train_s for epoch in run.history)
+    evaluated = len(run.history) * run.problem.eval_samples
+    flop = flops.training * trained + flops.evaluation * evaluated
+    return rate_device(model, run.precision.name, flop / seconds / ranks.world_size)

@@ -28,6 +28,7 @@ from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
+from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.reference import FULL, OWN
@@ -56,6 +57,8 @@ from common.training.weights import Weights, check_fit
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
+FLOP_PER_SAMPLE: Final = "flop_per_sample"
+"""The key of a log with the operations of the network for a sample in training and in evaluation."""
 INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights that `train.init_from` names; see `Weights.digest`."""
 
@@ -346,10 +349,22 @@ class Training:
             # Ranks that share samples explain units beyond the batch.
             shared = {} if self.dist.sharing.world_size == 1 else {"spatial_extents": list(self.config.dist.extents)}
             precision = {"precision": run.precision.name}
-            stated = {**problem.settings, **sizes, **initial_facts, **shared, **precision}
+            flops = self._count_flops(problem)
+            stated = {**problem.settings, **sizes, **flops, **initial_facts, **shared, **precision}
             mllog.describe(log, self._collect_facts(problem, seed), stated)
             log.end("init_stop", **warmed)
         return run
+
+    def _count_flops(self, problem: Problem) -> dict[str, Any]:
+        """Return what the log states of the operations for a sample; {} where they cannot be counted."""
+        if not self.dist.is_main:
+            return {}
+        try:
+            flops = problem.count_flops()
+        except (RuntimeError, ValueError, OSError) as error:  # such as an operation without shapes, or a bad sample
+            self._say(f"the log will not state {FLOP_PER_SAMPLE}: {str(error).partition(chr(10))[0]}")
+            return {}
+        return {FLOP_PER_SAMPLE: {"training": flops.training, "evaluation": flops.evaluation}} if flops else {}
 
     def _warm_up(self, run: Fit) -> dict[str, float]:
         """Warm the run up, if it is to be; return what the log states of that."""
@@ -390,8 +405,11 @@ class Training:
 
     def _collect_sources(self) -> dict[str, Any]:
         """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""
+        facts = provenance(("common", self.benchmark.name))
+        if self.dist.device.type != "cpu":
+            facts["host"]["accelerator"] = read_model_name(self.dist.device)
         return {
-            **provenance(("common", self.benchmark.name)),
+            **facts,
             "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1],
             "config": self.resolved,
             "hyperparameters": [leaf.name for leaf in leaves(self.benchmark.config) if leaf.key.role.borrow],

@@ -72,7 +72,7 @@ STRUCTURE: Final = (
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
-    *("sample_means", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
+    *("sample_means", "flop_per_sample", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
 )
 """Keys that only this suite's logs have."""
 SETTINGS: Final = (
@@ -83,7 +83,7 @@ RATES: Final = frozenset(("throughput", "tracked_stats"))
 """Records of a run's own speed: a number, or an object with such a number in the member `throughput`."""
 REFERENCE_KEYS: Final = (
     *("checkpoint", "data_oversampling_factor", "target_accuracy_reached"),
-    "gradient_accumulation_frequency",
+    *("gradient_accumulation_frequency", "precision"),
 )
 """Keys of the reference implementations that are no settings."""
 MOST_RATES: Final = 100_000

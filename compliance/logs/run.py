@@ -75,7 +75,9 @@ class RunDetails(Struct, frozen=True):
     phases: length of its epochs and evaluations.
     hyperparameters: value of each setting of any benchmark, as logged first. provenance: what a log of this suite
     says of versions, sources, data and configuration; else empty. sample_means: sizes of a training sample on average,
-    where such a log states them. sharing: how many ranks share each sample; 1 unless such a log states more.
+    where such a log states them; flop_per_sample: operations for one of them. precision: the number format in which
+    products are computed, "" if it is not stated. sharing: how many ranks share each sample; 1 unless such a log states
+    more.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -85,6 +87,8 @@ class RunDetails(Struct, frozen=True):
     hyperparameters: Mapping[str, Any]
     provenance: Mapping[str, Any]
     sample_means: Mapping[str, Any]
+    flop_per_sample: Mapping[str, Any]
+    precision: str
     sharing: int
 
     @property
@@ -338,7 +342,7 @@ def text_of(value: Any) -> str | None:
 
 
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
-    provenance, means = log.value(PROVENANCE), log.value("sample_means")
+    provenance, means, flop = (log.value(key) for key in (PROVENANCE, "sample_means", "flop_per_sample"))
     return RunDetails(
         tuple(_read_evaluations(log, reference.target)) if reference else (),
         tuple(epoch_seconds(log)),
@@ -347,6 +351,8 @@ def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
         means if isinstance(means, dict) else {},
+        flop if isinstance(flop, dict) else {},
+        text_of(log.value("precision")) or "",
         _sharing_ranks(log.value(SPATIAL_EXTENTS)),
     )
 

@@ -17,6 +17,7 @@ from collections.abc import Generator, Iterable
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from common.commands import train
@@ -24,6 +25,7 @@ from common.data.prefetch import TensorBatch, read_batches
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
+from common.training.flops import SampleFlops, count_sample
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
@@ -46,6 +48,11 @@ class NewBenchmark(SampleProblem[TensorBatch]):
         super().__init__(config, dist, seed, sets)
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         self.model = model.build_model(config.model, seed).to(dist.device)
+
+    def count_flops(self) -> SampleFlops:
+        """Return the operations for a sample."""
+        side = self.config.data.side
+        return count_sample(self.model, torch.empty(1, side, side, device="meta"))
 
     def describe(self) -> str:
         """Return a line for the user: data and network."""

@@ -23,7 +23,7 @@ from common.files import open_regular
 from common.measure.fom import Measurement
 from common.measure.meter import process_reads
 from common.precision import DTYPES, Format, Precision
-from common.provenance import host
+from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
 from common.settings.machine import PrecisionConfig
 from common.stop import STOP
@@ -94,8 +94,7 @@ def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist
         rates["cold_files"], rates["cold_share"], rates["cached_files"] = _measure_files(dist, files)
         show_part("messages")
         rates["unit_network"] = _measure_network(dist, int(measurement.bytes_reduced_per_step))
-    model = host()["cpu"] if device.type == "cpu" else str(torch.get_device_module(device).get_device_name(device))
-    return Ceilings(dist.world_size, dist.nodes, device.type, model, measurement.dtype, **rates)
+    return Ceilings(dist.world_size, dist.nodes, device.type, read_model_name(device), measurement.dtype, **rates)
 
 
 def _measure_products(dist: Dist, dtype: torch.dtype) -> float:

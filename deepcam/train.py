@@ -31,7 +31,7 @@ from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.flops import SampleFlops, count_sample
+from common.training.flops import SampleFlops, count_sample, table3
 from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
@@ -108,11 +108,12 @@ class DeepCam(SampleProblem[TensorBatch]):
         return logits_BKHW
 
     def count_flops(self) -> SampleFlops:
-        """Return the operations for a sample, by a network that needs no other ranks."""
-        data = self.config.data
-        with torch.device("meta"):
-            network = model.DeepLab(self.config.model, len(data.channels))
-            return count_sample(network, torch.empty(1, *data.sample_shape))
+        """Return the operations for a sample."""
+        return count_sample(*shapes_alone(self.config))
+
+    def count_table3(self) -> float:
+        """Return the operations of a training step for a sample, by the other convention."""
+        return table3(*shapes_alone(self.config))
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""
@@ -240,6 +241,13 @@ def _restore_state(model: nn.Module, device: torch.device) -> Iterator[None]:
         with torch.no_grad():
             for buffer, former in zip(model.buffers(), before, strict=True):
                 buffer.copy_(former)
+
+
+def shapes_alone(config: Config) -> tuple[nn.Module, Tensor]:
+    """Return a network that needs no other ranks, and a sample; both without numbers."""
+    with torch.device("meta"):
+        network = model.DeepLab(config.model, len(config.data.channels))
+        return network, torch.empty(1, *config.data.sample_shape)
 
 
 BENCHMARK = Benchmark(

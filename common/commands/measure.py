@@ -230,7 +230,7 @@ def _describe_steps(
         flop_per_s=flop_per_s,
         utilization=utilization,
         peak_format=peak_format,
-        table3_flop_per_step=flops.table3 * batch,
+        table3_flop_per_step=problem.count_table3() * batch,
         data=data,
         date=date.today().isoformat(),
         torch=torch.__version__,

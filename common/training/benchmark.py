@@ -178,6 +178,10 @@ class SampleProblem(ABC, Generic[B]):
         """
         return None
 
+    def count_table3(self) -> float:
+        """Return the operations of a training step for a sample as HPC AI500 V3.0 counts them, see `flops.table3`."""
+        raise NotImplementedError
+
     @property
     def drawn_text(self) -> str:
         """What `describe` says of the samples that this instance draws, "" if it takes all of them."""

@@ -7,7 +7,7 @@ Table 3 (BenchCouncil Transactions on Benchmarks, Standards and Evaluations 2 (2
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,17 +24,10 @@ class SampleFlops(NamedTuple):
     """Operations of a network for one sample.
 
     training, evaluation: of convolutions and matrix products in a training step and in a forward pass, see `count`.
-    table3: of a training step in the other convention.
     """
 
     training: float
     evaluation: float
-    table3: float
-
-
-def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
-    """Return the operations of `module` on one sample."""
-    return SampleFlops(*_count_passes(module, *inputs), table3(module, *inputs))
 
 
 def count(module: nn.Module, *inputs: Tensor) -> int:
@@ -43,18 +36,27 @@ def count(module: nn.Module, *inputs: Tensor) -> int:
     These are convolutions and matrix products; a multiplication with its addition counts as two. Training has the
     gradients of inputs only where they require one. Nothing is computed, and the module is not changed.
     """
-    return _count_passes(module, *inputs)[0]
+    return int(count_sample(module, *inputs).training)
 
 
-def _count_passes(module: nn.Module, *inputs: Tensor) -> tuple[int, int]:
-    """Return the operations of both passes, and those of the forward pass."""
+def count_sample(module: nn.Module, *inputs: Tensor) -> SampleFlops:
+    """Return the operations of `module` on one sample; see `count`."""
     module = copy.deepcopy(module).to("meta")
     formulas = {aten.convolution_backward: _convolution_backward}
-    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        outputs = module(*(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs))
-        forward = int(counter.get_total_flops())
+    inputs = tuple(tensor.detach().to("meta").requires_grad_(tensor.requires_grad) for tensor in inputs)
+    return count_passes(lambda: module(*inputs), formulas)
+
+
+def count_passes(forward: Callable[[], Tensor], formulas: Mapping[Any, Any] | None = None) -> SampleFlops:
+    """Return the operations of a forward pass, with those of the backward pass in `training`.
+
+    formulas: see `custom_mapping` of torch's counter.
+    """
+    with FlopCounterMode(display=False, custom_mapping=dict(formulas or {})) as counter:
+        outputs = forward()
+        evaluation = int(counter.get_total_flops())
         outputs.sum().backward()
-    return int(counter.get_total_flops()), forward
+    return SampleFlops(int(counter.get_total_flops()), evaluation)
 
 
 def table3(module: nn.Module, *inputs: Tensor) -> int:

@@ -25,7 +25,7 @@ from common.data.prefetch import TensorBatch, read_batches
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.flops import SampleFlops, count_sample
+from common.training.flops import SampleFlops, count_sample, table3
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
@@ -53,6 +53,11 @@ class NewBenchmark(SampleProblem[TensorBatch]):
         """Return the operations for a sample."""
         side = self.config.data.side
         return count_sample(self.model, torch.empty(1, side, side, device="meta"))
+
+    def count_table3(self) -> float:
+        """Return the operations of a training step for a sample, by the other convention."""
+        side = self.config.data.side
+        return table3(self.model, torch.empty(1, side, side, device="meta"))
 
     def describe(self) -> str:
         """Return a line for the user: data and network."""

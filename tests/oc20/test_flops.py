@@ -1,13 +1,23 @@
 """Operations of DimeNet++ against those of a network that lists all triplets, and against published numbers."""
 
+from typing import NamedTuple
+
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
-from oc20.flops import Operations, count_own, count_table3
+from oc20.flops import count_own, count_table3
 from oc20.graphs import build_graph, count_triplets
 from oc20.model import ModelConfig
 from submission.results.cost_model.model import read_workloads
 from tests.oc20.test_model import SMALL, Plain, crystal, framed, network
+
+
+class Operations(NamedTuple):
+    """Operations on a graph: of the energy; of energy and forces; of a training step by a loss of the forces."""
+
+    energy: int
+    forces: int
+    training: int
 
 
 def sizes(frame):
@@ -65,11 +75,13 @@ def test_operations_of_slabs_are_the_known_ones(metal, size, edges, triplets, gf
     assert [number / 1e9 for number in operations] == pytest.approx(gflop, rel=0.02)
     if size == (3, 3, 3):
         ours = count_own(ModelConfig(), build_graph([frame]))
-        assert [a / b for a, b in zip(ours, operations, strict=True)] == pytest.approx([0.884, 0.900, 0.891], abs=0.002)
+        ratios = ours.evaluation / operations.forces, ours.training / operations.training
+        assert ratios == pytest.approx((0.900, 0.891), abs=0.002)
         other = count_table3(
             ModelConfig(), build_graph([frame])
         )  # a multiply-add of a product as one, and all element-wise work
-        assert other.training == 3 * other.forces and ours.forces / 2 < other.forces < ours.forces
+        assert other.training == 3 * other.evaluation
+        assert ours.evaluation / 2 < other.evaluation < ours.evaluation
 
 
 def test_the_cost_model_has_these_operations():

@@ -1,28 +1,38 @@
-"""The operations of runs and results per second.
+"""The operations of runs and results per second, and their share of the peak of the system.
 
-They follow from the counted operations of the reference model and the times of a log. FLOPS over the training time:
-those of HPC AI500 V3.0 (TBench 2, 2022, 100083), equation 6, training FLOP of a sample * samples trained / T_train.
-Sustained: training and evaluation over the time from run_start to run_stop. VFLOPS: FLOPS * (achieved / target)^n, with
-target / achieved where lower is better. Terms of time and samples: see `submission.results.quantities`.
+They follow from the operations for a sample, which a log of this suite states of its network, or else from those of the
+reference model, and from the times of a log. FLOPS over the training time: those of HPC AI500 V3.0 (TBench 2, 2022,
+100083), equation 6, training FLOP of a sample * samples trained / T_train. Sustained: training and evaluation over the
+time from run_start to run_stop. VFLOPS: FLOPS * (achieved / target)^n, with target / achieved where lower is better.
+Terms of time and samples: see `submission.results.quantities`.
 
-The FLOPS of a result are the mean over the runs of its score, those of a throughput result the sum over its instances
-(equations 4 and 6).
+A result counts by its accepted runs. Time to train: the FLOP of all by the time of all. Throughput: FLOPS, sustained
+FLOPS and VFLOPS are sums over the instances (equations 4 and 6). Utilization (training_rules.adoc, "Appendix:
+Utilization"): FLOP of training and evaluation / (peak * units * time), where the time of throughput is that from the
+first start to the last stop, and the units are those of the whole system. A multiplication and an addition count as
+two; the peak is that of dense products in the format that the logs state, or else in that of training by default.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
+from common.measure.accelerators import Ceilings, ceilings_of, read_ceilings
 from common.reference import Target
 from common.values import is_number
 from compliance.benchmarks import reference_of
+from compliance.logs.run import text_of
+from compliance.model.finding import FAIL
 from compliance.model.judged_run import JudgedRun
+from compliance.model.layout import WEAK
 from compliance.model.report import Report
-from submission.results.cost_model.model import Workload, workload_of
-from submission.results.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities
+from compliance.model.result_set import ResultSet
+from submission.results.cost_model.model import Workload, read_workloads, workload_of
+from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities
 from submission.results.rows import NoResultsError
 from submission.results.sets import unmeasured
 
@@ -33,6 +43,10 @@ N: Final = 5.0
 GRAPH: Final = ("atoms", "edges", "triplets")
 """What the operations of a graph depend on; `sample_means` of a log of this suite states them."""
 LARGEST_MEAN: Final = 1e9
+LARGEST_FLOP: Final = 1e18
+"""No network takes as many operations for a sample."""
+LOG, WORKLOADS = "log", "workloads.yaml"
+"""Who counts the operations of a sample: the log, which nobody checks, or this suite, of the reference model."""
 TRAINING: Final = 3
 """Operations of training on a graph by those of its energy and forces."""
 
@@ -43,7 +57,8 @@ class Operations:
 
     workload: name in workloads.yaml. training_flop, forward_flop: of one sample. samples: trained up to the last
     evaluation; evaluated: in all evaluations. train_minutes: T_train; run_minutes: from run_start to run_stop.
-    quality: of the last evaluation; n: exponent of VFLOPS. flops, sustained_flops, vflops: per second.
+    quality: of the last evaluation; n: exponent of VFLOPS. flops, sustained_flops, vflops: per second. flop_source: LOG
+    or WORKLOADS, who counts the FLOP of a sample.
     """
 
     log: str
@@ -64,6 +79,7 @@ class Operations:
     sustained_flops: float | None = None
     vflops: float | None = None
     reason: str = ""
+    flop_source: str = ""
 
 
 def read_operations(report: Report, workloads: Mapping[str, Workload], n: float | None) -> list[Operations]:
@@ -83,13 +99,14 @@ def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float
     benchmark = run.benchmark or ""
     empty = Operations(run.path, run.round, benchmark, run.mini)
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, workloads)
-    reason = _explain_uncounted(run, workload)
-    if reason or reference is None:
+    training, forward, source = _read_stated_flop(run)
+    if not source and (reason := _explain_uncounted(run, workload)):
         return replace(empty, reason=reason)
-    cost = _size_workload(workloads[workload], run)
-    if cost is None:
-        return replace(empty, reason="edges not logged")
-    known = replace(empty, workload=workload, training_flop=cost.training_flop, forward_flop=cost.forward_flop)
+    if not source and (cost := _size_workload(workloads[workload], run)):
+        training, forward, source = cost.training_flop, cost.forward_flop, WORKLOADS
+    if not source or reference is None:
+        return replace(empty, reason="edges not logged" if reference else _explain_uncounted(run, workload))
+    known = replace(empty, workload=workload, training_flop=training, forward_flop=forward, flop_source=source)
     if reason := unmeasured(run):
         return replace(known, reason=reason)
     found = quantities(run, reference, None)
@@ -98,8 +115,8 @@ def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float
     if reason := _explain_unrated(samples, evaluated, train):
         return replace(known, reason=reason)
     quality, target, exponent = run.details.evaluations[-1].value, reference.target, n or EXPONENTS.get(benchmark, N)
-    training, share = cost.training_flop * samples, find_valid_share(target, quality, exponent)
-    flops = training / (60 * train)
+    share = find_valid_share(target, quality, exponent)
+    flops = training * samples / (60 * train)
     return replace(
         known,
         samples=samples,
@@ -110,10 +127,18 @@ def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float
         target=target.value,
         n=exponent,
         flops=flops,
-        sustained_flops=(training + cost.forward_flop * evaluated) / (60 * found[RUN_TIME]),
+        sustained_flops=(training * samples + forward * evaluated) / (60 * found[RUN_TIME]),
         vflops=None if share is None else flops * share,
         reason="no VFLOPS: the quality has no ratio to the target" if share is None else "",
     )
+
+
+def _read_stated_flop(run: JudgedRun) -> tuple[float, float, str]:
+    """Return the FLOP for a sample in training and evaluation that a log of this suite states, and LOG; else ""."""
+    flops: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
+    if not all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in flops):
+        return 0.0, 0.0, ""
+    return float(flops[0]), float(flops[1]), LOG
 
 
 def _explain_uncounted(run: JudgedRun, workload: str) -> str:
@@ -121,7 +146,7 @@ def _explain_uncounted(run: JudgedRun, workload: str) -> str:
     if run.benchmark is None:
         return "no benchmark of this round is named in submission_benchmark"
     if run.mini:
-        return "mini problem: its operations are not counted"
+        return "mini problem: its log states no flop_per_sample"
     return "" if workload else f"operations of {run.benchmark} are not counted"
 
 
@@ -168,9 +193,10 @@ class ResultOperations:
     """The operations of a result per second, of all its units; None where `reason` says why a number is missing.
 
     flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
-    result; vflops: flops by the quality that was reached. utilization: sustained_flops by the peak of all units of the
-    system (training_rules.adoc, "Appendix: Utilization"); training_utilization: flops by the same peak.
-    peak_format: the number format of the peak, such as "fp16".
+    runs; vflops: flops by the quality that was reached. utilization: FLOP of training and evaluation by the peak of the
+    system in the time of the result; training_utilization: flops by the same peak. peak_format: the number format of
+    the peak, such as "fp16". accelerator: its entry in accelerators.yaml. peak_flops: of all units. flop_source: LOG or
+    WORKLOADS.
     """
 
     flops: float | None = None
@@ -180,17 +206,98 @@ class ResultOperations:
     training_utilization: float | None = None
     peak_format: str = ""
     reason: str = ""
+    accelerator: str = ""
+    peak_flops: float | None = None
+    flop_source: str = ""
 
 
-def sum_instances(operations: Iterable[Operations]) -> ResultOperations:
-    """Return the operations of a throughput result: sums over its instances; with the reason if one has no number."""
-    instances = list(operations)
-    reason = next((run.reason for run in instances if run.flops is None), "")
-    if reason or not instances:
-        return ResultOperations(reason=reason or "no instance counts")
-    valid = [run.vflops for run in instances]
-    return ResultOperations(
-        sum(run.flops or 0.0 for run in instances),
-        sum(run.sustained_flops or 0.0 for run in instances),
-        None if None in valid else sum(rate or 0.0 for rate in valid),
+def rate_result(results: ResultSet, n: float | None = None) -> ResultOperations:
+    """Return the operations of a result of a report with details. n: exponent of VFLOPS, None: of the benchmark."""
+    counted = [run for run in results.runs if run.verdict != FAIL]
+    operations = [count_operations(run, known_workloads(), n) for run in counted]
+    reason = next((run.reason for run in operations if run.flops is None), "" if operations else "no run is accepted")
+    if reason:
+        return ResultOperations(reason=reason)
+    rated = _combine_runs(operations, results.scaling == WEAK)
+    name, number_format, peak, reason = _find_peak(results, counted)
+    if peak is None:
+        return replace(rated, reason=_join(rated.reason, reason))
+    minutes = results.score.minutes if results.scaling == WEAK and results.score else _sum(operations, "run_minutes")
+    flop = sum(60 * (run.run_minutes or 0.0) * (run.sustained_flops or 0.0) for run in operations)
+    utilization = flop / (60 * minutes) / peak if minutes else None
+    if utilization is None or utilization > 1:
+        reason = "no time of the result" if utilization is None else "more FLOPS than the peak: is it the right one?"
+        return replace(rated, reason=_join(rated.reason, reason))
+    return replace(
+        rated,
+        utilization=utilization,
+        training_utilization=(rated.flops or 0.0) / peak,
+        peak_format=number_format,
+        accelerator=name,
+        peak_flops=peak,
     )
+
+
+def _combine_runs(operations: Sequence[Operations], of_instances: bool) -> ResultOperations:
+    """Return the operations of a result per second: sums over instances, or the FLOP of all runs by the time of all."""
+
+    def rate(name: str, minutes: str) -> float:
+        if of_instances:
+            return _sum(operations, name)
+        times = [float(getattr(run, minutes)) for run in operations]
+        return float(sum(getattr(run, name) * time for run, time in zip(operations, times, strict=True)) / sum(times))
+
+    return ResultOperations(
+        rate("flops", "train_minutes"),
+        rate("sustained_flops", "run_minutes"),
+        None if any(run.vflops is None for run in operations) else rate("vflops", "train_minutes"),
+        reason=_join(*(run.reason for run in operations)),
+        flop_source=_join(*(run.flop_source for run in operations)),
+    )
+
+
+def _find_peak(results: ResultSet, runs: Sequence[JudgedRun]) -> tuple[str, str, float | None, str]:
+    """Return the accelerator, the format of its peak, that of all units in FLOP/s, and why there is none."""
+    device, units = _read_device(results, runs), results.system_scale
+    if units is None and results.scaling != WEAK:
+        units = results.stated_scale
+    name = ceilings_of(device, known_accelerators())
+    if not name:
+        return "", "", None, f"peak of {device!r:.60} unknown" if device else "no accelerator is named"
+    if not units or not 0 < units < LARGEST:
+        return "", "", None, "units of the system unknown"
+    formats = {run.details.precision for run in runs}
+    number_format, peak = known_accelerators()[name].find_peak(formats.pop() if len(formats) == 1 else "")
+    return name, number_format, peak * units, ""
+
+
+def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
+    """Return the model of the accelerators, or of the processors of a system without; else that which logs name."""
+    description = results.description
+    if description is not None:
+        stated = [description.fields.get(f"{kind}_model_name") for kind in ("accelerator", "host_processor")]
+        models = [model.strip() if isinstance(model, str) else "" for model in stated]
+        return models[1] if description.count("accelerators_per_node") == 0 or not models[0] else models[0]
+    hosts = [run.details.provenance.get("host") for run in runs]
+    devices = {text_of(host.get("accelerator")) if isinstance(host, dict) else None for host in hosts}
+    return (devices.pop() or "") if len(devices) == 1 else ""
+
+
+def _sum(operations: Iterable[Operations], name: str) -> float:
+    return math.fsum(getattr(run, name) for run in operations)
+
+
+def _join(*texts: str) -> str:
+    return "; ".join(dict.fromkeys(filter(None, texts)))
+
+
+@cache
+def known_workloads() -> dict[str, Workload]:
+    """Return the workloads of this suite, read once."""
+    return read_workloads()
+
+
+@cache
+def known_accelerators() -> dict[str, Ceilings]:
+    """Return the accelerators of this suite, read once."""
+    return read_ceilings()

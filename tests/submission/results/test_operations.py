@@ -7,9 +7,10 @@ import json
 import pytest
 
 from common.reference import Target
+from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from submission.cost import main
-from submission.results.operations import find_valid_share
+from submission.results.operations import find_valid_share, rate_result
 
 TRAIN_FLOP, EVAL_FLOP = 1.966e12, 655.3e9
 
@@ -86,12 +87,71 @@ def test_sizes_that_are_none(means, cost):
     assert cost(SampleLog("oc20").add("sample_means", means, before="init_stop"))["reason"] == "edges not logged"
 
 
+def stating(log, training=8e8, evaluation=3e8, precision="bf16"):
+    stated = {"flop_per_sample": {"training": training, "evaluation": evaluation}, "precision": precision}
+    for key, value in stated.items():
+        log.add(key, value, before="init_stop")
+    return log
+
+
+@pytest.mark.parametrize("log", [SampleLog("cosmoflow", variant="mini", epochs=5), SampleLog("oc20"), deepcam()])
+def test_what_a_log_states_of_its_network_counts_first(log, cost):
+    run = cost(stating(log))
+    assert (run["training_flop"], run["forward_flop"], run["flop_source"], run["reason"]) == (8e8, 3e8, "log", "")
+    assert run["flops"] > 0 and run["vflops"] > 0
+    assert cost(deepcam())["flop_source"] == "workloads.yaml"
+
+
+@pytest.mark.parametrize("training", [0, -1, "many", None, 1e30])
+def test_a_statement_that_is_no_count_is_ignored(training, cost):
+    assert cost(stating(deepcam(), training))["training_flop"] == TRAIN_FLOP
+
+
+DESCRIPTION = {"accelerator_model_name": "NVIDIA A100-SXM4-40GB", "accelerators_per_node": 8, "number_of_nodes": 1}
+
+
+def rate(folder, log, **description):
+    """Return the operations of a result of 5 equal runs on a system."""
+    package = folder / "Org"
+    (package / "systems").mkdir(parents=True)
+    (package / "systems/s.json").write_text(json.dumps({**DESCRIPTION, **description}))
+    runs = package / "results/s/strong/deepcam"
+    runs.mkdir(parents=True)
+    for number in range(5):
+        (runs / f"result_{number}.txt").write_bytes(log.bytes())
+    (results,) = check_paths([str(folder)], Options(details=True, profile="official")).sets
+    return rate_result(results)
+
+
+@pytest.mark.parametrize(("precision", "peak_format", "peak"), [("tf32", "tf32", 156e12), ("int8", "fp16", 312e12)])
+def test_the_share_of_the_peak_in_the_format_of_the_log(precision, peak_format, peak, tmp_path):
+    rated = rate(tmp_path, stating(deepcam(), TRAIN_FLOP, EVAL_FLOP, precision), number_of_nodes=16)
+    flop = 2 * (TRAIN_FLOP * 121_266 + EVAL_FLOP * 15_158)
+    assert (rated.peak_format, rated.accelerator, rated.reason) == (peak_format, "A100-SXM-40GB", "")
+    assert rated.utilization == pytest.approx(flop / 300 / (128 * peak))
+    assert rated.training_utilization == pytest.approx(2 * TRAIN_FLOP * 121_266 / 200 / (128 * peak))
+
+
+@pytest.mark.parametrize(
+    ("description", "reason"),
+    [
+        ({"accelerator_model_name": "Abacus 9"}, "peak of 'Abacus 9' unknown"),
+        ({"accelerator_model_name": ""}, "no accelerator is named"),
+        ({"accelerators_per_node": 1}, "more FLOPS than the peak"),
+    ],
+)
+def test_a_result_without_a_share_of_the_peak_has_its_flops(description, reason, tmp_path):
+    rated = rate(tmp_path, deepcam(), **description)
+    assert rated.flops == pytest.approx(TRAIN_FLOP * 2 * 121_266 / 200) and rated.vflops
+    assert rated.utilization is None and rated.reason.startswith(reason)
+
+
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
         (SampleLog("oc20"), "edges not logged"),
         (SampleLog("openfold"), "operations of openfold are not counted"),
-        (SampleLog("cosmoflow", variant="mini", epochs=5), "mini problem: its operations are not counted"),
+        (SampleLog("cosmoflow", variant="mini", epochs=5), "mini problem: its log states no flop_per_sample"),
         (deepcam().drop("run_stop"), "run_start or run_stop is missing"),
         (deepcam().shift("run_stop", -400_000), "run_stop is not after run_start"),
         (deepcam().drop("eval_accuracy"), "no evaluation before run_stop"),

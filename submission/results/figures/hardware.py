@@ -1,0 +1,108 @@
+"""The peak of accelerators against their power, and what results achieve of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from common.measure.accelerators import Ceilings
+from submission.results.figures.drawing import Point
+from submission.results.figures.labels import around
+from submission.results.figures.panel import (
+    WIDE,
+    Axis,
+    Figure,
+    Iso,
+    Panel,
+    drawable,
+    logarithmic,
+    mark_items,
+    organisation_items,
+)
+from submission.results.operations import ResultOperations, known_accelerators
+from submission.results.page.html import Html
+from submission.results.quantities import AnalysedSet
+
+LEFT, RIGHT, TOP, BOTTOM = 60, 62, 40, 50
+"""Space around the panel for its titles and numbers."""
+HEIGHT: Final = 460
+TERA: Final = 1e12
+SIDE: Final = 8
+"""How far the results of a benchmark stand from those of the next."""
+Peak = tuple[float, float]
+"""The watts and the peak of a device, in TFLOPS."""
+Rated = Sequence[tuple[AnalysedSet, ResultOperations]]
+"""Results with their operations."""
+
+
+def peak_against_power(rated: Rated, name: str, width: int = WIDE) -> Html:
+    """Draw the peak of each accelerator by its watts, with the FLOPS over the training time of results below it.
+
+    Results on devices whose watts no data sheet gives are left out; without others there is no figure.
+    """
+    known = {device: entry for device, entry in known_accelerators().items() if entry.watts}
+    results = [(each, operations) for each, operations in rated if operations.accelerator in known]
+    results = [(each, operations) for each, operations in results if drawable(operations.training_utilization)]
+    if not results:
+        return Html("")
+    devices = _name_peaks(known, {operations.accelerator: operations.peak_format for _, operations in results})
+    points = [_find_point(known, operations) for _, operations in results]
+    figure = Figure(name, "Peak against power, and what results achieve", _describe(results), width)
+    x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
+    y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
+    panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
+    panel.iso_lines(Iso(slope=1, factor=1e-3))
+    benchmarks = sorted({each.row.benchmark for each, _ in results})
+    spots = []
+    for (each, _), point in zip(results, points, strict=True):
+        across, up = panel.place(*point)
+        spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
+    panel.taken += [around(spot, 6) for spot in spots]
+    best = list(_find_best(known, results, spots)) if figure.is_wide else []  # a phone has no room for both
+    panel.write_labels(
+        [*(panel.place(*peak) for peak in devices), *(spot for spot, _ in best)],
+        [*devices.values(), *(text for _, text in best)],
+    )
+    for peak, text in devices.items():
+        figure.triangle(panel.place(*peak), "mark", f"{text}: {peak[1]:,.4g} TFLOPS, {peak[0]:,.0f} W")
+    for (each, operations), (_, achieved), spot in zip(results, points, spots, strict=True):
+        share = f"{operations.training_utilization:.1%} of {operations.peak_format}"
+        figure.mark(spot, each, f"{each.full_name}: {achieved:,.3g} TFLOPS of a device, {share}")
+    sets = [each for each, _ in results]
+    items = [("triangle", "peak of dense products"), *mark_items(sets), ("iso", "equal GFLOPS per watt")]
+    return figure.finish(organisation_items(sets), figure.legend(items, TOP + HEIGHT + BOTTOM) + 4)
+
+
+def _name_peaks(known: Mapping[str, Ceilings], formats: Mapping[str, str]) -> dict[Peak, str]:
+    """Return the names of the devices by their watts and peak; formats: in which results trained on them."""
+    names: dict[Peak, str] = {}
+    for device, entry in known.items():
+        number_format, flops = entry.find_peak(formats.get(device, ""))
+        # The first of the variants of a device names them all, such as A100.
+        names.setdefault((entry.watts or 0.0, flops / TERA), f"{device} {number_format}")
+    return names
+
+
+def _find_point(known: Mapping[str, Ceilings], operations: ResultOperations) -> Peak:
+    """Return the watts of a result's device and the TFLOPS that each reaches over the training time."""
+    entry = known[operations.accelerator]
+    _, peak = entry.find_peak(operations.peak_format)
+    return entry.watts or 0.0, peak * (operations.training_utilization or 0.0) / TERA
+
+
+def _find_best(known: Mapping[str, Ceilings], results: Rated, spots: Sequence[Point]) -> Iterator[tuple[Point, str]]:
+    """Yield the place and the label of the best result of each benchmark on devices of these watts and this peak."""
+    best: dict[tuple[str, float | None, float], tuple[float, Point]] = {}
+    for (each, operations), spot in zip(results, spots, strict=True):
+        entry = known[operations.accelerator]
+        key = each.marked_benchmark, entry.watts, entry.find_peak(operations.peak_format)[1]
+        best[key] = max(best.get(key, (0.0, spot)), (operations.training_utilization or 0.0, spot))
+    for (benchmark, *_), (share, spot) in best.items():
+        yield spot, f"{benchmark} {100 * share:.3g} %"
+
+
+def _describe(results: Rated) -> Iterator[str]:
+    yield "FLOP of training by the time of training and the number of devices."
+    for each, operations in results:
+        share = 100 * (operations.training_utilization or 0.0)
+        yield f"{each.full_name}: {share:.3g} % of the {operations.peak_format} peak of {operations.accelerator}."

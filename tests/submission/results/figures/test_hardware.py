@@ -1,0 +1,38 @@
+"""Peak against power, with what results achieve."""
+
+import re
+from importlib.resources import files
+from xml.etree import ElementTree
+
+import pytest
+
+from submission.results.figures.hardware import peak_against_power
+from submission.results.figures.panel import NARROW, WIDE
+from submission.results.operations import ResultOperations
+from tests.submission.results.conftest import analysed_set
+
+STYLE = files("submission.results.page").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def rated(system="s", accelerator="A100", share=0.25, number_format="fp16"):
+    operations = ResultOperations(training_utilization=share, accelerator=accelerator, peak_format=number_format)
+    return analysed_set(system, 256, 128), operations
+
+
+@pytest.mark.parametrize("pairs", [[], [rated(accelerator="A64FX")], [rated(share=None)], [rated(accelerator="")]])
+def test_without_watts_or_a_share_there_is_no_figure(pairs):
+    assert peak_against_power(pairs, "x") == ""
+
+
+def test_a_result_stands_below_the_peak_of_its_device():
+    pairs = [rated(share=0.1), rated(share=0.25), rated('</svg><script>"', "P100", 0.5, "fp32")]
+    wide, narrow = (peak_against_power(pairs, "x", width) for width in (WIDE, NARROW))
+    root = ElementTree.fromstring(wide)
+    texts = [element.text for element in root.iter("text")]
+    assert {"A100 fp16", "P100 fp32", "H100 fp16", "cosmoflow 25 %", "cosmoflow 50 %"} <= set(texts)
+    assert "cosmoflow 10 %" not in texts and "cosmoflow 25 %" not in narrow
+    hints = [element.text for element in root.iter("title")]
+    assert any(hint.endswith("s/strong/cosmoflow: 78 TFLOPS of a device, 25.0% of fp16") for hint in hints)
+    assert "A100 fp16: 312 TFLOPS, 400 W" in hints and "<script" not in wide
+    used = {name for element in root.iter() for name in (element.get("class") or "").split()}
+    assert used <= set(re.findall(r"\.([a-z][\w-]*)", STYLE))

@@ -171,7 +171,16 @@ def test_a_drawn_seed_is_kept_by_all(train, capsys):
     again = ("train.seed=null", "output_dir=job", "train.epochs=1", "train.target=0.9", "instances.ranks=1")
     assert train(*again, "instances.count=5", "--auto-resume") == 0
     assert read_value(Path("job/instance_4/result_0.txt"), "seed") == seeds[0] + 4
-    assert "1 instance of 1 rank(s) each, 1 at a time; already finished: 4" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "1 instance of 1 rank(s) each, 1 at a time; already finished: 4" in out
+    words = out.splitlines()[-1].split()
+    assert words[:3] == ["FOM", "cosmoflow", "samples/s"]
+    merit = dict(zip(words[2::2], words[3::2], strict=True))
+    rates = [json.loads(Path(f"job/instance_{number}/fom.json").read_text())["samples_per_s"] for number in range(5)]
+    assert (merit["units"], merit["models"]) == ("1", "5") and float(merit["models/min"]) > 0
+    assert float(merit["samples/s"]) == pytest.approx(sum(rates) / 5, rel=1e-5)
+    flop = read_value(Path("job/instance_0/result_0.txt"), "flop_per_sample")["training"]
+    assert float(merit["flop/s"]) == pytest.approx(flop * sum(rates) / 5, rel=1e-5)
 
 
 def test_what_cannot_be_is_said_in_one_line(train, capsys):

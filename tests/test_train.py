@@ -27,7 +27,7 @@ import submission.system.__main__
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
-from common.record import read_run_times
+from common.record import read_run_times, read_value
 from compliance.benchmarks import MINIS, PACKAGES
 from tests.conformance import official
 from tests.conformance.mutations import PUBLISHED
@@ -115,8 +115,20 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
     assert found["minutes"] == (stop - start) / 60_000 > 0
     assert line["benchmark"] == case.name and float(line["rate"]) == pytest.approx(found["samples_per_s"], rel=1e-5)
     assert float(line["quality"]) == pytest.approx(found["quality"], rel=1e-5)
+    assert found["utilization"] is found["peak_format"] is None  # of a processor
     assert run("output_dir=run", "train.epochs=3", "--resume") == 4
     assert len(json.loads(Path("run/fom.json").read_text())["epoch_samples_per_s"]) == 3
+
+
+def test_the_share_of_the_peak_follows_from_what_the_log_states(case, run, monkeypatch):
+    monkeypatch.setattr("common.training.merit.read_model_name", lambda device: "NVIDIA H100 80GB HBM3")
+    assert run("output_dir=run", "train.epochs=2", "precision.dtype=bf16") == 4
+    found, log = json.loads(Path("run/fom.json").read_text()), Path("run/result_0.txt")
+    flop = read_value(log, "flop_per_sample")
+    samples = [2 * read_value(log, key) for key in ("train_samples", "eval_samples")]
+    total = flop["training"] * samples[0] + flop["evaluation"] * samples[1]
+    assert found["utilization"] == pytest.approx(total / (60 * found["minutes"]) / 989.4e12, rel=1e-6)
+    assert found["peak_format"] == "bf16" and flop["training"] > 2 * flop["evaluation"] > 0
 
 
 def test_a_run_writes_a_log_that_the_checker_understands(case, data, run, capsys):

@@ -40,6 +40,7 @@ from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.folder import OwnedFolder, check_kind
 from common.training.memory import check_network
+from common.training.merit import merge_figures
 from common.training.resolve import check_sample_counts, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
@@ -331,10 +332,15 @@ class InstancesJob:
             how = ending.text if ending else f"not started ({signal_name(STOP.number) or 'the job was stopped'})"
             how = shorten(how, SHOWN, placeholder=" …")
             yield f"{number:8}  {plan.base + number:10}  {epochs:>6}  {minutes:>7}  {how}"
-        met = [clocks[number] for number, ending in endings.items() if ending and ending.how == TARGET_MET]
-        yield throughput_text([clock for clock in met if clock], len(endings))
+        met = {number: clocks[number] for number, ending in endings.items() if ending and ending.how == TARGET_MET}
+        timed = {number: clock for number, clock in met.items() if clock}
+        yield throughput_text(list(timed.values()), len(endings))
         for line in self._next_steps(endings):
             yield as_called(line)
+        if timed:
+            folders = [instance_folder(folder, number) for number in timed]
+            line = merge_figures(folders, self.dist.world_size // self.size, models_per_minute(list(timed.values())))
+            yield from filter(None, [line])
 
     def _next_steps(self, endings: Mapping[int, Ending | None]) -> Iterator[str]:
         """Yield what to do next with the instances."""
@@ -359,8 +365,13 @@ def throughput_text(clocks: Sequence[tuple[int, int]], count: int) -> str:
     text = f"{len(clocks)} of {count} instances met the target"
     if not clocks:
         return text
-    minutes = (max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000
-    return f"{text}, in {minutes:.2f} min from the first start to the last stop: {len(clocks) / minutes:.3g} models/min"
+    rate = models_per_minute(clocks)
+    return f"{text}, in {len(clocks) / rate:.2f} min from the first start to the last stop: {rate:.3g} models/min"
+
+
+def models_per_minute(clocks: Sequence[tuple[int, int]]) -> float:
+    """Return the models per minute from the first start to the last stop, in ms."""
+    return 60_000 * len(clocks) / (max(stop for _, stop in clocks) - min(start for start, _ in clocks))
 
 
 def free_memory(device: torch.device) -> None:

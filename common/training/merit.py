@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Final
 
 import torch
 
 from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
-from common.measure.fom import TrainedRun
+from common.measure.fom import NAME, TrainedRun
 from common.measure.power.recorder import energy_j
 from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
-from common.record import read_run_times
+from common.record import read_run_times, read_value
 from common.training.loop import Fit
+
+FLOP_PER_SAMPLE: Final = "flop_per_sample"
+"""The key of a log with the operations of the network for a sample in training and in evaluation."""
 
 
 def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun | None:
@@ -56,6 +62,29 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         utilization=utilization,
         peak_format=peak_format,
     )
+
+
+def merge_figures(folders: Sequence[Path], at_once: int, models_per_minute: float) -> str:
+    """Return the line of a job of several instances, "" if one has no figure of merit.
+
+    folders: of the instances that met the target. at_once: how many are trained at a time; samples/s and flop/s are the
+    sum over the instances, or over as many as that.
+    """
+    active = min(at_once, len(folders))
+    try:
+        figures = [json.loads((folder / NAME).read_text(encoding="utf-8")) for folder in folders]
+        first, rates = figures[0], [float(figure["samples_per_s"]) for figure in figures]
+        line = (
+            f"FOM {first['benchmark']} samples/s {statistics.fmean(rates) * active:.6g} "
+            f"units {active * first['units']} batch {active * first['batch']} dtype {first['dtype']} "
+            f"spread {statistics.stdev(rates) / statistics.fmean(rates) if rates[1:] else 0.0:.3f} "
+            f"models {len(rates)} models/min {models_per_minute:.4g}"
+        )
+        flops = [float(read_value(folder / LOG_NAME, FLOP_PER_SAMPLE)["training"]) for folder in folders]
+    except (OSError, ValueError, LookupError, TypeError):  # such as an instance that an earlier version trained
+        return ""
+    total = statistics.fmean(flop * rate for flop, rate in zip(flops, rates, strict=True)) * active
+    return f"{line} flop/s {total:.6g}"
 
 
 def _rate_run(run: Fit, ranks: Dist, seconds: float) -> tuple[float | None, str | None]:

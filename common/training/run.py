@@ -45,7 +45,7 @@ from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
 from common.training.memory import explain_out_of_memory
-from common.training.merit import compute_figure
+from common.training.merit import FLOP_PER_SAMPLE, compute_figure
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
@@ -57,8 +57,6 @@ from common.training.weights import Weights, check_fit
 
 TRAINING_ERRORS: Final = (ValueError, OSError, FloatingPointError, LaunchError, StagingError)
 """Errors that the user can fix; any other is a bug and shows a traceback."""
-FLOP_PER_SAMPLE: Final = "flop_per_sample"
-"""The key of a log with the operations of the network for a sample in training and in evaluation."""
 INIT_WEIGHTS: Final = "init_weights_sha256"
 """The key of a log with the digest of the weights that `train.init_from` names; see `Weights.digest`."""
 

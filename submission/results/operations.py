@@ -194,7 +194,8 @@ class ResultOperations:
 
     flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
     runs; vflops: flops by the quality that was reached. utilization: FLOP of training and evaluation by the peak of the
-    system in the time of the result; training_utilization: flops by the same peak. peak_format: the number format of
+    system in the time of the result; training_utilization: flops, of instances that train at the same time, by the same
+    peak. peak_format: the number format of
     the peak, such as "fp16". accelerator: its entry in accelerators.yaml. peak_flops: of all units. flop_source: LOG or
     WORKLOADS.
     """
@@ -228,10 +229,12 @@ def rate_result(results: ResultSet, n: float | None = None) -> ResultOperations:
     if utilization is None or utilization > 1:
         reason = "no time of the result" if utilization is None else "more FLOPS than the peak: is it the right one?"
         return replace(rated, reason=_join(rated.reason, reason))
+    # Instances one after another use the same units.
+    active = min(1.0, results.at_once / len(counted)) if results.scaling == WEAK else 1.0
     return replace(
         rated,
         utilization=utilization,
-        training_utilization=(rated.flops or 0.0) / peak,
+        training_utilization=active * (rated.flops or 0.0) / peak,
         peak_format=number_format,
         accelerator=name,
         peak_flops=peak,

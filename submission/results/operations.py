@@ -99,13 +99,16 @@ def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float
     benchmark = run.benchmark or ""
     empty = Operations(run.path, run.round, benchmark, run.mini)
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, workloads)
+    if reference is None:
+        problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""
+        return replace(empty, reason=problem or "no benchmark of this round is named in submission_benchmark")
     training, forward, source = _read_stated_flop(run)
-    if not source and (reason := _explain_uncounted(run, workload)):
-        return replace(empty, reason=reason)
-    if not source and (cost := _size_workload(workloads[workload], run)):
+    if not source:
+        if reason := _explain_uncounted(run, workload):
+            return replace(empty, reason=reason)
+        if (cost := _size_workload(workloads[workload], run)) is None:
+            return replace(empty, reason="edges not logged")
         training, forward, source = cost.training_flop, cost.forward_flop, WORKLOADS
-    if not source or reference is None:
-        return replace(empty, reason="edges not logged" if reference else _explain_uncounted(run, workload))
     known = replace(empty, workload=workload, training_flop=training, forward_flop=forward, flop_source=source)
     if reason := unmeasured(run):
         return replace(known, reason=reason)
@@ -143,8 +146,6 @@ def _read_stated_flop(run: JudgedRun) -> tuple[float, float, str]:
 
 def _explain_uncounted(run: JudgedRun, workload: str) -> str:
     """Return why the operations of a sample are unknown, "" if they are known."""
-    if run.benchmark is None:
-        return "no benchmark of this round is named in submission_benchmark"
     if run.mini:
         return "mini problem: its log states no flop_per_sample"
     return "" if workload else f"operations of {run.benchmark} are not counted"
@@ -195,9 +196,8 @@ class ResultOperations:
     flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
     runs; vflops: flops by the quality that was reached. utilization: FLOP of training and evaluation by the peak of the
     system in the time of the result; training_utilization: flops, of instances that train at the same time, by the same
-    peak. peak_format: the number format of
-    the peak, such as "fp16". accelerator: its entry in accelerators.yaml. peak_flops: of all units. flop_source: LOG or
-    WORKLOADS.
+    peak. peak_format: the number format of the peak, such as "fp16". accelerator: its entry in accelerators.yaml.
+    peak_flops: of all units. flop_source: LOG or WORKLOADS.
     """
 
     flops: float | None = None

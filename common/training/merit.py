@@ -34,8 +34,8 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         return None
     rates = [epoch.samples_per_s for epoch in history]
     rate = statistics.median(rates)
-    seconds = (clock[1] - clock[0]) / 1000
-    utilization, peak_format = _rate_run(run, ranks, seconds)
+    minutes = (clock[1] - clock[0]) / 60_000
+    utilization, peak_format = _rate_run(run, ranks, 60 * minutes)
     joules, scope = energy_j(folder / POWER, ranks.nodes, *clock) or (None, None)
     return TrainedRun(
         benchmark=benchmark,
@@ -51,7 +51,7 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         date=date.today().isoformat(),
         torch=torch.__version__,
         epoch_samples_per_s=tuple(rates),
-        minutes=seconds / 60,
+        minutes=minutes,
         epochs=history[-1].epoch,
         quality=history[-1].quality,
         target=run.target.value,

@@ -133,7 +133,7 @@ def json_document(found: Analysis) -> dict[str, Any]:
         "projections": {"kind": "projection, no result", **asdict(found.projected)},
         "cost_model": {
             "kind": "least time of a step by the ceilings of the hardware, no result",
-            "error": asdict(found.cost_error) | {"said": found.cost_error.said},
+            "error": asdict(found.cost_error) | {"said": found.cost_error.text},
             "steps": [asdict(step) for step in found.costed],
         },
     }

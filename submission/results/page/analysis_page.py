@@ -155,7 +155,7 @@ def _derived(found: Analysis) -> Iterator[Part]:
         yield Part("projections", "Projections, not results", (element("p", found.projected.said),))
     if found.costed:
         steps, error = cost_table(found.costed), found.cost_error
-        errors = _html_table(error_table(error)) if error.pairs else element("p", error.said)
+        errors = _html_table(error_table(error)) if error.pairs else element("p", error.text)
         yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, _html_table(steps))))
 
 

@@ -1,8 +1,8 @@
 """Project results to other numbers of units, and measure by published results how far the method is off.
 
 A projection is not a result and has no score. The time of an epoch follows t = a N^b, with the exponent of the system's
-own results if it has several scales, else the median of the pairs of round 0.7 (of mini problems, of all pairs), never
-better than ideal; and it is at least the bound of the cost model. Samples per unit and step stay the same, as far as the
+own results if it has several scales, else the median of the pairs of round 0.7 (of mini problems: of all pairs), never
+better than ideal; and it is at least the bound of the cost model. Samples per unit and step stay the same as far as the
 batch sizes of the results reach; units beyond those that can share these samples do not work. Epochs follow the fit of
 epochs against batch size. The rest of the run, such as staging, keeps its time. Beyond the largest factor between two
 results of a system nothing is known of the exponent: the projection is a range, from ideal scaling to none.
@@ -137,37 +137,36 @@ def project_sets(
     missing |= dict.fromkeys(left_out if units else ())
     errors = tuple(_measure_errors(known, model))
     scored = [error for error in errors if error.scored]
+    said = _describe_errors(scored, method.largest_factor)
+    if missing and not projected:
+        counts = Counter(result.reason for result in missing)
+        said = "no projections: " + "; ".join(f"{counted(n, 'result')}: {reason}" for reason, n in counts.items())
     return Projections(
         projected,
         errors,
         median(error.error for error in scored) if scored else None,
         max((error.error for error in scored), default=None),
         median(error.epoch_time_error for error in scored) if scored else None,
-        f"no projections: {_count_reasons(missing)}" if missing and not projected else _describe_errors(scored, method),
+        said,
         tuple(missing),
         method.largest_factor,
     )
 
 
-def _count_reasons(missing: Iterator[LeftOut] | dict[LeftOut, None]) -> str:
-    """Return why results are not projected, each reason once."""
-    counts = Counter(result.reason for result in missing)
-    return "; ".join(f"{counted(count, 'result')}: {reason}" for reason, count in counts.items())
-
-
-def _describe_errors(scored: Sequence[PairError], method: _Method) -> str:
+def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
     """Return the error of the method by factor of extrapolation, in a sentence."""
-    start = "projections, not results; their error is unknown: no system of a later round than 0.7 has two scales"
-    if scored:
-        parts = []
-        for factor in sorted({round(error.factor, 1) for error in scored}):
-            errors = [error.error for error in scored if round(error.factor, 1) == factor]
-            parts.append(
-                f"{percent(median(errors))} at {factor:g} times the units ({counted(len(errors), 'pair')}, at worst "
-                f"{percent(max(errors))})"
-            )
-        start = f"projections, not results: fixed on round 0.7, the method is off in later rounds by {', '.join(parts)}"
-    return f"{start}; beyond {method.largest_factor:.3g} times, the most between results of a system, a range"
+    by_factor: dict[str, list[float]] = {}
+    for error in sorted(scored, key=lambda error: error.factor):
+        by_factor.setdefault(f"{error.factor:.3g}", []).append(error.error)
+    parts = [
+        f"{percent(median(errors))} at {factor} times the units ({counted(len(errors), 'pair')}, at worst "
+        f"{percent(max(errors))})"
+        for factor, errors in by_factor.items()
+    ]
+    off = f": fixed on round 0.7, the method is off in later rounds by {', '.join(parts)}"
+    unknown = "; their error is unknown: no system of a later round than 0.7 has two scales"
+    end = f"; beyond {largest_factor:.3g} times, the most between results of a system, a range"
+    return f"projections, not results{off if parts else unknown}{end}"
 
 
 def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[PairError]:
@@ -178,16 +177,13 @@ def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[P
     for first, second in scaling_pairs(sets):
         same = (contents(first), contents(second))
         method = _Method([result for result in sets if contents(result) not in same], model, math.inf)
-        predicted, minutes, epoch = (
-            method.project(first, second.units or 0),
-            second.mean(RUN_TIME),
-            second.mean(EPOCH_TIME),
-        )
-        if isinstance(predicted, Projection) and minutes and epoch:
-            errors = abs(predicted.minutes_low / minutes - 1), abs(predicted.epoch_minutes_low / epoch - 1)
+        projected, minutes = method.project(first, second.units or 0), second.mean(RUN_TIME)
+        if isinstance(projected, Projection) and minutes:
+            error = abs(projected.minutes_low / minutes - 1)
+            epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
             scored = first.row.round != FIRST_ROUND
-            names = first.full_name, second.full_name
-            yield PairError(*names, predicted.minutes_low, minutes, *errors, predicted.factor, scored)
+            factor, names = projected.factor, (first.full_name, second.full_name)
+            yield PairError(*names, projected.minutes_low, minutes, error, epoch_error, factor, scored)
 
 
 def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:
@@ -208,76 +204,61 @@ class _Method:
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
     def project(self, result: AnalysedSet, asked: int) -> Projection | LeftOut:
-        """Return the projection, or why there is none."""
-        size, epochs, epoch, minutes = (
-            *(result.row.batch_size, result.mean(EPOCHS)),
-            *(result.mean(EPOCH_TIME), result.mean(RUN_TIME)),
-        )
-        exponent = self._exponent(result)
-        if not (result.units and size and epochs and epoch and minutes):
-            needed = {"batch size": size, "epochs": epochs, "run time": minutes}
-            lacking = " and no ".join(name for name, value in needed.items() if not value)
-            return LeftOut(result.full_name, f"its logs give no {lacking}")
-        if exponent is None:
-            return LeftOut(result.full_name, "no exponent: no comparable system has results at two scales")
+        """Return the projection of a result with units and epoch time, or why there is none."""
+        row, name, start, epoch = result.row, result.full_name, result.units or 1, result.mean(EPOCH_TIME) or 0.0
+        needed = {"batch size": row.batch_size, "epochs": result.mean(EPOCHS), "run time": result.mean(RUN_TIME)}
+        if missing := [kind for kind, value in needed.items() if not value]:
+            return LeftOut(name, f"its logs give no {' and no '.join(missing)}")
+        if (exponent := self._exponent(result)) is None:
+            return LeftOut(name, "no exponent: no comparable system has results at two scales")
+        size, epochs, minutes = (value or 0.0 for value in needed.values())
         notes: list[str] = []
         batch = self._limit_batch(result, asked, notes)
-        workload = "" if result.row.mini else workload_of(result.row.benchmark, result.row.round, self.model.workloads)
+        workload = "" if row.mini else workload_of(row.benchmark, row.round, self.model.workloads)
         most = self.model.workloads[workload].most_spatial if workload else result.sharing
         units, spatial = share_samples(asked, batch, most)
-        idle = (
-            f"{units:,} of {asked:,} units can work: a batch of {batch:,}, and at most {counted(most, 'unit')} a sample"
-        )
-        if units == result.units:
-            return LeftOut(
-                result.full_name, "it has these units already" if units == asked else f"{idle}; it has these"
-            )
-        notes += [idle] if units < asked else []
-        notes += [f"{spatial} units share each sample"] if spatial > 1 else []
+        if units < asked:
+            limit = f"a batch of {batch:,}, and at most {counted(most, 'unit')} a sample"
+            notes.append(f"{units:,} of {asked:,} units can work: {limit}")
+        if units == start:
+            return LeftOut(name, "it has these units already" if units == asked else f"{notes[-1]}; it has these")
+        if spatial > 1:
+            notes.append(f"{spatial} units share each sample")
         fit = self._fits.get(comparable(result))
-        if fit is None:
-            notes.append("epochs unchanged: no fit of epochs against batch size")
-        elif fit.holds_zero:
-            notes.append("epochs by an exponent whose interval holds 0")
-        new_epochs = epochs * (batch / size) ** fit.b if fit else epochs
-        ceilings = ceilings_of(result.row.device, self.model.ceilings) if workload else ""
+        if fit is None or fit.holds_zero:
+            no_fit = "epochs unchanged: no fit of epochs against batch size"
+            notes.append("epochs by an exponent whose interval holds 0" if fit else no_fit)
+        new_epochs, rest = epochs * (batch / size) ** (fit.b if fit else 0.0), max(0.0, minutes - epochs * epoch)
+        factor, sign = max(units / start, start / units), 1 if units > start else -1
+        reach = min(factor, self.largest_factor)
+        if reach < factor:
+            notes.append(f"a range: {factor:.3g} times the units, where results of a system reach {reach:.3g}")
+        last_known = epoch * reach ** (sign * exponent[0])
+        free = sorted((last_known, last_known * (reach / factor) ** sign))
+        ceilings = ceilings_of(row.device, self.model.ceilings) if workload else ""
         bound = self.model.cost(workload, ceilings, units, batch, spatial).epoch_seconds / 60 if ceilings else None
-        if bound is None:
-            notes.append("no bound: the cost model does not know the benchmark or the hardware")
-        factor = max(units / result.units, result.units / units)
-        known = (
-            units
-            if factor <= self.largest_factor
-            else result.units * self.largest_factor ** (1 if units > result.units else -1)
-        )
-        at_known = epoch * (known / result.units) ** exponent[0]
-        free = sorted((at_known, at_known * known / units))
+        if bound is None or bound > free[0]:
+            notes.append("at the bound of the cost model" if bound else "no bound: unknown benchmark or hardware")
         low, high = (max(end, bound or 0.0) for end in free)
-        if low > free[0]:
-            notes.append("not below the bound of the cost model")
-        if known != units:
-            notes.append(
-                f"a range: {factor:.3g} times the units, where results of a system reach {self.largest_factor:.3g}"
-            )
-        rest = max(0.0, minutes - epochs * epoch)
+        whole_low, whole_high = (new_epochs * end + rest for end in (low, high))
+        exact = reach == factor
         return Projection(
-            name=result.full_name,
-            benchmark=result.row.benchmark,
-            published_units=result.units,
-            units=units,
-            batch_size=batch,
-            published_minutes=minutes,
-            minutes=new_epochs * low + rest if known == units else None,
-            epochs=new_epochs,
-            epoch_minutes=low if known == units else None,
-            rest_minutes=rest,
-            exponent=exponent[0],
-            exponent_of=exponent[1],
+            name,
+            row.benchmark,
+            start,
+            units,
+            batch,
+            minutes,
+            whole_low if exact else None,
+            new_epochs,
+            low if exact else None,
+            rest,
+            *exponent,
             notes=tuple(notes),
             asked_units=asked,
             factor=factor,
-            minutes_low=new_epochs * low + rest,
-            minutes_high=new_epochs * high + rest,
+            minutes_low=whole_low,
+            minutes_high=whole_high,
             epoch_minutes_low=low,
             epoch_minutes_high=high,
             spatial=spatial,
@@ -291,11 +272,9 @@ class _Method:
         try:
             own = fit_exponent(other for other in self.sets if system_family(other) == system_family(result))
         except NoFitError:
-            mini = result.row.mini
-            pairs = [
-                pair for pair in self._pairs if pair[0].row.mini == mini and (mini or pair[0].row.round == FIRST_ROUND)
-            ]
-            pooled = [max(IDEAL, fit_exponent(pair)) for pair in pairs]
+            mini, pairs = result.row.mini, [pair for pair in self._pairs if pair[0].row.mini == result.row.mini]
+            known = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
+            pooled = [max(IDEAL, fit_exponent(pair)) for pair in known]
             source = f"median of {counted(len(pooled), 'pair')}{'' if mini else ' of round 0.7'}"
             return (median(pooled), source) if pooled else None
         return max(IDEAL, own), f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"

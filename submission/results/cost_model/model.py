@@ -228,17 +228,12 @@ class CostModel:
     def cost(self, workload: str, ceilings: str, units: int, batch: int, spatial: int = 1) -> CostedStep:
         """Return the cost of a step; ValueError if the units cannot share the batch in this way."""
         work, top = self.workloads[workload], self.ceilings[ceilings]
-        if min(units, batch, spatial) < 1 or spatial > work.most_spatial or units % spatial:
+        if min(units, spatial) < 1 or spatial > work.most_spatial or units % spatial or batch < units // spatial:
             raise ValueError(
-                f"{workload}: {units} units cannot share samples by {spatial}: expected a divisor of the units, "
-                f"at most {work.most_spatial}"
+                f"{workload}: {units} units, {spatial} of which share a sample, cannot work on a batch of {batch}: "
+                f"expected at most {work.most_spatial}, a divisor of the units, and a sample for each group"
             )
         groups = units // spatial
-        if batch < groups:
-            raise ValueError(
-                f"{workload}: a batch of {batch} leaves units idle: expected at least {groups} samples, one for each "
-                f"group of {spatial} units"
-            )
         each = math.ceil(batch / groups)
         share, values = each / spatial, top.value_bytes / STATED_VALUE_BYTES
         halo = (work.halo_bytes or 0) * values * each if spatial > 1 else 0.0
@@ -290,22 +285,20 @@ class CostModel:
     def published_pairs(self, sets: Iterable[AnalysedSet]) -> ModelError:
         """Return how far the model is from the published results of systems with several scales."""
         pairs = []
-        for first, second in scaling_pairs(sets):
-            costs = [(self.published(result), self.published(result, True)) for result in (first, second)]
-            (one, one_stored), (two, two_stored) = costs
-            if not (one and two and one_stored and two_stored):
+        for both in scaling_pairs(sets):
+            steps = [step for result in both if (step := self.published(result))]
+            if len(steps) < len(both):
                 continue
-            times = [(result.mean(EPOCH_TIME) or 0.0) * 60 for result in (first, second)]
-            ratios = one.epoch_seconds / times[0], two.epoch_seconds / times[1]
-            growth = two.units / one.units
-            efficiencies = (
-                times[0] / times[1] / growth,
-                one.epoch_seconds / two.epoch_seconds / growth,
-                one_stored.epoch_seconds / two_stored.epoch_seconds / growth,
-            )
-            names = (first.full_name, second.full_name, one.binds, two.binds)
-            data = [result.data.held_by if result.data else "" for result in (first, second)]
-            pairs.append(CostedPair(*names, *ratios, ratios[1] / ratios[0], *efficiencies, *data))
+            stored = [step for result in both if (step := self.published(result, from_storage=True))]
+            times = [(result.mean(EPOCH_TIME) or 0.0) * 60 for result in both]
+            predicted, with_storage = ([step.epoch_seconds for step in costs] for costs in (steps, stored))
+            ratios = [seconds / time for seconds, time in zip(predicted, times, strict=True)]
+            growth = steps[1].units / steps[0].units
+            efficiencies = [smaller / larger / growth for smaller, larger in (times, predicted, with_storage)]
+            names = both[0].full_name, both[1].full_name, steps[0].binds, steps[1].binds
+            data = [result.data.held_by if result.data else "" for result in both]
+            numbers = (*ratios, ratios[1] / ratios[0], *efficiencies)
+            pairs.append(CostedPair(*names, *numbers, first_data_in=data[0], second_data_in=data[1]))
         if not pairs:
             return ModelError(())
         return ModelError(
@@ -347,11 +340,9 @@ def error_table(error: ModelError) -> TextTable:
         Column[CostedPair]("efficiency", "published", lambda pair: f"{pair.published_efficiency:.3f}"),
         Column[CostedPair]("efficiency", "predicted", lambda pair: f"{pair.efficiency:.3f}"),
         Column[CostedPair]("efficiency", "with storage", lambda pair: f"{pair.storage_efficiency:.3f}"),
-        Column[CostedPair]("data in", "smaller, larger", _name_holders, numeric=False),
+        Column[CostedPair](
+            "data in", "smaller, larger", lambda pair: f"{pair.first_data_in}, {pair.second_data_in}".strip(", "), False
+        ),
         Column[CostedPair]("remark", "", lambda pair: pair.remark, numeric=False),
     )
     return make_table(error.text, columns, error.pairs)
-
-
-def _name_holders(pair: CostedPair) -> str:
-    return f"{pair.first_data_in or 'unknown'}, {pair.second_data_in or 'unknown'}"

@@ -60,7 +60,7 @@ def test_units_left_over_wait_for_the_others():
 
 @pytest.mark.parametrize(
     ("units", "batch", "spatial", "said"),
-    [(8, 4, 1, "leaves units idle"), (8, 8, 8, "at most 4"), (6, 8, 4, "divisor"), (0, 8, 1, "divisor")],
+    [(8, 4, 1, "batch of 4"), (8, 8, 8, "at most 4"), (6, 8, 4, "divisor"), (0, 8, 1, "0 units")],
 )
 def test_a_batch_that_cannot_be_shared_is_refused(units, batch, spatial, said):
     with pytest.raises(ValueError, match=said):

@@ -292,13 +292,13 @@ class CostModel:
             stored = [step for result in both if (step := self.published(result, from_storage=True))]
             times = [(result.mean(EPOCH_TIME) or 0.0) * 60 for result in both]
             predicted, with_storage = ([step.epoch_seconds for step in costs] for costs in (steps, stored))
-            ratios = [seconds / time for seconds, time in zip(predicted, times, strict=True)]
+            first_ratio, second_ratio = predicted[0] / times[0], predicted[1] / times[1]
             growth = steps[1].units / steps[0].units
-            efficiencies = [smaller / larger / growth for smaller, larger in (times, predicted, with_storage)]
+            published, model, storage = (first / second / growth for first, second in (times, predicted, with_storage))
             names = both[0].full_name, both[1].full_name, steps[0].binds, steps[1].binds
-            data = [result.data.held_by if result.data else "" for result in both]
-            numbers = (*ratios, ratios[1] / ratios[0], *efficiencies)
-            pairs.append(CostedPair(*names, *numbers, first_data_in=data[0], second_data_in=data[1]))
+            ratios = first_ratio, second_ratio, second_ratio / first_ratio
+            held = (both[0].data.held_by if both[0].data else "", both[1].data.held_by if both[1].data else "")
+            pairs.append(CostedPair(*names, *ratios, published, model, storage, *held))
         if not pairs:
             return ModelError(())
         return ModelError(

@@ -166,7 +166,7 @@ def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
     off = f": fixed on round 0.7, the method is off in later rounds by {', '.join(parts)}"
     unknown = "; their error is unknown: no system of a later round than 0.7 has two scales"
     end = f"; beyond {largest_factor:.3g} times, the most between results of a system, a range"
-    return f"projections, not results{off if parts else unknown}{end}"
+    return f"projections, not results{off if parts else unknown}{end if largest_factor > 1 else ''}"
 
 
 def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[PairError]:
@@ -305,13 +305,9 @@ def projection_table(projected: Projections) -> TextTable:
         Column[Projection]("units", "", lambda row: plain(row.units)),
         Column[Projection]("batch", "samples", lambda row: plain(row.batch_size)),
         Column[Projection]("published", "min", lambda row: f"{row.published_minutes:,.2f}"),
-        Column[Projection](
-            "projected", "min", lambda row: _format_range(row.minutes, row.minutes_low, row.minutes_high)
-        ),
+        Column[Projection]("projected", "min", lambda row: _format_range(row, "minutes")),
         Column[Projection]("epochs", "", lambda row: f"{row.epochs:,.1f}"),
-        Column[Projection](
-            "epoch", "min", lambda row: _format_range(row.epoch_minutes, row.epoch_minutes_low, row.epoch_minutes_high)
-        ),
+        Column[Projection]("epoch", "min", lambda row: _format_range(row, "epoch_minutes")),
         Column[Projection]("bound", "min", lambda row: number(row.bound_epoch_minutes)),
         Column[Projection]("exponent", "", lambda row: f"{row.exponent:.3f}"),
         Column[Projection]("notes", "", lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)), False),
@@ -319,8 +315,10 @@ def projection_table(projected: Projections) -> TextTable:
     return make_table(projected.said, columns, projected.projections)
 
 
-def _format_range(value: float | None, low: float, high: float) -> str:
-    return number(value) if value is not None else f"{number(low)} {f'to {number(high)}' if high > low else 'or more'}"
+def _format_range(row: Projection, name: str) -> str:
+    """Return a time that is a number or a range; "or more" where the bound is above the whole range."""
+    low, high = number(getattr(row, f"{name}_low")), number(getattr(row, f"{name}_high"))
+    return low if row.minutes is not None else f"{low} or more" if low == high else f"{low} to {high}"
 
 
 # -- published results -------------------------------------------------------------------------------------
@@ -332,10 +330,10 @@ OF_RUNS: Final = (RUN_TIME, EPOCH_TIME)
 
 def read_published() -> list[AnalysedSet]:
     """Return the published results."""
-    return [_result(**one) for one in json.loads(asset("submission.results.fits", "published.json"))]
+    return [_read_result(**entry) for entry in json.loads(asset("submission.results.fits", "published.json"))]
 
 
-def _result(
+def _read_result(
     row: dict[str, Any],
     units: int,
     normalisation: float,
@@ -344,12 +342,12 @@ def _result(
 ) -> AnalysedSet:
     unknown: dict[str, Any] = dict.fromkeys(("verdict", "availability", "framework", "incomplete"), "")
     unknown |= dict.fromkeys(("nodes", "processors", "required_runs"))
-    found = [{name: value for name, value in zip(OF_RUNS, values, strict=True) if value is not None} for values in runs]
+    values = [{name: value for name, value in zip(OF_RUNS, run, strict=True) if value is not None} for run in runs]
     return AnalysedSet(
         Row(**unknown, **row, mini=False, runs=len(runs)),
         "",
         units,
-        tuple(AnalysedRun(f"run {at}", values, True) for at, values in enumerate(found, 1)),
+        tuple(AnalysedRun(f"run {at}", measured, True) for at, measured in enumerate(values, 1)),
         {name: Statistics(mean, None, mean, mean, mean, 1) for name, mean in zip(MEANS, means, strict=True)},
         normalisation=normalisation,
     )

@@ -157,9 +157,8 @@ STEP = ("workload", "ceilings", "units", "batch_size", "spatial")
 
 
 def format_range(each, part):
-    value, low, high = (each[f"{part}minutes{end}"] for end in ("", "_low", "_high"))
-    ends = [quantity_tables.number(end) for end in (value or low, high)]
-    return ends[0] if value is not None else f"{ends[0]} to {ends[1]}" if low < high else f"{ends[0]} or more"
+    low, high = (quantity_tables.number(each[f"{part}minutes_{end}"]) for end in ("low", "high"))
+    return low if each["minutes"] is not None else f"{low} or more" if low == high else f"{low} to {high}"
 
 
 @pytest.mark.exhaustive

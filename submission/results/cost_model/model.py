@@ -263,14 +263,19 @@ class CostModel:
             found.append(self.cost(workload, ceilings, count, max(batch, count // spatial), spatial))
         return found
 
+    def find_names(self, result: AnalysedSet) -> tuple[str, str]:
+        """Return the names of the workload and the ceilings of a result; "" where unknown, and of mini problems."""
+        row = result.row
+        workload = "" if row.mini else workload_of(row.benchmark, row.round, self.workloads)
+        return workload, ceilings_of(row.device, self.ceilings) if workload else ""
+
     def published(self, result: AnalysedSet, from_storage: bool = False) -> CostedStep | None:
         """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware.
 
         from_storage: records come from storage if the data of a node exceed what its memory can cache.
         """
-        row, ceilings = result.row, ceilings_of(result.row.device, self.ceilings)
-        workload = workload_of(row.benchmark, row.round, self.workloads)
-        if row.mini or not (workload and ceilings and result.units and row.batch_size):
+        row, (workload, ceilings) = result.row, self.find_names(result)
+        if not (workload and ceilings and result.units and row.batch_size):
             return None
         data, units, sharing = result.data, result.units, result.sharing
         work, top = self.workloads[workload], self.ceilings[ceilings]

@@ -26,7 +26,7 @@ from typing import Any, Final
 from common.command import counted
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from submission.results.cost_model.model import CostedStep, CostModel, ceilings_of, workload_of
+from submission.results.cost_model.model import CostedStep, CostModel
 from submission.results.fits.fit import (
     FIRST_ROUND,
     LeftOut,
@@ -214,7 +214,7 @@ class _Method:
         size, epochs, minutes = (value or 0.0 for value in needed.values())
         notes: list[str] = []
         batch = self._limit_batch(result, asked, notes)
-        workload = "" if row.mini else workload_of(row.benchmark, row.round, self.model.workloads)
+        workload, ceilings = self.model.find_names(result)
         most = self.model.workloads[workload].most_spatial if workload else result.sharing
         units, spatial = share_samples(asked, batch, most)
         if units < asked:
@@ -235,7 +235,6 @@ class _Method:
             notes.append(f"a range: {factor:.3g} times the units, where results of a system reach {reach:.3g}")
         last_known = epoch * reach ** (sign * exponent[0])
         free = sorted((last_known, last_known * (reach / factor) ** sign))
-        ceilings = ceilings_of(row.device, self.model.ceilings) if workload else ""
         bound = self.model.cost(workload, ceilings, units, batch, spatial).epoch_seconds / 60 if ceilings else None
         if bound is None or bound > free[0]:
             notes.append("at the bound of the cost model" if bound else "no bound: unknown benchmark or hardware")

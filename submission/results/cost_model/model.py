@@ -6,7 +6,7 @@ waiting for the slowest unit and operations below the ceilings are not in it, so
 are summed in fp32 by a ring over all units; a sum in fp16, first inside of nodes, or in the switches sends less.
 
 Records come from host memory. An optional term takes them from storage where the data of a node do not fit into memory;
-both of its constants are assumptions that were fixed before they met a result. `published_pairs` compares the scaling
+both of its constants are assumptions, fixed before predictions were compared. `published_pairs` compares the scaling
 efficiency with and without it. It is off by default, because it brings the model no nearer to the published results.
 """
 

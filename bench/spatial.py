@@ -22,7 +22,8 @@ from typing import Any, Final
 
 from machine import about
 
-from submission.results.cost_model.model import CostModel, read_ceilings, read_workloads
+from common.measure.accelerators import read_ceilings
+from submission.results.cost_model.model import CostModel, read_workloads
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SIDE: Final = 128

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeGuard
 
+from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, short
 from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
@@ -31,6 +32,15 @@ STEPS: Final = 32
 """Points of the curve of a distribution, less by one."""
 FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 """The round numbers of a decade, the densest first."""
+SHAPES: Final = {"circle": "closed division", "star": "open division", "square": "throughput: many models at once"}
+"""The shapes of marks, and their texts in a legend."""
+FAILING, LACKING, WAIVED = "failing", "lacking", "waived"
+STATES: Final = {
+    FAILING: "fails: no valid result",
+    LACKING: "incomplete: runs are missing",
+    WAIVED: "waiver or bypass of the convergence test",
+}
+"""The states of results, drawn over their marks, and their texts."""
 UNITS: Final = "accelerators (or processors)"
 """The title of an axis of compute units."""
 Block = tuple[str, list[AnalysedSet]]
@@ -55,16 +65,34 @@ class Figure(Drawing):
         return self.svg()
 
     def mark(self, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
-        """Draw the mark of a result: a star in the open division, a hollow square for throughput, or a circle."""
-        class_ = f"mark {colour_of(each)}"
+        """Draw the mark of a result: its shape says the division and throughput, what is over it the state."""
+        state = state_of(each)
+        hint = f"{hint}; {STATES[state]}" if hint and state else hint
+        self._draw_mark(place, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
+
+    def _draw_mark(
+        self, place: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK
+    ) -> None:
+        """Draw a mark. look: its shape and state."""
+        shape, state = look
         x, y = place
-        if each.row.division == "open":
-            size, hollow = (1.3, " hollow") if each.row.scaling == WEAK else (1.45, "")
-            self.curve(_star(place, radius * size), class_ + hollow, hint, closed=True)
-        elif each.row.scaling == WEAK:
-            self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
-        else:
-            self.dot(place, class_, hint, radius)
+        if state in (FAILING, LACKING) or shape in ("square", "open square"):
+            class_ += " hollow"
+        if state == LACKING:
+            class_ += " lacking"
+        match shape:
+            case "star":
+                self.curve(_star(place, radius * 1.45), class_, hint, closed=True)
+            case "open square":
+                self.curve(_star(place, radius * 1.3), class_, hint, closed=True)
+            case "square":
+                self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, class_, hint)
+            case _:
+                self.dot(place, class_, hint, radius)
+        if state == FAILING:
+            self.path(f"M{short(x - 6)} {short(y - 6)}l12 12m0 -12l-12 12", "failing")
+        elif state == WAIVED:
+            self.dot(place, "waived", radius=radius + 3)
 
     def triangle(self, place: Point, class_: str, hint: str = "") -> None:
         """Draw a triangle."""
@@ -101,12 +129,10 @@ class Figure(Drawing):
     def _sample(self, kind: str, place: Point) -> None:
         x, y = place
         match kind:
-            case "circle":
-                self.dot(place, "mark", radius=MARK)
-            case "star":
-                self.curve(_star(place, MARK * 1.45), "mark", closed=True)
-            case "square":
-                self.box((x - 5, y - 5), 10, 10, "mark hollow")
+            case "circle" | "star" | "square":
+                self._draw_mark(place, (kind, ""), "mark")
+            case _ if kind in STATES:
+                self._draw_mark(place, ("circle", kind), "mark")
             case "runs":
                 self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
                 self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
@@ -177,11 +203,15 @@ def round_values(scale: Scale, gap: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Iso:
-    """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1."""
+    """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1.
+
+    unit: of the quantity, written behind its value.
+    """
 
     slope: int
     factor: float = 1.0
     power: int = 1
+    unit: str = ""
 
     def constant(self, quantity: float) -> float:
         """Return the y at x = 1 of a line."""
@@ -238,7 +268,7 @@ class Panel:
             end = max(ends) if iso.slope > 0 else min(ends, key=lambda end: end[1])
             if end[1] > self.area.top + 1 and iso.slope < 0:
                 end = max(ends)
-            (x, y), text = end, amount(value)
+            (x, y), text = end, f"{amount(value)}{iso.unit}"
             if x >= self.area.right - 1:
                 self.figure.text((x + 4, y + 4.5), text, "iso-text")
             elif y <= self.area.top + 1:
@@ -351,12 +381,28 @@ def _star(place: Point, radius: float) -> list[Point]:
     ]
 
 
+def shape_of(each: AnalysedSet) -> str:
+    """Return the shape of a result's mark, a key of SHAPES, or "open square" for throughput in the open division."""
+    if each.row.scaling == WEAK:
+        return "open square" if each.row.division == "open" else "square"
+    return "star" if each.row.division == "open" else "circle"
+
+
+def state_of(each: AnalysedSet) -> str:
+    """Return the state of a result that is not simply valid, a key of STATES; "" of a valid one."""
+    row = each.row
+    if row.verdict == FAIL:
+        return FAILING
+    if row.verdict == INCOMPLETE or row.incomplete:
+        return LACKING
+    return WAIVED if row.waiver or row.bypass else ""
+
+
 def mark_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:
     """Return the items of a legend for the marks of these results."""
-    kinds = {(each.row.division == "open", each.row.scaling == WEAK) for each in sets}
-    items = [("circle", "closed division")] if (False, False) in kinds else []
-    items += [("star", "open division")] if any(is_open for is_open, _ in kinds) else []
-    return items + ([("square", "throughput: one of many models")] if any(weak for _, weak in kinds) else [])
+    shapes = [word for each in sets for word in shape_of(each).replace("open square", "star square").split()]
+    kinds = {*shapes, *map(state_of, sets)}
+    return [(kind, text) for kind, text in {**SHAPES, **STATES}.items() if kind in kinds]
 
 
 def organisation_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:

@@ -65,7 +65,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     items = [
         *mark_items(shown),
         ("runs", "runs and their distribution"),
-        ("iso", "equal hours of accelerators (or processors), summed over them"),
+        ("iso", "equal accelerator (processor) hours"),
     ]
     return figure.finish(organisation_items(shown), figure.legend(items, top + 10) + 4)
 
@@ -189,7 +189,7 @@ class _Block:
         if not by_epochs:
             return Iso(slope=1, unit="/min" if of_rates else "/unit"), f"lines: {'' if of_rates else 'batch '}per unit"
         if of_rates:
-            return Iso(slope=1, power=-1, unit=" min"), "lines: minutes of computing"
+            return Iso(slope=1, power=-1, unit=" min"), "lines: compute time"
         steps = [
             each.statistics["run_steps"].mean * batch / epochs
             for each, batch, epochs in zip(self.sets, self.batches, self.epochs, strict=True)

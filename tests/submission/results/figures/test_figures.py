@@ -279,7 +279,7 @@ def test_shares_add_up_and_say_what_is_not_counted():
 
 def test_compute_analysis_draws_the_panels_it_has_numbers_for():
     written = texts(compute_analysis([result(), result("CSCS", 90, seed=2)], "x", WIDE))
-    assert {"lines: batch per unit", "lines: steps of training", "lines: minutes of computing"} <= set(written)
+    assert {"lines: batch per unit", "lines: steps of training", "lines: compute time"} <= set(written)
     assert "samples per minute" in written and {"LBNL perlmutter_n512", "CSCS perlmutter_n512"} <= set(written)
 
 

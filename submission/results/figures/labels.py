@@ -149,20 +149,12 @@ class Box:
         return min(max(point[0], self.left), self.right), min(max(point[1], self.top), self.bottom)
 
     def crossed_by(self, begin: Point, end: Point) -> bool:
-        """Return whether a straight line touches the box."""
-        low, high = 0.0, 1.0
-        for start, stop, least, most in (
-            (begin[0], end[0], self.left, self.right),
-            (begin[1], end[1], self.top, self.bottom),
-        ):
-            step = stop - start
-            if step == 0:
-                if not least <= start <= most:
-                    return False
-                continue
-            first, last = sorted(((least - start) / step, (most - start) / step))
-            low, high = max(low, first), min(high, last)
-        return low <= high
+        """Return whether a straight line crosses the box, that is one of its diagonals."""
+        diagonals = (
+            ((self.left, self.top), (self.right, self.bottom)),
+            ((self.left, self.bottom), (self.right, self.top)),
+        )
+        return any(_cross((begin, end), diagonal) for diagonal in diagonals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,11 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, TypeGuard
 
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, short
+from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_values, short
 from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
@@ -30,8 +29,6 @@ TOGETHER: Final = 4
 """Numbers in one label."""
 STEPS: Final = 32
 """Points of the curve of a distribution, less by one."""
-FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-"""The round numbers of a decade, the densest first."""
 SHAPES: Final = {"circle": "closed division", "star": "open division", "square": "throughput: many models at once"}
 """The shapes of marks, and their texts in a legend."""
 FAILING, LACKING, WAIVED = "failing", "lacking", "waived"
@@ -150,24 +147,6 @@ class Figure(Drawing):
             case _:
                 self.line((x - 10, y), (x + 12, y), kind)
 
-    def write_labels(
-        self, labels: Sequence[tuple[Point, str]], area: Box, taken: Sequence[Box] = (), class_: str = "name"
-    ) -> None:
-        """Write a label beside each point, inside the area, that covers nothing; one without room is left out.
-
-        taken: what else labels must not cover.
-        """
-        widths = [text_width(text, bold=class_ == "number") + 4 for _, text in labels]
-        places = placed([point for point, _ in labels], widths, area, taken)
-        for (point, text), place in zip(labels, places, strict=True):
-            if place is None:
-                continue
-            if place.leader:
-                self.line(point, place.leader, "leader")
-            left_of_it = place.box.right < point[0]
-            edge = place.box.right - 1 if left_of_it else place.box.left + 1
-            self.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
-
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
         rows: list[list[Block]] = []
@@ -188,17 +167,6 @@ def logarithmic(values: Iterable[float], start: float, stop: float, padding: flo
     low, high = low - missing / 2, high + missing / 2
     room = padding * (high - low) / max(abs(stop - start) - 2 * padding, padding)
     return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
-
-
-def round_values(scale: Scale, gap: float) -> list[float]:
-    """Return round numbers of a logarithmic scale whose positions are at least a gap apart."""
-    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)) + 1)
-    for factors in FACTORS:
-        values = [factor * 10.0**power for power in powers for factor in factors]
-        inside = [value for value in values if scale.low <= value <= scale.high]
-        if all(abs(scale(b) - scale(a)) >= gap for a, b in pairwise(inside)):
-            return inside
-    return inside[::2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,15 +192,22 @@ class Iso:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis: its scale, its title, and whether its numbers are drawn."""
+    """An axis: its scale, its title, and whether its numbers are drawn. names: of its places, in place of numbers."""
 
     scale: Scale
     title: str
     numbers: bool = True
+    names: tuple[str, ...] = ()
+
+    def ticks(self, gap: float) -> list[tuple[float, str]]:
+        """Return (position, text) of the places or of round numbers at least a gap apart."""
+        if self.names:
+            return [(self.scale(at), name) for at, name in enumerate(self.names)]
+        return [(self.scale(value), amount(value)) for value in round_values(self.scale, gap)]
 
 
 class Panel:
-    """An area of a figure with two logarithmic axes."""
+    """An area of a figure with two axes, logarithmic unless they name places."""
 
     def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
         self.figure, self.x, self.y = figure, x.scale, y.scale
@@ -240,8 +215,7 @@ class Panel:
         self.taken: list[Box] = []
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
         figure.box((left, top), right - left, bottom - top, "panel")
-        columns = [(x.scale(value), amount(value)) for value in round_values(x.scale, 36)]
-        rows = [(y.scale(value), amount(value)) for value in round_values(y.scale, 22)]
+        columns, rows = x.ticks(36), y.ticks(22)
         upright = "".join(f"M{short(place)} {short(top)}V{short(bottom)}" for place, _ in columns)
         lying = "".join(f"M{short(left)} {short(place)}H{short(right)}" for place, _ in rows)
         figure.path(upright + lying, "grid")
@@ -250,7 +224,8 @@ class Panel:
         for place, text in rows if y.numbers else []:
             figure.text((left - 7, place + 4.5), text, "tick", "end")
         figure.path(f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", "axis")
-        figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
+        if x.title:
+            figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
         figure.text((left - 44 if y.numbers else left, top - 24), y.title)
 
     def place(self, x: float, y: float) -> Point:
@@ -331,7 +306,15 @@ class Panel:
 
     def write_labels(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
         """Write a label beside each point that covers nothing; one without room is left out."""
-        self.figure.write_labels(list(zip(points, texts, strict=True)), self.area, self.taken, class_)
+        widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
+        for point, text, place in zip(points, texts, placed(points, widths, self.area, self.taken), strict=True):
+            if place is None:
+                continue
+            if place.leader:
+                self.figure.line(point, place.leader, "leader")
+            left_of_it = place.box.right < point[0]
+            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
 
 
 def dots(points: Iterable[Point]) -> str:

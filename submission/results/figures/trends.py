@@ -9,7 +9,7 @@ from typing import Final
 
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
-from submission.results.figures.labels import YEARS, Box, amount, around, labels, slug, title_of
+from submission.results.figures.labels import YEARS, Box, around, labels, slug, title_of
 from submission.results.figures.panel import (
     WIDE,
     Axis,
@@ -18,7 +18,6 @@ from submission.results.figures.panel import (
     drawable,
     logarithmic,
     mark_items,
-    round_values,
 )
 from submission.results.fits.fit import Fit
 from submission.results.page.html import Html
@@ -26,7 +25,7 @@ from submission.results.quantities import AnalysedSet
 from submission.results.quantity_tables import number
 from submission.results.rows import ALL_ORGANISATIONS, best
 
-BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 50, 14, 52, 52
+BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 52, 14, 62, 34
 """Space around a panel for its titles and numbers."""
 BEST_HEIGHT: Final = 190
 PADDING: Final = 34
@@ -86,30 +85,21 @@ def _draw_best(
 ) -> None:
     """Draw a line for each division through its best results."""
     left, right, top = place.left + BEST_LEFT, place.right - BEST_RIGHT, place.top + BEST_TOP
-    bottom = top + BEST_HEIGHT
     scores = [each.row.score_with_staging or 1.0 for found in lines.values() for each in found.values()]
-    x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, bottom, top, PADDING)
-    figure.text((place.left + 8, top - 34), titles[0], "heading")
-    figure.text((place.left + 8, top - 12), titles[1])
-    figure.box((left, top), right - left, BEST_HEIGHT, "panel")
-    for value in round_values(y, 22):
-        figure.line((left, y(value)), (right, y(value)), "grid")
-        figure.text((left - 7, y(value) + 4.5), amount(value), "tick", "end")
-    for at, name in enumerate(rounds):
-        figure.text((x(at), bottom + 17), f"v{name}", "tick", "middle")
-        figure.text((x(at), bottom + 33), YEARS.get(name, ""), "tick", "middle")
-    figure.line((left, bottom), (right, bottom), "axis")
-    named, taken, marks = list[tuple[Point, str]](), list[Box](), list[tuple[Point, AnalysedSet]]()
+    x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, top + BEST_HEIGHT, top, PADDING)
+    figure.text((place.left + 8, top - 46), titles[0], "heading")
+    years = tuple(f"v{name}, {YEARS[name]}" if name in YEARS else f"v{name}" for name in rounds)
+    panel = Panel(figure, Axis(x, "", names=years), Axis(y, titles[1]))
+    marks: list[tuple[Point, AnalysedSet]] = []
     for division, found in lines.items():
         track = [(at, found[name]) for at, name in enumerate(rounds) if name in found]
-        places = [(x(at), y(each.row.score_with_staging or 1.0)) for at, each in track]
-        figure.curve(places, "track open" if division == "open" else "track")
-        texts = [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in track]
-        named += zip(places, texts, strict=True)
-        marks += zip(places, (each for _, each in track), strict=True)
-        for (x1, y1), (x2, y2) in pairwise(places):
-            taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
-    figure.write_labels(named, Box(left, top, right + BEST_RIGHT, bottom), taken)
+        points = [panel.place(at, each.row.score_with_staging or 1.0) for at, each in track]
+        figure.curve(points, "track open" if division == "open" else "track")
+        marks += zip(points, (each for _, each in track), strict=True)
+        for (x1, y1), (x2, y2) in pairwise(points):
+            panel.taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
+    texts = [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in marks]
+    panel.write_labels([point for point, _ in marks], texts)
     for point, each in marks:
         figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 

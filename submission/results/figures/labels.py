@@ -239,14 +239,14 @@ class _Layout:
         for radius, place in _around(point, width, self.area, rings):
             if radius >= least:
                 break
-            if any(map(place.box.overlaps, blocked)) or any(place.box.crossed_by(*line) for line in lines):
+            if any(map(place.box.overlaps, blocked)):
                 continue
-            if place.leader is None and any(
-                place.distance_to(other) < place.distance_to(point) for other in other_points
-            ):
+            nearer = any(place.distance_to(other) < place.distance_to(point) for other in other_points)
+            if nearer and not place.leader:
                 continue
             line = place.leader and (point, place.leader)
-            crossed = sum(_swapped(place, other) for other in others)
+            crossed = nearer + sum(_swapped(place, other) for other in others)
+            crossed += 3 * sum(place.box.crossed_by(*other) for other in lines)
             crossed += sum(box.crossed_by(*line) for box in (*labels, *marks)) if line else 0
             crossed += sum(_cross(line, other) for other in lines) if line else 0
             if radius + CROSSING * crossed < least:
@@ -276,6 +276,7 @@ def _around(point: Point, width: float, area: Box, rings: Sequence[float]) -> It
         for across, down in DIRECTIONS:
             x, y = point[0] + radius * across, point[1] + radius * down
             left = x if across > 0.3 else x - width if across < -0.3 else x - width / 2
+            left = max(min(left, area.right - width), area.left)
             top = y if down > 0.7 else y - LINE if down < -0.7 else y - LINE / 2
             box = Box(left, top, left + width, top + LINE)
             if area.contains(box):

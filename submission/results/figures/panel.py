@@ -61,35 +61,35 @@ class Figure(Drawing):
         self.height = self.legend(items, top) + 4
         return self.svg()
 
-    def mark(self, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
+    def mark(self, point: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
         """Draw the mark of a result: its shape says the division and throughput, what is over it the state."""
         state = state_of(each)
         hint = f"{hint}; {STATES[state]}" if hint and state else hint
-        self._draw_mark(place, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
+        self._draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
 
     def _draw_mark(
-        self, place: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK
+        self, point: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK
     ) -> None:
         """Draw a mark. look: its shape and state."""
         shape, state = look
-        x, y = place
+        x, y = point
         if state in (FAILING, LACKING) or shape in ("square", "open square"):
             class_ += " hollow"
         if state == LACKING:
             class_ += " lacking"
         match shape:
             case "star":
-                self.curve(_star(place, radius * 1.45), class_, hint, closed=True)
+                self.curve(_star(point, radius * 1.45), class_, hint, closed=True)
             case "open square":
-                self.curve(_star(place, radius * 1.3), class_, hint, closed=True)
+                self.curve(_star(point, radius * 1.3), class_, hint, closed=True)
             case "square":
                 self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, class_, hint)
             case _:
-                self.dot(place, class_, hint, radius)
+                self.dot(point, class_, hint, radius)
         if state == FAILING:
             self.path(f"M{short(x - 6)} {short(y - 6)}l12 12m0 -12l-12 12", "failing")
         elif state == WAIVED:
-            self.dot(place, "waived", radius=radius + 3)
+            self.dot(point, "waived", radius=radius + 3)
 
     def triangle(self, place: Point, class_: str, hint: str = "") -> None:
         """Draw a triangle."""

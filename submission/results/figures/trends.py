@@ -81,18 +81,18 @@ def _find_best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]
 
 
 def _draw_best(
-    figure: Figure, titles: tuple[str, str], lines: dict[str, dict[str, AnalysedSet]], rounds: Sequence[str], place: Box
+    figure: Figure, titles: tuple[str, str], lines: dict[str, dict[str, AnalysedSet]], rounds: Sequence[str], area: Box
 ) -> None:
     """Draw a line for each division through its best results."""
-    left, right, top = place.left + BEST_LEFT, place.right - BEST_RIGHT, place.top + BEST_TOP
-    scores = [each.row.score_with_staging or 1.0 for found in lines.values() for each in found.values()]
+    left, right, top = area.left + BEST_LEFT, area.right - BEST_RIGHT, area.top + BEST_TOP
+    scores = [each.row.score_with_staging or 1.0 for results in lines.values() for each in results.values()]
     x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, top + BEST_HEIGHT, top, PADDING)
-    figure.text((place.left + 8, top - 46), titles[0], "heading")
+    figure.text((area.left + 8, top - 46), titles[0], "heading")
     years = tuple(f"v{name}, {YEARS[name]}" if name in YEARS else f"v{name}" for name in rounds)
     panel = Panel(figure, Axis(x, "", names=years), Axis(y, titles[1]))
     marks: list[tuple[Point, AnalysedSet]] = []
-    for division, found in lines.items():
-        track = [(at, found[name]) for at, name in enumerate(rounds) if name in found]
+    for division, results in lines.items():
+        track = [(at, results[name]) for at, name in enumerate(rounds) if name in results]
         points = [panel.place(at, each.row.score_with_staging or 1.0) for at, each in track]
         figure.curve(points, "track open" if division == "open" else "track")
         marks += zip(points, (each for _, each in track), strict=True)
@@ -126,14 +126,14 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     figure = Figure(fit_name(fit), f"{fit.title[0].upper()}{fit.title[1:]}", [fit.said], width)
     x = logarithmic([point.x for point in fit.points], FIT_LEFT, width - FIT_RIGHT)
     low, high = (math.log(pick(point.x for point in fit.points)) for pick in (min, max))
-    places = [math.exp(low + (high - low) * at / STEPS) for at in range(STEPS + 1)]
-    band = [interval for at in places if (interval := fit.power.interval(at))]
+    xs = [math.exp(low + (high - low) * at / STEPS) for at in range(STEPS + 1)]
+    band = [interval for at in xs if (interval := fit.power.interval(at))]
     values = [point.y for point in fit.points] + [value for interval in band for value in interval]
     y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
     panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
-    edges = [[panel.place(at, interval[end]) for at, interval in zip(places, band, strict=True)] for end in (0, 1)]
+    edges = [[panel.place(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
     figure.curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
-    curve = [panel.place(at, fit.power.at(at)) for at in places]
+    curve = [panel.place(at, fit.power.at(at)) for at in xs]
     figure.line(curve[0], curve[-1], "fit")
     panel.taken += [around(point, 3) for point in curve]
     several = [sets[point.name] for point in fit.points]

@@ -63,10 +63,11 @@ class Drawing:
         """Draw a circle."""
         self.add("circle", class_, hint, cx=short(place[0]), cy=short(place[1]), r=short(radius))
 
-    def cross(self, place: Point, class_: str, hint: str = "") -> None:
-        """Draw a cross, for failed runs."""
+    def cross(self, place: Point, class_: str, hint: str = "", half: int = 4) -> None:
+        """Draw a cross. half: of its width."""
         x, y = place
-        self.path(f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8", class_, hint)
+        wide = 2 * half
+        self.path(f"M{short(x - half)} {short(y - half)}l{wide} {wide}m0 -{wide}l-{wide} {wide}", class_, hint)
 
     def path(self, strokes: str, class_: str, hint: str = "") -> None:
         """Draw the strokes of an SVG path."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -49,7 +50,7 @@ NEIGHBOURHOOD: Final = 90
 CROSSING: Final = 45
 """Further distance that a crossing less is worth."""
 CROWD: Final = 30
-"""With more labels than this, only places near the points are tried."""
+"""With more labels than this, only places near the points are tried, once."""
 Line = tuple[Point, Point]
 
 
@@ -86,7 +87,8 @@ def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     for kept in ("", r"\2", r"\g<0>"):  # of what follows "_pytorch": nothing, what says more than the software, all
         rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
         names = [f"{row.organisation} {_cut(FRAMEWORK.sub(kept, row.system))}".strip() + of for row, of in rows]
-        texts = [text or (name if names.count(name) == 1 else "") for text, name in zip(texts, names, strict=True)]
+        counts = Counter(names)
+        texts = [text or (name if counts[name] == 1 else "") for text, name in zip(texts, names, strict=True)]
     kinds = (f"{each.row.division} {'throughput' if each.row.scaling == WEAK else ''}".strip() for each in sets)
     return [text or f"{name}, {kind}" for text, name, kind in zip(texts, names, kinds, strict=True)]
 
@@ -150,11 +152,11 @@ class Box:
 
     def crossed_by(self, begin: Point, end: Point) -> bool:
         """Return whether a straight line crosses the box, that is one of its diagonals."""
-        diagonals = (
-            ((self.left, self.top), (self.right, self.bottom)),
-            ((self.left, self.bottom), (self.right, self.top)),
-        )
-        return any(_cross((begin, end), diagonal) for diagonal in diagonals)
+        (x1, y1), (x2, y2) = begin, end
+        if max(x1, x2) < self.left or min(x1, x2) > self.right or max(y1, y2) < self.top or min(y1, y2) > self.bottom:
+            return False
+        corners = (self.left, self.top), (self.right, self.bottom), (self.left, self.bottom), (self.right, self.top)
+        return any(_cross((begin, end), diagonal) for diagonal in (corners[:2], corners[2:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,36 +209,44 @@ def placed(points: Sequence[Point], widths: Sequence[float], area: Box, taken: S
     taken: what labels must not cover, beside the points. A label without a line to its point is nearer to it than to
     any other. Those in a crowd choose first; then each chooses again among the others.
     """
-    layout = _Layout(points, widths, area, taken, [None] * len(points))
-    crowd = [sum(math.dist(point, other) < NEIGHBOURHOOD for other in points) for point in points]
-    order = sorted(range(len(points)), key=lambda number: -crowd[number])
-    for number in (*order, *order):
+    layout = _Layout(points, widths, area, taken)
+    order = sorted(range(len(points)), key=lambda number: -layout.count_near(number))
+    for number in order * (2 if len(points) <= CROWD else 1):
         layout.places[number] = layout.choose_place(number)
     return layout.places
 
 
-@dataclass(frozen=True, slots=True)
 class _Layout:
     """Points, the widths of their labels, where these may be, and where they are."""
 
-    points: Sequence[Point]
-    widths: Sequence[float]
-    area: Box
-    taken: Sequence[Box]
-    places: list[Place | None]
+    def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> None:
+        self.points, self.widths, self.area = points, widths, area
+        self.places: list[Place | None] = [None] * len(points)
+        self.rings = RINGS if len(points) <= CROWD else RINGS[:4]
+        self.marks = [around(point, MARK) for point in points]
+        reach = self.rings[-1] + LINE + max(widths, default=0.0)
+        fixed = [*self.marks, *taken]
+        self.blocked = [list(filter(around(point, reach).overlaps, fixed)) for point in points]
+        self.neighbours = [
+            [at for at, (left, up) in enumerate(points) if abs(left - x) < 2 * reach > abs(up - y) and at != number]
+            for number, (x, y) in enumerate(points)
+        ]
+
+    def count_near(self, number: int) -> int:
+        """Return how many other points are in the neighbourhood of a point."""
+        point = self.points[number]
+        return sum(math.dist(self.points[at], point) < NEIGHBOURHOOD for at in self.neighbours[number])
 
     def choose_place(self, number: int) -> Place | None:
         """Return the nearest place of a label that covers nothing and whose line crosses little."""
-        point, width = self.points[number], self.widths[number]
-        rings = RINGS if len(self.points) <= CROWD else RINGS[:4]
-        others = [place for at, place in enumerate(self.places) if place and at != number]
-        other_points = [other for other in self.points if other != point]
-        labels, marks = [place.box for place in others], [around(other, MARK) for other in other_points]
+        point = self.points[number]
+        others = [place for at in self.neighbours[number] if (place := self.places[at])]
+        other_points = [other for at in self.neighbours[number] if (other := self.points[at]) != point]
+        labels, marks = [place.box for place in others], [self.marks[at] for at in self.neighbours[number]]
         lines = [(place.point, place.leader) for place in others if place.leader]
-        reach = around(point, rings[-1] + LINE + width)
-        blocked = list(filter(reach.overlaps, (around(point, MARK), *marks, *self.taken, *labels)))
+        blocked = self.blocked[number] + labels
         least, chosen = math.inf, None
-        for radius, place in _around(point, width, self.area, rings):
+        for radius, place in _around(point, self.widths[number], self.area, self.rings):
             if radius >= least:
                 break
             if any(map(place.box.overlaps, blocked)):

@@ -65,11 +65,9 @@ class Figure(Drawing):
         """Draw the mark of a result: its shape says the division and throughput, what is over it the state."""
         state = state_of(each)
         hint = f"{hint}; {STATES[state]}" if hint and state else hint
-        self._draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
+        self.draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
 
-    def _draw_mark(
-        self, point: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK
-    ) -> None:
+    def draw_mark(self, point: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK) -> None:
         """Draw a mark. look: its shape and state."""
         shape, state = look
         x, y = point
@@ -82,19 +80,16 @@ class Figure(Drawing):
                 self.curve(_star(point, radius * 1.45), class_, hint, closed=True)
             case "open square":
                 self.curve(_star(point, radius * 1.3), class_, hint, closed=True)
+            case "triangle":
+                self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
             case "square":
                 self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, class_, hint)
             case _:
                 self.dot(point, class_, hint, radius)
         if state == FAILING:
-            self.path(f"M{short(x - 6)} {short(y - 6)}l12 12m0 -12l-12 12", "failing")
+            self.cross(point, "failing", half=6)
         elif state == WAIVED:
             self.dot(point, "waived", radius=radius + 3)
-
-    def triangle(self, place: Point, class_: str, hint: str = "") -> None:
-        """Draw a triangle."""
-        x, y = place
-        self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
 
     def numbered_list(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
         """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
@@ -106,7 +101,7 @@ class Figure(Drawing):
         for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
             x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
             self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
-            self.mark((x + name - 11, y), each)
+            self.mark((x + name - 11, y), each, text)
             self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
             self.text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
@@ -126,15 +121,13 @@ class Figure(Drawing):
     def _sample(self, kind: str, place: Point) -> None:
         x, y = place
         match kind:
-            case "circle" | "star" | "square":
-                self._draw_mark(place, (kind, ""), "mark")
+            case "circle" | "star" | "square" | "triangle":
+                self.draw_mark(place, (kind, ""), "mark")
             case _ if kind in STATES:
-                self._draw_mark(place, ("circle", kind), "mark")
+                self.draw_mark(place, ("circle", kind), "mark")
             case "runs":
                 self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
                 self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
-            case "triangle":
-                self.triangle(place, "mark")
             case "cross":
                 self.cross(place, "stroke")
             case "ellipse":

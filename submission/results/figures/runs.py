@@ -82,13 +82,13 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
     if figure.is_wide:
         left, length = NAME_WIDTH, figure.width - NAME_WIDTH - TIME_WIDTH
         figure.text((left - 22, top + 14), fitted(label, NAME_WIDTH - 30), "name", "end")
-        figure.mark((left - 11, top + 9), each)
+        figure.mark((left - 11, top + 9), each, label)
         figure.text((left + length + 66, top + 14), time, "name", "end")
         if missing:
             figure.text((left + length + 74, top + 14), missing)
     else:
         left, length = 8, figure.width - 16
-        figure.mark((15, top + 8), each)
+        figure.mark((15, top + 8), each, label)
         figure.text((26, top + 13), fitted(label, length - 100), "name")
         figure.text((left + length, top + 13), f"{time}{SIGNS[missing]}", "label", "end")
         top += LINE + 2

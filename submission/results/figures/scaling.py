@@ -29,6 +29,7 @@ from submission.results.figures.panel import (
     numbers,
     organisation_items,
     run_values,
+    state_of,
 )
 from submission.results.page.html import Html
 from submission.results.quantities import EPOCHS, AnalysedSet
@@ -233,7 +234,7 @@ class _Block:
                 point = panel.place(units, rate)
                 hint = f"{name}: {what} {amount(rate)} samples per minute"
                 if what == "training":
-                    self.figure.triangle(point, f"mark {colour_of(each)}", hint)
+                    self.figure.draw_mark(point, ("triangle", state_of(each)), f"mark {colour_of(each)}", hint)
                     points.append(point)
                     texts.append(number)
                 else:

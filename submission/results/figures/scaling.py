@@ -36,7 +36,7 @@ from submission.results.quantities import EPOCHS, AnalysedSet
 MANY: Final = 24
 """Results of a benchmark above which the panel has numbers and a list below instead of names."""
 FEW: Final = 6
-"""Up to this many results a panel takes half of the width."""
+"""Up to this many results the panel is lower."""
 ROOM: Final = 100
 """Space for names beside the outermost points."""
 TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52.0, 54.0, 66.0, 48.0

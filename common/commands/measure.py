@@ -248,7 +248,7 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     m = measurement
     low, high = min(m.step_ms), max(m.step_ms)
     peak = "" if m.utilization is None else f": {m.utilization:.2%} of the {m.peak_format} peak"
-    following = f"what binds it: python -m common.measure roofline {path}"
+    following = f"what limits it: python -m common.measure roofline {path}"
     if m.network == FULL:
         following += f"\ncompare it:    python -m submission.compare {path}"
     print(

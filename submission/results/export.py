@@ -16,6 +16,7 @@ from compliance.formats.json import json_text
 from compliance.formats.table import csv_records, csv_text
 from submission.results.analysis import Analysis
 from submission.results.figures.panel import HALF
+from submission.results.figures.trends import fit_name
 from submission.results.fits.fit import Fit
 from submission.results.page.analysis_page import GENERATOR, draw_fits, pictures, render
 from submission.results.page.html import Html, asset
@@ -47,6 +48,9 @@ PCA: Final = {
 RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
 VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
 SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
+TITLE: Final = re.compile(r"<title[^>]*>([^<]*)</title>")
+TITLE_HEIGHT: Final = 54
+"""Height of the two lines of the title above a drawing, in a file."""
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
@@ -82,7 +86,8 @@ def _render_files(found: Analysis) -> Iterator[tuple[str, str]]:
     shown = list(pictures(found.sets))
     others = dict(csv_files(found))
     others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in shown if picture.wide}
-    others |= {f"fit-{at}.svg": standalone(svg) for at, svg in enumerate(draw_fits(found, HALF), 1) if svg}
+    fits = zip(found.fits, draw_fits(found, HALF), strict=True)
+    others |= {f"{fit_name(fit)}.svg": standalone(svg) for fit, svg in fits if svg}
     data = json_document(found) | {"files": [PAGE, DATA, *others]}
     others = {DATA: json_text(data), **others}
     yield PAGE, render(found, shown, list(others))
@@ -219,10 +224,15 @@ def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:
 
 
 def standalone(svg: Html) -> str:
-    """Return the text of an SVG file, with the rules of page.css that it needs, for light and dark surroundings."""
+    """Return the text of an SVG file: the title, the drawing, and the rules of page.css for it, light and dark."""
     style = asset("submission.results.page", "page.css")
     variables = dict(VARIABLE.findall(style))
-    used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', svg))))
+    head, _, body = svg.partition(">")
+    # On the page the title stands above the figure.
+    lines = TITLE.findall(body)[0].split(": ", 1)
+    places = zip(("heading", "name"), (-34, -14), lines, strict=False)
+    body = "".join(f'<text class="{name}" x="8" y="{y}">{line}</text>' for name, y, line in places) + body
+    used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', head + body))))
     rules = [
         re.sub(r"var\((--\w+)\)", lambda found: variables[found[1]], rule)
         for rule in RULE.findall(style)
@@ -232,6 +242,7 @@ def standalone(svg: Html) -> str:
     light = "\n".join(PAIR.sub(r"\1", rule) for rule in rules)
     dark = "\n".join(PAIR.sub(r"\2", rule) for rule in rules if "light-dark" in rule)
     sheet = f"<style>{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}</style>"
-    head, _, rest = svg.partition(">")
     width, height = SIZE.findall(head)[0]
-    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{sheet}{rest}\n'
+    total = f"{float(height) + TITLE_HEIGHT:g}"
+    head = head.replace(f'"0 0 {width} {height}"', f'"0 -{TITLE_HEIGHT} {width} {total}"')
+    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}">{sheet}{body}\n'

@@ -51,7 +51,7 @@ def peak_against_power(rated: Rated, name: str, width: int = WIDE) -> Html:
     x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
     y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
-    panel.iso_lines(Iso(slope=1, factor=1e-3))
+    panel.iso_lines(Iso(slope=1, factor=1e-3, unit=" GFLOPS/W"))
     benchmarks = sorted({each.row.benchmark for each, _ in results})
     spots = []
     for (each, _), point in zip(results, points, strict=True):
@@ -64,7 +64,9 @@ def peak_against_power(rated: Rated, name: str, width: int = WIDE) -> Html:
         [*devices.values(), *(text for _, text in best)],
     )
     for peak, text in devices.items():
-        figure.triangle(panel.place(*peak), "mark", f"{text}: {peak[1]:,.4g} TFLOPS, {peak[0]:,.0f} W")
+        figure.draw_mark(
+            panel.place(*peak), ("triangle", ""), "mark", f"{text}: {peak[1]:,.4g} TFLOPS, {peak[0]:,.0f} W"
+        )
     for (each, operations), (_, achieved), spot in zip(results, points, spots, strict=True):
         share = f"{operations.training_utilization:.1%} of {operations.peak_format}"
         figure.mark(spot, each, f"{each.full_name}: {achieved:,.3g} TFLOPS of a device, {share}")

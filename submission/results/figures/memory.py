@@ -95,8 +95,7 @@ def _draw_capacities(panel: Panel, held: NodeData) -> tuple[float, float]:
         panel.figure.line((x - MARK, up), (x + MARK, up), "batch")
         panel.taken.append(Box(x - MARK, min(up, point[1]), x + MARK, max(up, point[1])))
     if held.disk:
-        panel.figure.triangle(
-            disk := panel.place(held.nodes, held.disk / GIGA), "mark", f"disk: {amount(held.disk / GIGA)} GB"
-        )
+        disk = panel.place(held.nodes, held.disk / GIGA)
+        panel.figure.draw_mark(disk, ("triangle", ""), "mark", f"disk: {amount(held.disk / GIGA)} GB")
         panel.taken.append(around(disk, MARK))
     return point

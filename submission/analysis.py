@@ -29,7 +29,7 @@ examples:
   python -m submission.analysis v3.0/ --project 2048,4096 -o out/      projected to other numbers of accelerators
   python -m submission.analysis v3.0/ --ceilings mine.yaml -o out/     the cost model of your machine
 
-The folder gets analysis.html (one file, no network), analysis.json with all numbers, and CSV and SVG files. What the
+The folder gets analysis.json with all numbers, and CSV and SVG files. What the
 logs do not say (staging that copies nothing, power caps) comes from submission/results/facts.yaml and --facts FILE.
 Projections and the cost model are marked as such: neither is a result.
 

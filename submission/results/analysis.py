@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from compliance.engine.options import Options
+from compliance.model.report import Report
 from compliance.model.waivers import meant
 from submission.results.cost_model.model import (
     CostedStep,
@@ -46,17 +47,27 @@ class Analysis:
 def analyse_trees(
     paths: Sequence[str], options: Options, facts_file: str | None, ceilings_file: str | None, units: Sequence[int]
 ) -> Analysis:
-    """Return the analysis of all results below the paths.
+    """Return the analysis of all results below the paths; see `analyse_report`.
 
-    facts_file, ceilings_file: of the user's, if any. units: to project results to. Raises NoResultsError if there are
-    no results, UsageError for a path or a file of the user's that cannot be used.
+    Raises NoResultsError if there are no results, UsageError for a path that does not exist.
+    """
+    report = read_logs(paths, options)
+    if not report.runs:
+        raise NoResultsError(f"no logs in {', '.join(paths)}: expected submissions, or files result_*.txt")
+    return analyse_report(report, facts_file, ceilings_file, units)
+
+
+def analyse_report(
+    report: Report, facts_file: str | None = None, ceilings_file: str | None = None, units: Sequence[int] = ()
+) -> Analysis:
+    """Return the analysis of all results of a report with details.
+
+    facts_file, ceilings_file: of the user's, if any. units: to project results to. Raises UsageError for a file of the
+    user's that cannot be used.
     """
     own = read_facts(Path(facts_file)) if facts_file else Facts()
     facts = known_facts().updated(own)
     model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
-    report = read_logs(paths, options)
-    if not report.runs:
-        raise NoResultsError(f"no logs in {', '.join(paths)}: expected submissions, or files result_*.txt")
     sets = analyse(report, facts)
     good = [one for one in sets if not one.problem]
     names = [one.full_name for one in sets]

@@ -31,6 +31,8 @@ class Drawing:
 
     width: float = WIDTH
     class_: str | None = None
+    result: str | None = None
+    """The key of the result that is being drawn."""
 
     def __init__(self, name: str, title: str, description: str, height: float) -> None:
         self.name, self.title, self.description, self.height = name, title, description, height
@@ -39,7 +41,7 @@ class Drawing:
     def add(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
         """Draw a shape; `hint` is its tooltip."""
         inside = [element("title", hint)] if hint else []
-        self._shapes.append(element(shape, *inside, class_=class_, **attributes))
+        self._shapes.append(element(shape, *inside, class_=class_, data_result=self.result, **attributes))
 
     def line(self, begin: Point, end: Point, class_: str) -> None:
         """Draw a straight line."""

@@ -58,6 +58,7 @@ class Figure(Drawing):
         """Draw the mark of a result: a star in the open division, a hollow square for throughput, or a circle."""
         class_ = f"mark {colour_of(each)}"
         x, y = place
+        self.result = each.full_name
         if each.row.division == "open":
             size, hollow = (1.3, " hollow") if each.row.scaling == WEAK else (1.45, "")
             self.curve(_star(place, radius * size), class_ + hollow, hint, closed=True)
@@ -65,6 +66,7 @@ class Figure(Drawing):
             self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
         else:
             self.dot(place, class_, hint, radius)
+        self.result = None
 
     def triangle(self, place: Point, class_: str, hint: str = "") -> None:
         """Draw a triangle."""

@@ -6,8 +6,9 @@ import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 from common.command import counted
 from common.tree import ANYWHERE
@@ -36,10 +37,15 @@ SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "�
 
 @dataclass(slots=True)
 class Site:
-    """The place of the page: its folder, and how many more excerpts fit."""
+    """The page and what is linked in it: its folder, the file of each section beside it, how many more excerpts fit."""
 
     folder: str
     excerpts_left: int = MAX_EXCERPTS
+    pages: dict[str, str] = field(default_factory=dict)
+
+    def address(self, section: str, finding: str = "") -> str:
+        """Return the address of a section, or of a finding in it, for links from the main page."""
+        return f"{quote(self.pages.get(section, ''))}#{finding or section}"
 
     def link(self, path: str, base: str, line: int = 0) -> Html:
         """Return a link to a file, named relative to `base`."""
@@ -62,19 +68,35 @@ def badge(word: str) -> Html:
     return element("span", sign, " ", word, class_=f"badge {word.lower()}")
 
 
-def findings(found: Sequence[Shown], base: str, site: Site) -> Html:
-    """Return all findings: errors and warnings at once, notes and skipped rules after a click."""
-    parts = [_group(group, base, site) for group in grouped(found, ERROR, WARNING)]
-    minor = grouped(found, NOTE, SKIPPED)
+def finding_id(section: str, rule: str) -> str:
+    """Return the id of the first findings of a rule in a section."""
+    return f"{section}-{rule}"
+
+
+def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> Html:
+    """Return all findings: errors and warnings at once, notes and skipped rules after a click.
+
+    section: the id of where they stand.
+    """
+    major, minor = grouped(entries, ERROR, WARNING), grouped(entries, NOTE, SKIPPED)
+    drawn: set[str] = set()
+
+    def draw(group: Group) -> Html:
+        name = finding_id(section, group.rule)
+        first = name not in drawn
+        drawn.add(name)
+        return _group(group, base, site, name if first else None)
+
+    parts = [draw(group) for group in major]
     notes, skipped = (sum(len(g.entries) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
     if minor:
         said = [counted(notes, "note")] if notes else []
         said += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
-        parts.append(disclosure(", ".join(said), *(_group(group, base, site) for group in minor), class_="minor"))
+        parts.append(disclosure(", ".join(said), *map(draw, minor), class_="minor"))
     return joined(parts) if parts else element("p", "No findings.", class_="quiet")
 
 
-def _group(group: Group, base: str, site: Site) -> Html:
+def _group(group: Group, base: str, site: Site, name: str | None) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
     shown = [_text(text, found, base, site) for text, found in texts[:MAX_SHOWN_TEXTS]]
@@ -86,7 +108,7 @@ def _group(group: Group, base: str, site: Site) -> Html:
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
-    return element("div", head, *shown, why, class_="finding")
+    return element("div", head, *shown, why, class_="finding", id=name)
 
 
 def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:

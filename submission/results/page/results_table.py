@@ -1,4 +1,4 @@
-"""The tables of results at the top of the page, which report.js can sort and filter."""
+"""The tables of results at the top of the page, which page.js can sort and filter."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from compliance.formats.table import shortened
 from compliance.formats.words import aligned, plain
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
-from submission.results.page.findings import badge
-from submission.results.page.html import Html, element, joined
+from submission.results.page.findings import Site, badge
+from submission.results.page.html import Html, element, joined, table_of_kinds
+from submission.results.quantities import AnalysedSet
 from submission.results.rows import Row
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
@@ -27,6 +28,11 @@ class ResultLine:
     name: str
     results: ResultSet
     row: Row
+
+    @property
+    def key(self) -> str:
+        """The name of the result in the analysis, which marks it in figures."""
+        return AnalysedSet(self.row, self.results.folder, None).full_name
 
     @property
     def system(self) -> str:
@@ -46,14 +52,15 @@ class ResultLine:
 
 
 def filtered(line: ResultLine) -> dict[str, str]:
-    """Return the attributes by which report.js filters rows and sections."""
+    """Return the attributes of a row by which page.js filters, and of `data-result` all else that it is about."""
     row = line.row
     words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
-    return {"data_text": " ".join(words).lower(), **{f"data_{name}": str(getattr(row, name)) for name in FILTERS}}
+    choices = {f"data_{name}": str(getattr(row, name)) for name in FILTERS}
+    return {"data_result": line.key, "data_text": " ".join(words).lower(), **choices}
 
 
 def filter_form(lines: Sequence[ResultLine]) -> Html:
-    """Return the controls of the filter, hidden until report.js runs; nothing for a single result."""
+    """Return the controls of the filter, hidden until page.js runs; nothing for a single result."""
     if len(lines) < 2:
         return Html("")
     search = element("input", type="search", name="text", placeholder="system, accelerator, framework …")
@@ -68,21 +75,24 @@ def filter_form(lines: Sequence[ResultLine]) -> Html:
     return element("form", *fields, count, id="filter", class_="filter", hidden=True)
 
 
-def tables(lines: Sequence[ResultLine]) -> list[Html]:
+def tables(lines: Sequence[ResultLine], site: Site) -> list[Html]:
     """Return the non-empty tables of time to train and throughput."""
     # Round and organisation are in the header of the page if all results share them.
-    said = (("Round", {line.row.round for line in lines}), ("Organisation", {line.row.organisation for line in lines}))
-    same = {name for name, values in said if len(values) == 1}
-    shown = []
+    values = (
+        ("Round", {line.row.round for line in lines}),
+        ("Organisation", {line.row.organisation for line in lines}),
+    )
+    same = {name for name, several in values if len(several) == 1}
+    drawn = []
     for scaling, title, head, cells in (
         (STRONG, "Time to train", TIME_HEAD, _time_cells),
         (WEAK, "Throughput", RATE_HEAD, _rate_cells),
     ):
-        found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
-        if found:
-            rows = [(line, (*_name_cells(line), *cells(line))) for line in found]
-            shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
-    return shown
+        several = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
+        if several:
+            rows = [(line, (*_name_cells(line, site), *cells(line))) for line in several]
+            drawn.append(_table(title, (*NAMES_HEAD, *head), rows, same))
+    return drawn
 
 
 NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
@@ -98,17 +108,18 @@ LONG: Final = ("System", "Reference")
 """Columns of text that may be broken into lines."""
 
 
-def _name_cells(line: ResultLine) -> tuple[object, ...]:
+def _name_cells(line: ResultLine, site: Site) -> tuple[object, ...]:
     row = line.row
+    verdict = joined([badge(row.verdict), *(element("div", state, class_="quiet") for state in line.results.states)])
     benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
     framework = _with_title(short_framework(row.framework), row.framework)
-    name = system(line, model(row), framework)
-    return (badge(row.verdict), row.round, benchmark, row.division, breakable(row.organisation), name)
+    name = system(line, site, model(row), framework)
+    return (verdict, row.round, benchmark, row.division, breakable(row.organisation), name)
 
 
-def system(line: ResultLine, *words: object) -> Html:
+def system(line: ResultLine, site: Site, *words: object) -> Html:
     """Return the link to the section of a result, and below it the words that are not empty."""
-    link = element("a", breakable(line.system), href=f"#{line.name}")
+    link = element("a", breakable(line.system), href=site.address(line.name))
     parts = [word for word in words if word]
     return joined([link, element("div", joined(parts, ", "), class_="quiet") if parts else ""])
 
@@ -189,13 +200,9 @@ def _table(
     ]
     kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
     kinds = {at: "text long" if head[at] in LONG else "text" if at < TEXTS else "number" for at in kept}
-    titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]
-    lines = []
-    for number, (line, _) in enumerate(rows):
-        cells = [element("td", columns[at][number], class_=kinds[at]) for at in kept]
-        lines.append(element("tr", *cells, **filtered(line), data_result=True))
-    whole = element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_="results")
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)
+    cells = zip(*(columns[at] for at in kept), strict=True)
+    body = [(texts, filtered(line)) for texts, (line, _) in zip(cells, rows, strict=True)]
+    return table_of_kinds([head[at] for at in kept], [kinds[at] for at in kept], body, title, "results")
 
 
 # -- short names, so that they fit the table -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The section of a result on the page: charts, score, findings and system."""
+"""The card of a result on the page: charts, score, findings and system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from compliance.logs.timeline import PARTS
 from compliance.model.finding import INCOMPLETE
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
-from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
@@ -23,7 +22,7 @@ from submission.results.figures import result_charts as charts
 from submission.results.page.findings import Site, badge, findings
 from submission.results.page.html import Html, disclosure, element, joined, shorten_end, table
 from submission.results.page.provenance import facts_table, shared_facts
-from submission.results.page.results_table import ResultLine, filtered
+from submission.results.page.results_table import ResultLine
 
 Score = TimeToTrain | Throughput | None
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
@@ -31,13 +30,11 @@ MAX_VALUE: Final = 2000
 """Characters of a value of a system description that are shown."""
 
 
-def section(line: ResultLine, report: Report, site: Site) -> Html:
-    """Return the section of a result of a report. site: the place of the page."""
+def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
+    """Return the card of a result, which folds."""
     results, name = line.results, line.name
     curves, goal = curves_of(results), goal_of(results)
-    found = shown_of(results)
     provenance = shared_facts([run.details.provenance for run in results.runs])
-    head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
         key_figures(results),
         element("div", *draw_charts(name, curves, goal, results.score), class_="charts"),
@@ -45,11 +42,14 @@ def section(line: ResultLine, report: Report, site: Site) -> Html:
         *(element("p", sentence) for sentence in how_scored(results)),
         disclosure("Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _clock(results.score))),
         element("h4", "Findings"),
-        findings(found, results.folder, site),
+        findings(shown_of(results), results.folder, site, name),
         *description(results, site),
         *([facts_table("Provenance in the logs", provenance)] if provenance else []),
     ]
-    return element("section", head, *body, id=name, class_="result", **filtered(line))
+    head = element("summary", element("h3", badge(line.row.verdict), " ", *_title(line)))
+    # A link to what is inside of closed details opens them, a link to the details themselves does not.
+    content = element("div", *body, id=name)
+    return element("details", head, content, class_="result", data_result=line.key, open=is_open)
 
 
 def _title(line: ResultLine) -> list[object]:

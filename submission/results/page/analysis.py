@@ -1,4 +1,4 @@
-"""The page of an analysis: figures and tables of each round, then what holds across rounds. One file, no network."""
+"""The sections of the page with the analysis: figures and tables of each round, then what holds across rounds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import takewhile
-from operator import not_
+from itertools import groupby, takewhile
+from operator import attrgetter, not_
 from typing import Final
 
 from common.command import clean, counted
-from common.version import VERSION
 from compliance.formats.table import TextTable
 from compliance.formats.words import plain
 from submission.results.analysis import Analysis
@@ -22,8 +21,9 @@ from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
 from submission.results.figures.trends import best_by_round, draw_fit
 from submission.results.fits.projection import Projections, projection_table
-from submission.results.page.html import Html, disclosure, document, element, joined, table, theme_switch
-from submission.results.quantities import QUANTITIES, AnalysedSet, definitions
+from submission.results.page.html import Html, disclosure, element, joined, table
+from submission.results.page.sheets import Part
+from submission.results.quantities import QUANTITIES, AnalysedSet
 from submission.results.quantity_tables import number, short_name, tables
 
 BEST: Final = "Best passing results of each round"
@@ -40,44 +40,26 @@ COMPUTE_CAPTION: Final = (
     "Batch size, epochs, epochs per minute and units, with lines of equal samples per unit, steps, throughput per unit "
     "and compute time. Samples per minute have a panel of their own, because their scale differs."
 )
-GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite analysis">')
-"""What made the page."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A section of the page. name: its id and the start of the ids in it."""
-
-    name: str
-    title: str
-    body: tuple[Html, ...]
-
-
-def render(found: Analysis, shown: Sequence[Picture], files: Sequence[str]) -> str:
-    """Return the page. files: names of the other files of the analysis, in the same folder."""
-    sets = found.sets
-    rounds = list(dict.fromkeys(one.row.round for one in sets))
-    title = f"Analysis of {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
-    best = [Part("best", BEST, (drawing,)) for picture in shown if not picture.round and (drawing := _draw(picture))]
-    parts = [*best, *_rounds(sets, shown), *_derived(found)]
-    problems = [element("li", f"round {one.row.round}, {one.name}: {one.problem}") for one in sets if one.problem]
-    if problems:
-        heading = element("h2", "Results that cannot be analysed")
-        problems = [element("section", heading, element("ul", *problems), id="problems")]
-    sections = [element("section", element("h2", p.title), *p.body, id=p.name, class_="analysis") for p in parts]
-    links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
-    body = [
-        element("a", "Skip to the results", href=f"#{parts[0].name}", class_="skip"),
-        element(
-            "header",
-            element("div", element("h1", title), theme_switch(), class_="title"),
-            element("p", _summary(sets), class_="verdict"),
-            element("nav", element("ul", *links, class_="contents"), aria_label="Contents"),
-        ),
-        element("main", *sections, *problems),
-        _footer(files),
+def draw_analysis(analysis: Analysis) -> Iterator[Part]:
+    """Yield the sections of an analysis that have something to show, in pieces."""
+    for round_, several in groupby(pictures(analysis.sets), attrgetter("round")):
+        section, heading = f"round-{round_.replace('.', '-')}", f"Analysis of round {round_}"
+        if not round_:
+            section, heading = "best-by-round", BEST
+        for picture in several:
+            # All times to solution are at the top of the page.
+            if picture.draw is not time_to_solution and (drawing := _draw(picture)):
+                yield Part(section, heading, drawing)
+        inside = [each for each in analysis.sets if each.row.round == round_ and not each.problem]
+        yield from (Part(section, heading, body) for body in _round_tables(inside))
+    yield from _derived(analysis)
+    problems = [
+        element("li", f"round {each.row.round}, {each.name}: {each.problem}") for each in analysis.sets if each.problem
     ]
-    return document(title, joined(body), GENERATOR)
+    if problems:
+        yield Part("problems", "Results that cannot be analysed", element("ul", *problems))
 
 
 @dataclass(frozen=True)
@@ -136,34 +118,26 @@ def _draw(picture: Picture) -> Html:
     return element("figure", title, drawing, caption, class_="plots")
 
 
-def _rounds(sets: Sequence[AnalysedSet], shown: Sequence[Picture]) -> Iterator[Part]:
-    good = [one for one in sets if not one.problem]
-    for round_ in dict.fromkeys(one.row.round for one in good):
-        inside = [one for one in good if one.row.round == round_]
-        figures = [_draw(one) for one in shown if one.round == round_]
-        body = (*filter(None, figures), *_round_tables(inside))
-        yield Part(f"round-{round_.replace('.', '-')}", f"Round {round_}", body)
-
-
-def _derived(found: Analysis) -> Iterator[Part]:
+def _derived(analysis: Analysis) -> Iterator[Part]:
     """Yield what follows from the results, each part marked for what it is."""
-    if found.fits:
-        yield Part("fits", "Fits", (element("div", *_fits(found), class_="pairs"),))
-    if found.projected.projections:
-        yield Part("projections", "Projections, not results", tuple(_projections(found.projected)))
-    elif found.projected.not_projected:
-        yield Part("projections", "Projections, not results", (element("p", found.projected.said),))
-    if found.costed:
-        steps, error = cost_table(found.costed), found.cost_error
+    if analysis.fits:
+        yield Part("fits", "Fits", element("div", *_fits(analysis), class_="pairs"))
+    if analysis.projected.projections:
+        yield Part("projections", "Projections, not results", joined(_projections(analysis.projected)))
+    elif analysis.projected.not_projected:
+        yield Part("projections", "Projections, not results", element("p", analysis.projected.said))
+    if analysis.costed:
+        steps, error = cost_table(analysis.costed), analysis.cost_error
         errors = _html_table(error_table(error)) if error.pairs else element("p", error.said)
-        yield Part("cost-model", "Cost model, not results", (errors, disclosure(steps.title, _html_table(steps))))
+        model = disclosure("Cost model, not results", errors, disclosure(steps.title, _html_table(steps)))
+        yield Part("cost-model", "Cost model, not results", model)
 
 
-def _projections(found: Projections) -> Iterator[Html]:
-    shown = projection_table(found)
-    rows = tuple(row[:-1] for row in shown.rows)
-    yield _html_table(replace(shown, headings=shown.headings[:-1], rows=rows, numeric=shown.numeric[:-1]))
-    notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in shown.rows]
+def _projections(projected: Projections) -> Iterator[Html]:
+    whole = projection_table(projected)
+    rows = tuple(row[:-1] for row in whole.rows)
+    yield _html_table(replace(whole, headings=whole.headings[:-1], rows=rows, numeric=whole.numeric[:-1]))
+    notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in whole.rows]
     yield disclosure("How each was projected", element("ul", *notes))
 
 
@@ -194,19 +168,9 @@ def _fits(found: Analysis) -> Iterator[Html]:
         yield element("div", *(element("p", one) for one in said), figure, points)
 
 
-def _summary(sets: Sequence[AnalysedSet]) -> str:
-    good = [one for one in sets if not one.problem]
-    runs = counted(sum(len(one.runs) for one in good), "run")
-    left = f"; {len(sets) - len(good)} cannot be analysed, see the end of the page" if len(good) < len(sets) else ""
-    mini = " Runs on the mini problems are not MLPerf results." if any(one.row.mini for one in good) else ""
-    return f"{counted(len(good), 'result')} with {runs}{left}.{mini} mlperf-hpc-suite {VERSION}."
-
-
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
-    first, *others = tables(sets)
-    yield _html_table(first)
-    yield from (disclosure(one.title, _html_table(one)) for one in others)
+    yield from (disclosure(each.title, _html_table(each)) for each in tables(sets))
     items = []
     for one in sets:
         if notes := [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]:
@@ -227,18 +191,6 @@ def _html_table(shown: TextTable) -> Html:
 
 
 UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
-
-
-def _footer(files: Sequence[str]) -> Html:
-    links = joined([element("a", name, href=name) for name in files], ", ")
-    meanings = table(("name", "unit", "definition", "mean over runs"), definitions(), texts=4)
-    return element(
-        "footer",
-        element("h2", "How to read this page"),
-        element("p", WHICH_RUNS),
-        disclosure("Definitions of the quantities", meanings),
-        element("p", "The numbers behind this page: ", links, ".") if files else "",
-    )
 
 
 WHICH_RUNS: Final = (

@@ -95,7 +95,7 @@ def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
         name = _file_name(round_, "time-shares")
         yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
         name = _file_name(round_, "variation")
-        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside)
+        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside, folded=True)
         for benchmark, found in several.items():
             name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
             yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, found, folded=True)
@@ -120,7 +120,7 @@ def _draw(picture: Picture) -> Html:
 
 def _derived(analysis: Analysis) -> Iterator[Part]:
     """Yield what follows from the results, each part marked for what it is."""
-    if analysis.fits:
+    if any(fit.power for fit in analysis.fits):
         yield Part("fits", "Fits", element("div", *_fits(analysis), class_="pairs"))
     if analysis.projected.projections:
         yield Part("projections", "Projections, not results", joined(_projections(analysis.projected)))
@@ -147,25 +147,27 @@ def draw_fits(found: Analysis, width: int) -> list[Html]:
     return [draw_fit(fit, named, f"fit-{at}", width) for at, fit in enumerate(found.fits, 1)]
 
 
-def _fits(found: Analysis) -> Iterator[Html]:
-    drawings = (draw_fits(found, width) for width in (HALF, NARROW))
-    for fit, *widths in zip(found.fits, *drawings, strict=True):
+def _fits(analysis: Analysis) -> Iterator[Html]:
+    drawings = (draw_fits(analysis, width) for width in (HALF, NARROW))
+    for fit, *widths in zip(analysis.fits, *drawings, strict=True):
         critical = fit.critical
-        said = [fit.said]
+        sentences = [fit.said]
         if critical is not None:
             known = critical.e0 is not None and critical.bc is not None
-            said.append(f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if known else critical.problem)
-        said += [
-            f"{one.second_units:,} units are {one.efficiency:.3f} times as efficient as {one.first_units:,}"
-            for one in fit.efficiencies
+            sentences.append(
+                f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if known else critical.problem
+            )
+        sentences += [
+            f"{each.second_units:,} units are {each.efficiency:.3f} times as efficient as {each.first_units:,}"
+            for each in fit.efficiencies
         ]
-        rows = [(one.name, plain(one.x), number(one.y), "") for one in fit.points]
-        rows += [(one.name, "", "", one.reason) for one in fit.left_out]
+        rows = [(point.name, plain(point.x), number(point.y), "") for point in fit.points]
+        rows += [(other.name, "", "", other.reason) for other in fit.left_out]
         head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
         points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
         drawing = joined(widths)
         figure = element("figure", drawing, class_="plots") if drawing else ""
-        yield element("div", *(element("p", one) for one in said), figure, points)
+        yield element("div", *(element("p", sentence) for sentence in sentences), figure, points)
 
 
 def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:

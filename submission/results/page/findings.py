@@ -45,7 +45,8 @@ class Site:
 
     def address(self, section: str, finding: str = "") -> str:
         """Return the address of a section, or of a finding in it, for links from the main page."""
-        return f"{quote(self.pages.get(section, ''))}#{finding or section}"
+        page = self.pages.get(section)
+        return f"{f'./{quote(page)}' if page else ''}#{finding or section}"
 
     def link(self, path: str, base: str, line: int = 0) -> Html:
         """Return a link to a file, named relative to `base`."""

@@ -162,8 +162,8 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
             Cause(f"an error of the submission: {RULES[rule].title() if rule in RULES else rule}", rule, section)
             for rule, section in rules.items()
         ]
-    if line.incomplete:
-        causes.insert(0, Cause(f"{line.incomplete}: the others are missing", "", line.name))
+    if line.incomplete and not causes:
+        causes.append(Cause(f"{line.incomplete}: the others are missing", "", line.name))
     name = f"{row.organisation}: {result}" if row.organisation else result
     return Failure(row.verdict, line.name, name, causes)
 

@@ -110,7 +110,7 @@ def table_of_kinds(
         element("tbody", *lines),
         class_=class_,
     )
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+    return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption or "table")
 
 
 def shorten_end(text: str, most: int) -> str:

@@ -175,7 +175,7 @@ def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
 def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
     items = [element("li", _swatch(class_), text) for class_, text in keys]
     legend = element("ul", *items, class_="legend") if items else ""
-    canvas = element("div", chart, class_="canvas", tabindex="0", role="region", aria_label=title)
+    canvas = element("div", chart, class_="canvas", tabindex="0", role="group", aria_label=title)
     return element("figure", element("figcaption", title), canvas, legend, *more)
 
 

@@ -26,7 +26,8 @@ from submission.results.page.html import Html, asset, disclosure, document, elem
 from submission.results.page.provenance import package_provenance, provenance_of
 from submission.results.page.results_table import ResultLine, filter_form, tables
 from submission.results.page.sections import label, section
-from submission.results.rows import Row, every_set, row_of, rows
+from submission.results.read_rows import every_set, row_of, rows
+from submission.results.rows import Row
 from submission.results.sets import analyse, known_facts
 
 MEANING: Final = {

@@ -12,7 +12,8 @@ import pytest
 from compliance import check_logs
 from compliance.formats.table import TextTable, csv_text, plain_text, shortened
 from compliance.samples.package import SamplePackage
-from submission.results.rows import differences, rows
+from submission.results.read_rows import rows
+from submission.results.rows import differences
 from submission.results.tables import csv_summary, json_summary, markdown_summary, plain_summary, table_text
 from submission.summary import main
 

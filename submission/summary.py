@@ -27,7 +27,7 @@ from submission.results.cost_model.model import read_workloads
 from submission.results.operations import Operations, read_operations
 from submission.results.read_rows import read_logs, read_report, rows
 from submission.results.rows import NoResultsError, differences
-from submission.results.tables import csv_summary, json_summary, markdown_summary, plain_summary
+from submission.results.tables import Summary
 
 MOST_N: Final = 100.0
 MOST_NAMES: Final = 10
@@ -117,16 +117,15 @@ def _summarise(arguments: argparse.Namespace) -> int:
     if arguments.sort:
         results = sort_rows(results, RESULT_COLUMNS, arguments.sort)
         runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)
+    summary = Summary(results, changes, runs, arguments.columns)
     if arguments.format == "csv":
-        _write_tables(csv_summary(results, changes, runs, arguments.columns), arguments)
-        return 0
-    if arguments.format == "json":
-        text = json_summary(results, changes, runs)
+        _write_tables(summary.write_csv(), arguments)
+    elif arguments.format == "json":
+        _write(summary.write_json(), arguments)
     elif arguments.format == "markdown":
-        text = markdown_summary(results, changes, runs, arguments.columns)
+        _write(summary.write_markdown(), arguments)
     else:
-        text = plain_summary(results, changes, None if arguments.output else output_width(), runs, arguments.columns)
-    _write(text, arguments)
+        _write(summary.write_text(_find_width(arguments)), arguments)
     return 0
 
 
@@ -167,8 +166,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
         results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
         print(f"not compared, nothing to pair with: {results}", file=sys.stderr)
-    width = None if arguments.output else output_width()
-    _write(FORMATS[arguments.format]([compare(pair) for pair in pairs], width), arguments)
+    _write(FORMATS[arguments.format]([compare(pair) for pair in pairs], _find_width(arguments)), arguments)
     return 0
 
 
@@ -179,8 +177,8 @@ def _show_measurement(arguments: argparse.Namespace) -> int:
     if arguments.format in ("csv", "json"):
         raise UsageError(f"--format {arguments.format} is not for a measurement; choose table or markdown")
     table = compare_with_published(Path(arguments.paths[0]))
-    width = None if arguments.output else output_width()
-    _write(markdown_text(table) if arguments.format == "markdown" else plain_text(table, width), arguments)
+    is_markdown = arguments.format == "markdown"
+    _write(markdown_text(table) if is_markdown else plain_text(table, _find_width(arguments)), arguments)
     return 0
 
 
@@ -189,6 +187,11 @@ def _refuse_options(arguments: argparse.Namespace, names: Sequence[str], reason:
     for name in names:
         if getattr(arguments, name):
             raise UsageError(f"--{name} {reason}; leave it out")
+
+
+def _find_width(arguments: argparse.Namespace) -> int | None:
+    """Return the characters per line of the output; a file has no limit."""
+    return None if arguments.output else output_width()
 
 
 def _write(text: str, arguments: argparse.Namespace) -> None:

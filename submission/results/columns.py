@@ -139,13 +139,16 @@ RESULT_COLUMNS: Final[dict[str, Column[Row]]] = {
     )
 }
 """The columns of a result by key."""
-WEAK_HEADINGS: Final = {
-    "minutes": ("TTTa", "min"),
-    "normalised": ("norm.", "/min"),
-    "time_with_staging_minutes": ("TTTa+", "staging"),
-    "time_without_staging_minutes": ("TTTa-", "staging"),
+HEADINGS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    STRONG: {},
+    WEAK: {
+        "minutes": ("TTTa", "min"),
+        "normalised": ("norm.", "/min"),
+        "time_with_staging_minutes": ("TTTa+", "staging"),
+        "time_without_staging_minutes": ("TTTa-", "staging"),
+    },
 }
-"""The headings that differ in a table of throughput."""
+"""The headings that a kind of scaling has for itself."""
 RUN_COLUMNS: Final[dict[str, Column[Operations]]] = {
     column.key: column
     for column in (
@@ -170,16 +173,34 @@ RUN_COLUMNS: Final[dict[str, Column[Operations]]] = {
     )
 }
 """The columns of a run by key."""
-STAGING_AND_ENDING = "staging_minutes time_with_staging_minutes convergence rcp utilization energy_joules runs states"
+_ENDING = "staging_minutes time_with_staging_minutes convergence rcp utilization energy_joules runs states"
 SHOWN: Final = {
-    STRONG: f"verdict organisation system units batch_size minutes normalised scaled {STAGING_AND_ENDING}".split(),
+    STRONG: f"verdict organisation system units batch_size minutes normalised scaled {_ENDING}".split(),
     WEAK: "verdict organisation system units batch_size models instance_scale minutes models_per_minute normalised "
-    f"{STAGING_AND_ENDING}".split(),
+    f"{_ENDING}".split(),
 }
-"""The columns of a table of results if users name none."""
+"""The columns of a table of results where users name none."""
 SHOWN_OF_RUNS: Final = (
     *("log", "samples", "train_minutes", "flops", "sustained_flops", "quality", "target", "n", "vflops", "reason"),
 )
+_IDENTITY = (
+    "round organisation division availability system nodes processor processors accelerator accelerators framework "
+    "benchmark mini batch_size"
+)
+_OUTCOME = (
+    "convergence convergence_unit rcp rcp_factor waiver bypass staging_minutes energy_joules runs required_runs "
+    "incomplete run_minutes verdict staging_clock time_with_staging_minutes time_without_staging_minutes"
+)
+CSV_KEYS: Final = {
+    STRONG: f"{_IDENTITY} minutes normalised scaled {_OUTCOME}".split(),
+    WEAK: f"{_IDENTITY} models instance_scale minutes models_per_minute normalised {_OUTCOME}".split(),
+}
+"""The columns of the CSV file of each kind of scaling."""
+CSV_NAMES: Final[dict[str, dict[str, str]]] = {
+    STRONG: {"minutes": "time_to_train_minutes", "normalised": "normalised_minutes", "scaled": "scaled_minutes"},
+    WEAK: {"minutes": "time_to_train_all_minutes", "normalised": "normalised_models_per_minute"},
+}
+"""Their headings where these are not the keys."""
 
 
 def pick_columns(columns: Mapping[str, Column[Item]], keys: Sequence[str], usual: Sequence[str]) -> list[Column[Item]]:

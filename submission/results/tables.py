@@ -47,10 +47,7 @@ CLOCKS: Final = (
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
-TITLE_OF_RUNS: Final = (
-    "FLOPS of runs: floating point operations per second, on the units of the run (of a throughput result: of one "
-    "instance)"
-)
+UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
     "FLOP: 1 multiply-add = 2, of convolutions and products alone, counted from the reference model at full size "
     "(submission/results/cost_model/workloads.yaml); an open result may have trained another model"
@@ -152,7 +149,8 @@ def _run_table(runs: Sequence[Operations], keys: Sequence[str]) -> TextTable:
     folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.log)) for run in runs])
     log = RUN_COLUMNS["log"]._replace(cell=lambda run: clean(os.path.relpath(run.log, folder)))
     columns = pick_columns(RUN_COLUMNS | {"log": log}, keys, SHOWN_OF_RUNS)
-    table = make_table(TITLE_OF_RUNS, columns, runs, [_name_group(run) for run in runs])
+    title = f"FLOPS of runs below {clean(folder)}: floating point operations per second, {UNITS_OF_RUNS}"
+    table = make_table(title, columns, runs, [_name_group(run) for run in runs])
     return table if keys else table.without_empty()
 
 

@@ -59,9 +59,9 @@ FORMATS: Final = {"table": write_table, "markdown": write_markdown, "json": writ
 
 
 def _table(title: str, comparison: Comparison, sections: Sequence[Section]) -> TextTable:
-    """Return sections as one table, with their titles as groups."""
+    """Return sections as one table, with their titles as groups and their lines indented."""
     a, b = (clean(side.name) for side in (comparison.pair.a, comparison.pair.b))
-    cells = [(clean(section.title), row) for section in sections for row in _rows(section)]
+    cells = [(clean(section.title), (f"  {name}", *row)) for section in sections for name, *row in _rows(section)]
     headings = (("", ""), ("A", a), ("B", b), ("B / A", ""))
     return TextTable(title, headings, tuple(row for _, row in cells), (False,) * 4, tuple(group for group, _ in cells))
 

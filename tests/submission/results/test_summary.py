@@ -368,6 +368,40 @@ def test_nothing_to_summarise(tmp_path, capsys):
     assert "no results in" in capsys.readouterr().err
 
 
+def test_columns_and_their_order_are_chosen_by_name(folder, tmp_path, capsys):
+    for name, epochs in (("Slow", 30), ("Fast", 25)):
+        SamplePackage(epochs=epochs).write(folder.parent / name)
+    SamplePackage("oc20").write(folder.parent / "Other")
+    command = [str(folder.parent), "--columns", "organisation,score,flops", "--benchmark", "cosmoflow"]
+    for order, names in (("score", ["Fast", "Slow"]), ("-score", ["Slow", "Fast"])):
+        assert main([*command, f"--sort={order}"]) == 0
+        _, heading, _, group, *lines = capsys.readouterr().out.splitlines()
+        assert heading.split() == ["organisation", "score", "training"] and group == "cosmoflow, closed"
+        assert [line.split()[0] for line in lines[:2]] == names
+    assert main([*command, "--sort", "organisation", "--format", "csv"]) == 0
+    fast, slow = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert list(fast) == ["organisation", "score", "flops"] and float(fast["score"]) < float(slow["score"])
+    assert main([str(folder.parent), "--runs", "--benchmark", "cosmoflow", "--sort=-train_minutes"]) == 0
+    assert capsys.readouterr().out.splitlines()[4].startswith("Slow")
+
+
+def test_columns_are_listed_and_unknown_ones_refused(folder, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--columns", "help"])
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"score", "utilization", "states", "train_minutes"} <= listed
+    path = SamplePackage().write(folder)
+    for options, message in (
+        (["--columns", "scor"], "no column 'scor' (did you mean 'score'?)"),
+        (["--sort=-nothing"], "no column 'nothing'"),
+        (["--columns", "score", "--format", "json"], "JSON has all fields"),
+        (["--runs", "--columns", "score"], "no column 'score'"),
+        (["--n", "3"], "--n is for runs: add --runs"),
+        (["--runs", "--previous", path], "--previous is for results"),
+    ):
+        assert main([path, *options]) == 2 and message in capsys.readouterr().err
+
+
 def test_help_shows_examples(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])

@@ -1,8 +1,6 @@
-"""The former command `python -m submission.analysis`, which names its present call."""
-
-import sys
+"""The former command `python -m submission.analysis`: answers with its present call."""
 
 from submission.cli import answer_renamed
 
 if __name__ == "__main__":
-    sys.exit(answer_renamed("analysis"))
+    raise SystemExit(answer_renamed("analysis"))

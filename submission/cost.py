@@ -1,8 +1,6 @@
-"""The former command `python -m submission.cost`, which names its present call."""
-
-import sys
+"""The former command `python -m submission.cost`: answers with its present call."""
 
 from submission.cli import answer_renamed
 
 if __name__ == "__main__":
-    sys.exit(answer_renamed("cost"))
+    raise SystemExit(answer_renamed("cost"))

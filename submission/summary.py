@@ -194,13 +194,11 @@ def _find_width(arguments: argparse.Namespace) -> int | None:
     return None if arguments.output else output_width()
 
 
-def _write(text: str, arguments: argparse.Namespace) -> None:
-    refuse_to_overwrite(arguments.output, _inputs(arguments))
-    write_text(text, arguments.output)
-
-
-def _inputs(arguments: argparse.Namespace) -> list[str]:
-    return [*arguments.paths, *arguments.previous, *([arguments.compare] if arguments.compare else [])]
+def _write(text: str, arguments: argparse.Namespace, output: Path | None = None) -> None:
+    """Write to a file, that of `--output` by default, or else to standard output."""
+    output = output or arguments.output
+    refuse_to_overwrite(output, (*arguments.paths, *arguments.previous, *filter(None, [arguments.compare])))
+    write_text(text, output)
 
 
 def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
@@ -215,8 +213,7 @@ def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> No
         raise UsageError(f"-o {folder} is a file; expected a folder, because csv writes one file per table")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        refuse_to_overwrite(folder / name, _inputs(arguments))
-        write_text(text, folder / name)
+        _write(text, arguments, folder / name)
 
 
 if __name__ == "__main__":

@@ -36,27 +36,15 @@ def compare_with_published(path: Path) -> TextTable:
     if not results:
         raise UsageError(f"{path}: there are no published results of {measured.benchmark} with the time of an epoch")
     results.sort(key=lambda result: abs(math.log((result.units or 1) / measured.units)))
-    samples = REFERENCES[measured.benchmark].dataset.train_samples
-
-    def rate(result: AnalysedSet) -> float:
-        """Return the samples per second of a result."""
-        return samples[result.row.round][0] / (60 * (result.mean(EPOCH_TIME) or math.inf))
-
-    def unit_rate(result: AnalysedSet) -> float:
-        return rate(result) / (result.units or 1)
-
     columns = (
-        Column[AnalysedSet]("round", "", lambda result: clean(result.row.round), numeric=False),
-        Column[AnalysedSet]("organisation", "", lambda result: clean(result.row.organisation), numeric=False),
-        Column[AnalysedSet]("system", "", lambda result: clean(result.row.system), numeric=False),
-        Column[AnalysedSet]("hardware", "", lambda result: clean(result.row.device), numeric=False),
-        Column[AnalysedSet]("division", "", lambda result: clean(result.row.division), numeric=False),
+        *map(_name_column, ("round", "organisation", "system", "device", "division")),
         Column[AnalysedSet]("units", "", lambda result: plain(result.units)),
         Column[AnalysedSet]("batch", "", lambda result: plain(result.row.batch_size or 0)),
-        Column[AnalysedSet]("rate", "samples/s", lambda result: f"{rate(result):,.0f}"),
-        Column[AnalysedSet]("of a unit", "samples/s", lambda result: f"{unit_rate(result):,.3g}"),
+        Column[AnalysedSet]("rate", "samples/s", lambda result: f"{_rate(result):,.0f}"),
+        Column[AnalysedSet]("of a unit", "samples/s", lambda result: f"{_rate(result) / (result.units or 1):,.3g}"),
         Column[AnalysedSet](
-            *("measured", "by a unit's"), lambda result: f"{measured.samples_per_s_per_unit / unit_rate(result):.3g}"
+            *("measured", "by a unit's"),
+            lambda result: f"{measured.samples_per_s_per_unit * (result.units or 1) / _rate(result):.3g}",
         ),
     )
     title = (
@@ -65,3 +53,13 @@ def compare_with_published(path: Path) -> TextTable:
         "published epochs include their evaluation"
     )
     return make_table(clean(title), columns, results[:MOST_PUBLISHED])
+
+
+def _name_column(field: str) -> Column[AnalysedSet]:
+    return Column(field, "", lambda result: clean(getattr(result.row, field)), numeric=False)
+
+
+def _rate(result: AnalysedSet) -> float:
+    """Return the samples per second of a result that has the time of an epoch."""
+    samples = REFERENCES[result.row.benchmark].dataset.train_samples[result.row.round][0]
+    return samples / (60 * (result.mean(EPOCH_TIME) or math.inf))

@@ -1,4 +1,7 @@
-"""The tables of the analysis: figure 5 of the paper, as text for a terminal and cells for the page."""
+"""The tables of the analysis: figure 5 of the paper, as text for a terminal and cells for the page.
+
+The paper counts and averages otherwise than the score; its quantities have names of their own: T_run, E.
+"""
 
 from __future__ import annotations
 
@@ -107,13 +110,13 @@ BATCH: Final = Column[AnalysedSet](
     "batch", "size", lambda one: "" if one.row.batch_size is None else plain(one.row.batch_size)
 )
 RUNS: Final = Column[AnalysedSet]("runs", "", lambda one: f"{sum(run.kept for run in one.runs)}/{len(one.runs)}")
-EPOCHS: Final = Column("epochs", "", _spread("run_stop_epoch"))
+EPOCHS: Final = Column("E", "epochs", _spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Time to solution: mean ± standard deviation of the runs that count": (
         UNITS,
         BATCH,
         RUNS,
-        Column("time", "min", _spread("run_time")),
+        Column("T_run", "min", _spread("run_time")),
         EPOCHS,
         Column("epoch time", "min", _spread("run_epoch_time")),
         Column("budget", "unit h", _mean("run_compute_budget")),

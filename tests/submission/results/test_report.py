@@ -332,8 +332,9 @@ def test_the_command_never_overwrites_other_files(tmp_path, capsys):
     assert main([package, "-o", str(output)]) == 2, "twice only with --force"
     assert main([package, "-o", str(output), "--force", "--title", "Our <round>"]) == 0
     assert "Our &lt;round&gt;" in output.read_text()
-    with pytest.raises(SystemExit, match="2"):
-        main([package])
+    assert main([package]) == 2 and "nothing to write" in capsys.readouterr().err
+    assert main([package, "-o", str(output), "--force", "--project", "64"]) == 2
+    assert "--project is for --data FOLDER" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("write", [bytes, gzip.compress], ids=["plain", "gzip"])

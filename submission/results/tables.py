@@ -47,6 +47,10 @@ CLOCKS: Final = (
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
+UTILIZATION: Final = (
+    "util.: FLOP of training and evaluation by the peak of all units of the system in the format named by the column "
+    "peak_format, over the time of the result; the FLOP are counted, not measured (docs/guide/analyse.md)"
+)
 UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
     "FLOP: 1 multiply-add = 2, of convolutions and products alone, counted from the reference model at full size "
@@ -172,6 +176,7 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     legend = [EXPLANATION] if rows else []
     legend += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
     legend += [WHOLE] if any(row.states_whole_system for row in rows) else []
+    legend += [UTILIZATION] if any(row.operations and row.operations.utilization for row in rows) else []
     return legend + ([MINI] if any(row.mini for row in rows) else [])
 
 

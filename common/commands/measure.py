@@ -246,7 +246,7 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     low, high = min(m.step_ms), max(m.step_ms)
     following = f"what binds it: python -m common.measure roofline {path}"
     if m.network == FULL:
-        following += f"\ncompare it:    python -m submission.compare {path}"
+        following += f"\ncompare it:    python -m submission.summary {path}"
     print(
         f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"

@@ -20,11 +20,12 @@ from common.reference import Target
 from common.values import is_number
 from compliance.benchmarks import reference_of
 from compliance.model.judged_run import JudgedRun
+from compliance.model.layout import WEAK
 from compliance.model.report import Report
-from submission.results.cost_model.model import Workload, workload_of
-from submission.results.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities
+from compliance.model.result_set import ResultSet
+from submission.results.cost_model.model import Workload, read_workloads, workload_of
+from submission.results.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
 from submission.results.rows import NoResultsError
-from submission.results.sets import unmeasured
 
 EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
@@ -65,6 +66,11 @@ class Operations:
     vflops: float | None = None
     reason: str = ""
 
+    @property
+    def table_order(self) -> tuple[str, str, bool]:
+        """The round, benchmark and whether mini, by which tables are sorted."""
+        return self.round, self.benchmark, self.mini
+
 
 def read_operations(report: Report, workloads: Mapping[str, Workload], n: float | None) -> list[Operations]:
     """Return the operations of each log of a report with details, by round, benchmark and path.
@@ -75,7 +81,7 @@ def read_operations(report: Report, workloads: Mapping[str, Workload], n: float 
     if not logs:
         raise NoResultsError("no result log found: expected files with :::MLLOG lines, or folders with result_*.txt")
     costs = [count_operations(run, workloads, n) for run in logs]
-    return sorted(costs, key=lambda cost: (cost.round, cost.benchmark, cost.mini, cost.log))
+    return sorted(costs, key=lambda cost: (*cost.table_order, cost.log))
 
 
 def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float | None) -> Operations:
@@ -194,3 +200,11 @@ def sum_instances(operations: Iterable[Operations]) -> ResultOperations:
         sum(run.sustained_flops or 0.0 for run in instances),
         None if None in valid else sum(rate or 0.0 for rate in valid),
     )
+
+
+def rate_result(results: ResultSet) -> ResultOperations:
+    """Return the operations of a result of a report with details."""
+    if results.scaling != WEAK:
+        return ResultOperations(reason="not rated")
+    workloads = read_workloads()
+    return sum_instances(count_operations(run, workloads, None) for run in results.runs if run.verdict != "FAIL")

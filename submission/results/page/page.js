@@ -152,7 +152,7 @@
   // Touch gives these events, too: a tap shows the card until the next one elsewhere.
   document.addEventListener("pointerover", (event) => show(pointAt(event.target)));
   document.addEventListener("pointerdown", (event) => show(pointAt(event.target)));
-  addEventListener("scroll", () => show(null), { passive: true });
+  addEventListener("scroll", () => show(current), { passive: true });
 
   // Figures take the focus, the arrow keys go from point to point.
   all("svg[role=img]").forEach((figure) => {

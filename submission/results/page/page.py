@@ -37,7 +37,7 @@ from submission.results.page.results_table import ResultLine, filter_form, table
 from submission.results.page.sections import draw_card, label
 from submission.results.page.sheets import Part, Sheets, check_replaceable, draw_sections, write_page
 from submission.results.quantities import definitions
-from submission.results.rows import every_set, row_of, rows
+from submission.results.read_rows import every_set, row_of, rows
 
 MEANING: Final = {
     "PASS": "No rule is broken.",
@@ -48,11 +48,12 @@ MEANING: Final = {
 }
 
 GLOSSARY: Final = (
-    ("Time to train", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
-    ("Throughput", "Models per minute, trained by many concurrent instances, from the first start to the last stop."),
+    ("Time to train, TTT", "Mean minutes from run_start to run_stop, without the fastest and the slowest run."),
+    ("Throughput, TTTa", "Models per minute, trained by many concurrent instances, from the first start to the last "
+     "stop: TTTa."),
     ("Score", "Time to train or throughput, normalised where the table of results has a normalised value."),
-    ("Reference", "Mean epochs to converge of the reference runs at this batch size. A result that converges in fewer "
-     "epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
+    ("Reference, RCP", "Mean epochs to converge of the reference runs at this batch size. A result that converges in "
+     "fewer epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
     ("Normalised", "Time to train multiplied by (reference mean / mean of the result), if this ratio is above 1."),
     ("Staging", "Copying the data to storage close to the processors. Up to round 2.0 it lies in the time of a run; in "
      "3.0 it may lie out of it. Compare results by the time with staging."),

@@ -129,7 +129,7 @@ def _derived(analysis: Analysis) -> Iterator[Part]:
     if analysis.costed:
         steps, error = cost_table(analysis.costed), analysis.cost_error
         errors = _html_table(error_table(error)) if error.pairs else element("p", error.said)
-        model = disclosure("Cost model, not results", errors, disclosure(steps.title, _html_table(steps)))
+        model = disclosure("Predicted and published times", errors, disclosure(steps.title, _html_table(steps)))
         yield Part("cost-model", "Cost model, not results", model)
 
 

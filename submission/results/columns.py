@@ -32,9 +32,9 @@ def _text(key: str, meaning: str, name: str = "", unit: str = "", **options: Any
     return _column(key, meaning, name, unit, numeric=False, **options)
 
 
-def _rate(key: str, meaning: str, name: str, unit: str, **options: Any) -> Column[Row]:
-    """Return the column of a field of `ResultOperations`, empty for a report without details."""
-    return _column(key, meaning, name, unit, value=lambda row: getattr(row.operations, key, None), **options)
+def _rate(key: str, meaning: str, name: str, unit: str = "", **options: Any) -> Column[Row]:
+    """Return the column of a field of `ResultOperations`."""
+    return _column(key, meaning, name, unit, value=attrgetter(f"operations.{key}"), **options)
 
 
 def _show_value(value: Any) -> str | float | None:
@@ -141,7 +141,8 @@ RESULT_COLUMNS: Final = CSV_COLUMNS | _by_key(
     _rate("utilization", "sustained FLOPS by the peak, %", "util.", "%", show=PERCENT, decimals=1),
     _rate("training_utilization", "training FLOPS by the peak, %", "train", "util. %", show=PERCENT, decimals=1),
     _rate("peak_format", "number format of the peak", "peak", "format", numeric=False),
-    _rate("reason", "why FLOPS or utilization are missing", "no number because", "", numeric=False),
+    _rate("flop_source", "where the FLOP of a sample are from", "FLOP of", numeric=False),
+    _rate("reason", "why FLOPS or utilization are missing", "no number because", numeric=False),
 )
 """All columns of results by key."""
 HEADINGS: Final[dict[str, dict[str, tuple[str, str]]]] = {

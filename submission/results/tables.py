@@ -178,7 +178,7 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     legend = [EXPLANATION] if rows else []
     legend += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
     legend += [WHOLE] if any(row.states_whole_system for row in rows) else []
-    legend += [UTILIZATION] if any(row.operations and row.operations.utilization for row in rows) else []
+    legend += [UTILIZATION] if any(row.operations.utilization for row in rows) else []
     return legend + ([MINI] if any(row.mini for row in rows) else [])
 
 

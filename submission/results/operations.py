@@ -25,7 +25,7 @@ from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.results.cost_model.model import Workload, read_workloads, workload_of
 from submission.results.quantities import RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
-from submission.results.rows import NoResultsError
+from submission.results.rows import NoResultsError, ResultOperations
 
 EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
@@ -167,25 +167,6 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
 
 # -- results -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ResultOperations:
-    """The operations of a result per second, of all its units; None where `reason` says why a number is missing.
-
-    flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
-    result; vflops: flops by the quality that was reached. utilization: sustained_flops by the peak of all units of the
-    system (training_rules.adoc, "Appendix: Utilization"); training_utilization: flops by the same peak.
-    peak_format: the number format of the peak, such as "fp16".
-    """
-
-    flops: float | None = None
-    sustained_flops: float | None = None
-    vflops: float | None = None
-    utilization: float | None = None
-    training_utilization: float | None = None
-    peak_format: str = ""
-    reason: str = ""
 
 
 def sum_instances(operations: Iterable[Operations]) -> ResultOperations:

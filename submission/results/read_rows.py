@@ -22,7 +22,7 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import Throughput, TimeToTrain
 from compliance.model.system import SystemDescription
 from submission.results.operations import rate_result
-from submission.results.rows import NoResultsError, Row
+from submission.results.rows import NoResultsError, ResultOperations, Row
 
 OF_SCORES: Final = (
     *("minutes", "staging_minutes", "staging_clock"),
@@ -94,7 +94,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         required_runs=required,
         incomplete=f"{count} of {required} runs" if required and count < required else "",
         states=results.states,
-        operations=rate_result(results) if any(run.detailed for run in results.runs) else None,
+        operations=rate_result(results) if any(run.detailed for run in results.runs) else ResultOperations(),
         **_machine(results),
         **_outcome(results),
     )

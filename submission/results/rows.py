@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compliance.formats.words import staging_cell
 from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
 from compliance.model.score import IN
-
-if TYPE_CHECKING:  # operations need the rows
-    from submission.results.operations import ResultOperations
 
 ALL_ORGANISATIONS: Final = "(all)"
 """Placeholder for the organisation in the rows with the best score of a round."""
@@ -23,6 +20,29 @@ Key = tuple[str, bool, str, str, str]
 
 class NoResultsError(ValueError):
     """The paths contain no result; the message says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOperations:
+    """The operations of a result per second, of all its units; None where `reason` says why a number is missing.
+
+    flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
+    runs; vflops: flops by the quality that was reached. utilization: FLOP of training and evaluation by the peak of the
+    system in the time of the result; training_utilization: flops, of instances that train at the same time, by the same
+    peak. peak_format: the number format of the peak, such as "fp16". accelerator: its entry in accelerators.yaml.
+    peak_flops: of all units. flop_source: LOG or WORKLOADS.
+    """
+
+    flops: float | None = None
+    sustained_flops: float | None = None
+    vflops: float | None = None
+    utilization: float | None = None
+    training_utilization: float | None = None
+    peak_format: str = ""
+    reason: str = ""
+    accelerator: str = ""
+    peak_flops: float | None = None
+    flop_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +61,7 @@ class Row:
     waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
     submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
     states: what the committee was asked or decided: waived, bypass asked for, pruned. operations: of a report with
-    details, else None.
+    details, else empty.
     """
 
     verdict: str
@@ -83,7 +103,7 @@ class Row:
     time_without_staging_minutes: float | None = None
     states_whole_system: bool = False
     states: tuple[str, ...] = ()
-    operations: ResultOperations | None = None
+    operations: ResultOperations = ResultOperations()
 
     @property
     def table_order(self) -> tuple[str, str, str, str]:

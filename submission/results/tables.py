@@ -15,10 +15,11 @@ from compliance.formats.table import Column, TextTable, csv_text, make_table, pl
 from compliance.formats.words import matters, minutes
 from compliance.model.layout import STRONG, WEAK
 from submission.results.columns import (
-    CSV_KEYS,
+    CSV_COLUMNS,
     CSV_NAMES,
     GFLOP,
     HEADINGS,
+    ONLY,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SHOWN,
@@ -107,7 +108,8 @@ class Summary:
         """Return CSV tables by file name: time_to_train.csv, throughput.csv, differences.csv, runs.csv."""
         texts = {}
         for scaling, name in FILES.items():
-            keys = [key for key in self.columns if key in RESULT_COLUMNS] or CSV_KEYS[scaling]
+            keys = [key for key in self.columns if key in RESULT_COLUMNS]
+            keys = keys or [key for key in CSV_COLUMNS if key not in ONLY[WEAK if scaling == STRONG else STRONG]]
             lines = [
                 [_csv_value(RESULT_COLUMNS[key], row) for key in keys] for row in self.rows if row.scaling == scaling
             ]
@@ -176,7 +178,7 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     legend = [EXPLANATION] if rows else []
     legend += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
     legend += [WHOLE] if any(row.states_whole_system for row in rows) else []
-    legend += [UTILIZATION] if any(row.operations and row.operations.utilization for row in rows) else []
+    legend += [UTILIZATION] if any(row.operations.utilization for row in rows) else []
     return legend + ([MINI] if any(row.mini for row in rows) else [])
 
 

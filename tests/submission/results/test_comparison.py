@@ -223,6 +223,9 @@ def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
     # 10,240 samples lie between b's evaluations at 7,680 (0.575) and 15,360 (0.65).
     assert curve["sample 10,240"]["b"] == pytest.approx(0.6, rel=1e-2)
     assert lines(comparison, "Convergence")["steps to target, mean"]["b"] == 160
+    time = lines(comparison, "Time")
+    assert {"init, mean, min", "staging, mean, min", "train, mean, min", "eval, mean, min"} <= set(time)
+    assert time["train, mean, min"]["b"] == pytest.approx(2 * time["train, mean, min"]["a"], rel=0.01)
 
 
 def test_tables_for_people(packages, capsys):

@@ -46,6 +46,7 @@ PCA: Final = {
 RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
 VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
 SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
+RESULT: Final = re.compile(r' data-result="[^"]*"')
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
@@ -218,6 +219,7 @@ def standalone(svg: Html) -> str:
     light = "\n".join(PAIR.sub(r"\1", rule) for rule in rules)
     dark = "\n".join(PAIR.sub(r"\2", rule) for rule in rules if "light-dark" in rule)
     sheet = f"<style>{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}</style>"
-    head, _, rest = svg.partition(">")
+    # Only the page filters results.
+    head, _, rest = RESULT.sub("", svg).partition(">")
     width, height = SIZE.findall(head)[0]
     return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{sheet}{rest}\n'

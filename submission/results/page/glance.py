@@ -169,12 +169,12 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
 
 
 def _causes(entries: Sequence[Shown], section: str) -> list[Cause]:
-    """Return the first error of each broken rule."""
-    errors: dict[str, Cause] = {}
-    for entry in entries:
-        if entry.severity == ERROR:
-            errors.setdefault(entry.finding.rule, Cause(entry.text, entry.finding.rule, section))
-    return sorted(errors.values(), key=lambda cause: cause.rule == TOO_MANY_FAILED)
+    """Return the first error of each broken rule, without those that follow from another."""
+    errors = [entry for entry in entries if entry.severity == ERROR]
+    causes: dict[str, Cause] = {}
+    for entry in [entry for entry in errors if not entry.finding.cause] or errors:
+        causes.setdefault(entry.finding.rule, Cause(entry.text, entry.finding.rule, section))
+    return sorted(causes.values(), key=lambda cause: cause.rule == TOO_MANY_FAILED)
 
 
 def draw_failures(failures: Sequence[Failure], site: Site) -> Html:

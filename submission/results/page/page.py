@@ -42,6 +42,7 @@ from submission.results.read_rows import every_set, row_of, rows
 MEANING: Final = {
     "PASS": "No rule is broken.",
     "WARN": "No rule is broken; read the warnings.",
+    "PARTIAL": "No rule that counts is broken; others were left out.",
     "FAIL": "At least one rule is broken.",
     "MINI": "Runs on the mini problems, which test the workflow. They are not MLPerf results.",
     "INCOMPLETE": "Some results have fewer runs than the rules require; add the missing runs.",

@@ -100,4 +100,4 @@ class Report(PredictionReport):
         for axis in axes[-1]:
             axis.set_xlabel("longitude (°)")
         marks = [Patch(color=colour, label=name) for colour, name in zip(COLOURS, CLASSES, strict=True)]
-        figure.legend(handles=marks, loc="outside upper right", ncols=len(CLASSES))
+        figure.legend(handles=marks, loc="outside lower center", ncols=len(CLASSES))

@@ -244,7 +244,7 @@ def _find_peak_memory(dist: Dist) -> int:
 def _show_measurement(measurement: Measurement, path: Path) -> None:
     m = measurement
     low, high = min(m.step_ms), max(m.step_ms)
-    following = f"what binds it: python -m common.measure roofline {path}"
+    following = f"what limits it: python -m common.measure roofline {path}"
     if m.network == FULL:
         following += f"\ncompare it:    python -m submission.summary {path}"
     print(

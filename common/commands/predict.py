@@ -138,12 +138,14 @@ def _show_results(member: Member, arguments: argparse.Namespace, report: Predict
     """Print the quality, the summary, and what was written; draw the picture."""
     split = arguments.split
     samples = f"{report.samples:,} {samples_of(split)}, after {counted(member.epochs, 'epoch')}"
-    print(f"{member.checkpoint}: {format_verdict(problem.reference.target, report.quality, samples, split)}")
+    verdict = format_verdict(problem.reference.target, report.quality, samples, split)
+    print(f"{member.checkpoint}: {verdict}")
     print("\n".join(report.lines()))
     print(f"{arguments.output}: predictions and truth of {report.samples:,} samples")
     if arguments.plot:
         figure = new_figure()
         report.draw(figure)
+        figure.suptitle(f"{problem.reference.name}, {arguments.run}\n{verdict}")
         save_figure(figure, arguments.plot)
         print(f"{arguments.plot}: a picture of them")
 

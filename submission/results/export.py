@@ -16,6 +16,7 @@ from compliance.formats.json import json_text
 from compliance.formats.table import csv_records, csv_text
 from submission.results.analysis import Analysis
 from submission.results.figures.panel import HALF
+from submission.results.figures.trends import fit_name
 from submission.results.fits.fit import Fit
 from submission.results.page.analysis import draw_fits, pictures
 from submission.results.page.html import Html, asset
@@ -47,6 +48,9 @@ RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
 VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
 SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
 RESULT: Final = re.compile(r' data-result="[^"]*"')
+TITLE: Final = re.compile(r"<title[^>]*>([^<]*)</title>")
+TITLE_HEIGHT: Final = 54
+"""Height of the two lines of the title above a drawing, in a file."""
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
@@ -81,7 +85,8 @@ def _read_file_names(folder: Path) -> set[str]:
 def _render_files(found: Analysis) -> Iterator[tuple[str, str]]:
     others = dict(csv_files(found))
     others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in pictures(found.sets) if picture.wide}
-    others |= {f"fit-{at}.svg": standalone(svg) for at, svg in enumerate(draw_fits(found, HALF), 1) if svg}
+    fits = zip(found.fits, draw_fits(found, HALF), strict=True)
+    others |= {f"{fit_name(fit)}.svg": standalone(svg) for fit, svg in fits if svg}
     data = json_document(found) | {"files": [DATA, *others]}
     yield DATA, json_text(data)
     yield from others.items()
@@ -206,10 +211,16 @@ def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:
 
 
 def standalone(svg: Html) -> str:
-    """Return the text of an SVG file, with the rules of page.css that it needs, for light and dark surroundings."""
+    """Return the text of an SVG file: the title, the drawing, and the rules of page.css for it, light and dark."""
     style = asset("submission.results.page", "page.css")
     variables = dict(VARIABLE.findall(style))
-    used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', svg))))
+    # Only the page filters results.
+    head, _, body = RESULT.sub("", svg).partition(">")
+    # On the page the title stands above the figure.
+    lines = TITLE.findall(body)[0].split(": ", 1)
+    places = zip(("heading", "name"), (-34, -14), lines, strict=False)
+    body = "".join(f'<text class="{name}" x="8" y="{y}">{line}</text>' for name, y, line in places) + body
+    used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', head + body))))
     rules = [
         re.sub(r"var\((--\w+)\)", lambda found: variables[found[1]], rule)
         for rule in RULE.findall(style)
@@ -219,7 +230,7 @@ def standalone(svg: Html) -> str:
     light = "\n".join(PAIR.sub(r"\1", rule) for rule in rules)
     dark = "\n".join(PAIR.sub(r"\2", rule) for rule in rules if "light-dark" in rule)
     sheet = f"<style>{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}</style>"
-    # Only the page filters results.
-    head, _, rest = RESULT.sub("", svg).partition(">")
     width, height = SIZE.findall(head)[0]
-    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">{sheet}{rest}\n'
+    total = f"{float(height) + TITLE_HEIGHT:g}"
+    head = head.replace(f'"0 0 {width} {height}"', f'"0 -{TITLE_HEIGHT} {width} {total}"')
+    return f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{total}">{sheet}{body}\n'

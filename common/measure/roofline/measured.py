@@ -13,7 +13,8 @@ from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.roofline.ceilings import Ceilings, files_in, measure_ceilings
-from common.measure.roofline.report import Report, build_report, draw_picture
+from common.measure.roofline.picture import draw_picture
+from common.measure.roofline.report import Report, build_report
 from common.precision import DTYPES
 from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
@@ -31,12 +32,12 @@ def run_roofline(arguments: argparse.Namespace) -> int:
             keep_freed_memory()
         ceilings = measure_ceilings(measurement, files, dist)
         if dist.is_main:
-            _write_files(build_report(measurement, ceilings), arguments.output)
+            _write_files(build_report(measurement, ceilings, own[2] if own else ()), arguments.output)
     return 0
 
 
-def _read_inputs(arguments: argparse.Namespace, dist: Dist) -> tuple[Measurement, list[Path]]:
-    """Return the measurement and the files that its steps read, and make the folder of the output."""
+def _read_inputs(arguments: argparse.Namespace, dist: Dist) -> tuple[Measurement, list[Path], tuple[Measurement, ...]]:
+    """Return the measurement, the files that its steps read, and those beside it; make the folder of the output."""
     measurement = read_measurement(arguments.fom)
     measured_ranks = (measurement.units, measurement.nodes, measurement.device)
     ranks = (dist.world_size, dist.nodes, dist.device.type)
@@ -45,8 +46,18 @@ def _read_inputs(arguments: argparse.Namespace, dist: Dist) -> tuple[Measurement
         raise UsageError(f"the steps were measured with {then}, this command runs with {now}: start both alike")
     folder = arguments.data or (None if measurement.data == SYNTHETIC else Path(measurement.data))
     files = files_in(folder) if folder else []
+    others = tuple(_read_other(path, measurement) for path in arguments.beside)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    return measurement, files
+    return measurement, files, others
+
+
+def _read_other(path: Path, measurement: Measurement) -> Measurement:
+    """Return a measurement whose steps stand beside the first ones; UsageError if it is of other units or types."""
+    other = read_measurement(path)
+    kinds = [(steps.units, steps.nodes, steps.device, steps.dtype) for steps in (other, measurement)]
+    if kinds[0] != kinds[1]:
+        raise UsageError(f"{path}: expected the units, nodes, device and type {kinds[1]} of the first; got {kinds[0]}")
+    return other
 
 
 def _write_files(report: Report, folder: Path) -> None:

@@ -1,12 +1,10 @@
-"""The part of the machine that binds a training step, and the rates that the others would allow: text and picture."""
+"""The part of the machine that limits a training step, and the rates that the others would allow."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any, Final
 
 from common.measure.fom import Measurement
@@ -14,18 +12,12 @@ from common.measure.roofline.ceilings import Ceilings
 
 COMPUTE, FILES, NETWORK = "compute", "I/O", "network"
 CACHED: Final = "cached files"
+MEMORY: Final = "memory"
 ARITHMETIC: Final = ("matrix products", "convolutions")
 COUNTS_DEVICES: Final = 0.5
 """The kernel counts what comes from devices if it does so for this part of files that are read for the first time."""
 LEAST_USE: Final = 0.5
 """A resource that works less than this share of the time does not limit the step that waits for it."""
-WIDTH, LEFT, RIGHT, TOP, ROW = 720, 190, 130, 104, 26
-CLASSES: Final = {COMPUTE: "c", FILES: "f", NETWORK: "n"}
-STYLE: Final = """
-text{font:13px system-ui,sans-serif;fill:#1d2733}.h{font-weight:600;font-size:15px}.s{fill:#5a6675}.c{fill:#3b6fb6}
-.f{fill:#c07a1e}.n{fill:#3d8f5f}.m{stroke:#b3261e;stroke-width:2;stroke-dasharray:5 3}.r{fill:#b3261e}.b{fill:#fff}
-@media(prefers-color-scheme:dark){text{fill:#e3e8ee}.s{fill:#9aa7b5}.b{fill:#14181d}.r{fill:#ff8a80}.m{stroke:#ff8a80}}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +36,14 @@ class Report:
     """The measured steps under their ceilings.
 
     exposed: for each part the seconds of a step in which only this part worked. roofs: only of resources that the step
-    uses.
+    uses. others: steps of other networks on the same units, for the picture.
     """
 
     measurement: Measurement
     ceilings: Ceilings
     exposed: dict[str, float]
     roofs: tuple[Roof, ...]
+    others: tuple[Measurement, ...] = ()
 
     @property
     def step_s(self) -> float:
@@ -82,21 +75,23 @@ class Report:
         parts = ", ".join(f"{part} {1000 * seconds:,.1f}" for part, seconds in self.exposed.items())
         yield f"{measurement.benchmark}: units {measurement.units}, batch {measurement.batch}"
         yield f"a step takes {measurement.median_step_ms:,.1f} ms: {parts}"
-        share = self.exposed[self.binds] / self.step_s
-        yield f"{self.binds} binds: {share:.0%} of the step{self._describe_distance()}"
+        yield self.limit
         yield f"{'ceiling':24}{'rate':>16}{'step at it':>14}{'allows':>20}"
         for roof in self.roofs:
             rate, step = f"{roof.rate / 1e9:,.3g} {roof.unit}", f"{1000 * roof.seconds:,.3g} ms"
             yield f"{roof.name:24}{rate:>16}{step:>14}{rate_text(self.allowed_rate(roof)):>10} samples/s"
 
-    def _describe_distance(self) -> str:
+    @property
+    def limit(self) -> str:
+        """What limits the steps, and how far they are from its ceiling, in words."""
+        text = f"{self.binds} limits the steps: {self.exposed[self.binds] / self.step_s:.0%} of their time"
         roof = self.nearest
         if roof is None:
-            return "; its ceiling is not known: name the files by --data" if self.binds == FILES else ""
+            return f"{text}; its ceiling is not known: name the files by --data" if self.binds == FILES else text
         reached = roof.seconds / self.step_s
-        text = f"; the step runs at {reached:.0%} of the ceiling of {roof.name}"
+        text += f"; they run at {reached:.0%} of the rate that {roof.name} alone would allow"
         if self.binds == FILES and reached < LEAST_USE:
-            return f"{text}: reading is bound by what follows it, such as decompression, and wants more cores"
+            return f"{text}, so what follows the reading, such as decompression, is the limit: give it more cores"
         return text
 
     def format_json(self) -> str:
@@ -120,15 +115,15 @@ def rate_text(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"
 
 
-def build_report(measurement: Measurement, ceilings: Ceilings) -> Report:
-    """Return which part binds the measured steps."""
+def build_report(measurement: Measurement, ceilings: Ceilings, others: tuple[Measurement, ...] = ()) -> Report:
+    """Return which part limits the measured steps. others: see Report."""
     exposed = {
         COMPUTE: measurement.computing_ms / 1000,
         FILES: measurement.waiting_ms / 1000,
         NETWORK: measurement.communicating_ms / 1000,
     }
     roofs = tuple(roof for roof in _list_roofs(measurement, ceilings) if roof.seconds > 0)
-    return Report(measurement, ceilings, exposed, roofs)
+    return Report(measurement, ceilings, exposed, roofs, others)
 
 
 def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
@@ -136,7 +131,7 @@ def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
     read = measurement.bytes_read_per_step
     for name, rate in zip(ARITHMETIC, (ceilings.products, ceilings.convolutions), strict=True):
         yield Roof(name, COMPUTE, rate, "GFLOP/s", operations / rate)
-    yield Roof("memory", COMPUTE, ceilings.memory, "GB/s", touched / ceilings.memory)
+    yield Roof(MEMORY, COMPUTE, ceilings.memory, "GB/s", touched / ceilings.memory)
     if read and ceilings.cold_files and ceilings.cached_files:
         stored = measurement.stored_bytes_per_step
         if stored is None or ceilings.cold_share is None or ceilings.cold_share < COUNTS_DEVICES:
@@ -148,53 +143,3 @@ def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
     if ceilings.unit_network:
         sent = 2 * (ceilings.units - 1) / ceilings.units * measurement.bytes_reduced_per_step
         yield Roof("messages of a unit", NETWORK, ceilings.unit_network, "GB/s", sent / ceilings.unit_network)
-
-
-# -- as a picture --------------------------------------------------------------------------------------------
-
-
-def draw_picture(report: Report) -> str:
-    """Return the report as SVG: a bar for the parts of a step, and one for each ceiling, on a log scale."""
-    height = TOP + ROW * len(report.roofs) + 34
-    title = f"{report.measurement.benchmark}, units {report.measurement.units}: {report.binds} binds"
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-        f"<title>{escape(title)}</title><style>{STYLE}</style>",
-        f'<rect class="b" width="{WIDTH}" height="{height}"/>',
-        f'<text class="h" x="16" y="24">{escape(title)}</text>',
-        *_draw_parts(report),
-        *_draw_roofs(report, height),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _draw_parts(report: Report) -> Iterator[str]:
-    yield f'<text x="16" y="58">a step: {report.measurement.median_step_ms:,.1f} ms</text>'
-    x, total_s = float(LEFT), sum(report.exposed.values()) or 1.0
-    for part, seconds in report.exposed.items():
-        width = (WIDTH - LEFT - RIGHT) * seconds / total_s
-        yield f'<rect class="{CLASSES[part]}" x="{x:.1f}" y="44" width="{width:.1f}" height="18"/>'
-        x += width
-    names = (f"{part} {1000 * seconds:,.1f} ms" for part, seconds in report.exposed.items())
-    yield f'<text class="s" x="{LEFT}" y="80">{escape(" · ".join(names))}</text>'
-
-
-def _draw_roofs(report: Report, height: int) -> Iterator[str]:
-    """Yield the bars of the ceilings, and the line of what was measured."""
-    rates = [report.measurement.samples_per_s, *map(report.allowed_rate, report.roofs)]
-    low, high = math.floor(math.log10(min(rates))) - 0.2, math.ceil(math.log10(max(rates)))
-
-    def rate_x(rate: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (math.log10(rate) - low) / (high - low)
-
-    for row, roof in enumerate(report.roofs):
-        y, rate = TOP + ROW * row, report.allowed_rate(roof)
-        yield f'<text x="16" y="{y + 14}">{escape(roof.name)}</text>'
-        yield f'<rect class="{CLASSES[roof.part]}" x="{LEFT}" y="{y}" width="{rate_x(rate) - LEFT:.1f}" height="18"/>'
-        yield f'<text class="s" x="{rate_x(rate) + 6:.1f}" y="{y + 14}">{rate_text(rate)} samples/s</text>'
-    x = rate_x(report.measurement.samples_per_s)
-    yield f'<line class="m" x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 28}"/>'
-    speed = rate_text(report.measurement.samples_per_s)
-    caption = f"measured: {speed} samples/s; a bar: what this ceiling alone would allow; scale: logarithmic"
-    yield f'<text class="r" x="16" y="{height - 10}">{caption}</text>'

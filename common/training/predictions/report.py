@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -134,6 +134,14 @@ def number_columns(labels: tuple[str, ...], meaning: str) -> tuple[Column, ...]:
     )
 
 
+class Scale(NamedTuple):
+    """A predicted number of 0 stands for `middle`, and one of 1 for `half_range` more, in `unit`."""
+
+    middle: float = 0.0
+    half_range: float = 1.0
+    unit: str = ""
+
+
 class NumberReport(PredictionReport):
     """A table and a plot of errors. labels: the names of the numbers; columns: from `number_columns`."""
 
@@ -148,6 +156,11 @@ class NumberReport(PredictionReport):
     def names(self) -> tuple[str, ...]:
         """The names of the numbers in this variant of the problem."""
         return self.labels
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """How the picture reads each number; here as it is predicted."""
+        return (Scale(),) * len(self.labels)
 
     def judge(self, columns: Mapping[str, Tensor]) -> Tensor:
         return absolute_errors(columns["predictions"], columns["targets"])
@@ -177,15 +190,15 @@ class NumberReport(PredictionReport):
             yield f"  {label:<{width}}{error:>14.5f}{bias:>12.5f}{rms:>12.5f}{r2:>9.4f}"
 
     def draw(self, figure: Any) -> None:
-        """Draw for each number the predictions over the truth, and below them the residuals."""
-        points = self._points.rows
-        figure.set_size_inches(3.6 * len(self.labels) + 0.6, 5.2)
-        axes = figure.subplots(
-            2, len(self.labels), squeeze=False, sharex="col", gridspec_kw={"height_ratios": (2.2, 1)}
-        )
+        """Draw for each number the predictions over the truth in its unit, and the errors on one scale for all."""
+        points: np.ndarray = self._points.rows.astype(np.float64)
+        figure.set_size_inches(max(3.6 * len(self.labels) + 0.6, 8), 5.6)
+        ratios = {"height_ratios": (2.2, 1)}
+        axes = figure.subplots(2, len(self.labels), squeeze=False, sharex="col", gridspec_kw=ratios)
         dots: dict[str, Any] = {"marker": ".", "linestyle": "", "markersize": 3, "alpha": 0.5}
-        for number, label in enumerate(self.names):
-            truth, predicted = points[:, 0, number], points[:, 1, number]
+        largest = 1.05 * float(np.abs(points[:, 1] - points[:, 0]).max()) or 1.0
+        for number, (label, scale) in enumerate(zip(self.names, self.scales, strict=True)):
+            truth, predicted = scale.middle + scale.half_range * points[:, :, number].T
             upper, lower = axes[:, number]
             ends = (min(truth.min(), predicted.min()), max(truth.max(), predicted.max()))
             upper.plot(ends, ends, color="black", linewidth=0.8)
@@ -193,6 +206,7 @@ class NumberReport(PredictionReport):
             upper.set_title(label)
             lower.axhline(0, color="black", linewidth=0.8)
             lower.plot(truth, predicted - truth, **dots)
-            lower.set_xlabel("truth")
-        axes[0, 0].set_ylabel("prediction")
-        axes[1, 0].set_ylabel("prediction - truth")
+            lower.set_ylim(-largest * scale.half_range, largest * scale.half_range)
+            lower.set_xlabel(f"true {label}" + (f", {scale.unit}" if scale.unit else ""))
+        axes[0, 0].set_ylabel("predicted")
+        axes[1, 0].set_ylabel("predicted - true\n(same part of each range)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from submission.results.page.html import Attribute, Html, element, joined
@@ -20,19 +21,21 @@ CHARACTER_WIDTH: Final = 6.6
 LARGEST: Final = 1e12
 """Larger values are drawn here: no valid epoch, quality or time reaches it."""
 
+FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+"""The round numbers of a decade, the densest first."""
 Point = tuple[float, float]
 
 
 class Drawing:
     """A chart of `width` x `height`.
 
-    name: makes its ids unique on the page. description: text for screen readers. class_: of the whole chart.
+    name: makes its ids unique on the page. description: text for screen readers. class_: of the whole chart. result:
+    the key of the result that is being drawn, by which the page filters.
     """
 
     width: float = WIDTH
     class_: str | None = None
     result: str | None = None
-    """The key of the result that is being drawn."""
 
     def __init__(self, name: str, title: str, description: str, height: float) -> None:
         self.name, self.title, self.description, self.height = name, title, description, height
@@ -62,10 +65,11 @@ class Drawing:
         """Draw a circle."""
         self.add("circle", class_, hint, cx=short(place[0]), cy=short(place[1]), r=short(radius))
 
-    def cross(self, place: Point, class_: str, hint: str = "") -> None:
-        """Draw a cross, for failed runs."""
+    def cross(self, place: Point, class_: str, hint: str = "", half: int = 4) -> None:
+        """Draw a cross. half: of its width."""
         x, y = place
-        self.path(f"M{short(x - 4)} {short(y - 4)}l8 8m0 -8l-8 8", class_, hint)
+        wide = 2 * half
+        self.path(f"M{short(x - half)} {short(y - half)}l{wide} {wide}m0 -{wide}l-{wide} {wide}", class_, hint)
 
     def path(self, strokes: str, class_: str, hint: str = "") -> None:
         """Draw the strokes of an SVG path."""
@@ -74,7 +78,9 @@ class Drawing:
     def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
         """Write text with its baseline at `place`."""
         x, y = place
-        words = element("text", text, class_=class_, x=short(x), y=short(y), text_anchor=anchor)
+        words = element(
+            "text", text, class_=class_, data_result=self.result, x=short(x), y=short(y), text_anchor=anchor
+        )
         self._shapes.append(words)
 
     def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
@@ -150,7 +156,8 @@ class Scale:
 
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
         """Return (position, text) of about `count` round numbers."""
-        values = _decades(self.low, self.high) if self.logarithmic else _steps(self.low, self.high, count)
+        gap = abs(self.stop - self.start) / (2 * count)
+        values = round_values(self, gap) if self.logarithmic else _steps(self.low, self.high, count)
         texts = _texts(values)
         return [(self(value), text) for value, text in zip(values, texts, strict=True)]
 
@@ -171,14 +178,15 @@ def _steps(low: float, high: float, count: int) -> list[float]:
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _decades(low: float, high: float) -> list[float]:
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+def round_values(scale: Scale, gap: float) -> list[float]:
+    """Return round numbers of a logarithmic scale whose positions are at least a gap apart."""
+    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)) + 1)
+    for factors in FACTORS:
         values = [factor * 10.0**power for power in powers for factor in factors]
-        inside = [value for value in values if low * 0.999 <= value <= high * 1.001]
-        if len(inside) >= 3:
+        inside = [value for value in values if scale.low <= value <= scale.high]
+        if all(abs(scale(b) - scale(a)) >= gap for a, b in pairwise(inside)):
             return inside
-    return _steps(low, high, 4)
+    return inside[::2]
 
 
 def _texts(values: list[float]) -> list[str]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from compliance.formats.table import shortened
+from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point
 from submission.results.quantities import AnalysedSet
 
@@ -36,7 +38,7 @@ NEAR: Final = 8
 """Distance of a label from its point; those further away have a line to it."""
 BOLD: Final = 1.1
 """How much wider bold text is."""
-RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160)
+RINGS: Final = (NEAR, 16, 26, 38, 52, 68, 86, 106, 130, 160, 200, 250, 310)
 DIRECTIONS: Final = tuple(
     (math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
     for degrees in (0, 180, 330, 30, 210, 150, 270, 90, 300, 60, 240, 120)
@@ -46,11 +48,9 @@ MARK: Final = 7
 """Half the width of the mark of a point."""
 NEIGHBOURHOOD: Final = 90
 CROSSING: Final = 45
-"""Further distance that a crossing less is worth, or one label less in another order than its point."""
-FAR: Final = 400
-"""The cost of a place that is not around the point."""
+"""Further distance that a crossing less is worth."""
 CROWD: Final = 30
-"""With more labels than this, only the first order is tried, and only places near the points."""
+"""With more labels than this, only places near the points are tried, once."""
 Line = tuple[Point, Point]
 
 
@@ -81,15 +81,28 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
 
 
 def labels(sets: Sequence[AnalysedSet]) -> list[str]:
-    """Return "organisation system" of each result, as short as they stay different; with the round if several."""
+    """Return "organisation system" of each result, as short as all stay different; with the round if several."""
     several = len({each.row.round for each in sets}) > 1
-    rounds = [f" v{each.row.round}" if several else "" for each in sets]
-    short = [f"{each.row.organisation} {_cut(FRAMEWORK.sub('', each.row.system))}" for each in sets]
-    whole = [f"{each.row.organisation} {_cut(each.row.system)}" for each in sets]
-    kinds = [(each.row.division, each.row.scaling) for each in sets]
-    looks = list(zip(short, rounds, kinds, strict=True))
-    texts = (short[at] if looks.count(look) == 1 else whole[at] for at, look in enumerate(looks))
-    return [text.strip() + round_ for text, round_ in zip(texts, rounds, strict=True)]
+    texts = [""] * len(sets)
+    for kept in ("", r"\2", r"\g<0>"):  # of what follows "_pytorch": nothing, what says more than the software, all
+        rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
+        names = [f"{row.organisation} {_cut(FRAMEWORK.sub(kept, row.system))}".strip() + of for row, of in rows]
+        counts = Counter(names)
+        texts = [text or (name if counts[name] == 1 else "") for text, name in zip(texts, names, strict=True)]
+    kinds = (f"{each.row.division} {'throughput' if each.row.scaling == WEAK else ''}".strip() for each in sets)
+    return [text or f"{name}, {kind}" for text, name, kind in zip(texts, names, kinds, strict=True)]
+
+
+def title_of(subject: str, sets: Sequence[AnalysedSet]) -> str:
+    """Return the title of a figure: "subject: benchmarks, rounds"."""
+    benchmarks = dict.fromkeys(each.marked_benchmark for each in sets)
+    rounds = sorted({each.row.round for each in sets})
+    return f"{subject}: {', '.join(benchmarks)}, {'round' if len(rounds) == 1 else 'rounds'} {', '.join(rounds)}"
+
+
+def slug(text: str) -> str:
+    """Return a text as the name of a file: lower case letters and digits, with hyphens between them."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _cut(name: str) -> str:
@@ -138,20 +151,12 @@ class Box:
         return min(max(point[0], self.left), self.right), min(max(point[1], self.top), self.bottom)
 
     def crossed_by(self, begin: Point, end: Point) -> bool:
-        """Return whether a straight line touches the box."""
-        low, high = 0.0, 1.0
-        for start, stop, least, most in (
-            (begin[0], end[0], self.left, self.right),
-            (begin[1], end[1], self.top, self.bottom),
-        ):
-            step = stop - start
-            if step == 0:
-                if not least <= start <= most:
-                    return False
-                continue
-            first, last = sorted(((least - start) / step, (most - start) / step))
-            low, high = max(low, first), min(high, last)
-        return low <= high
+        """Return whether a straight line crosses the box, that is one of its diagonals."""
+        (x1, y1), (x2, y2) = begin, end
+        if max(x1, x2) < self.left or min(x1, x2) > self.right or max(y1, y2) < self.top or min(y1, y2) > self.bottom:
+            return False
+        corners = (self.left, self.top), (self.right, self.bottom), (self.left, self.bottom), (self.right, self.top)
+        return any(_cross((begin, end), diagonal) for diagonal in (corners[:2], corners[2:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,10 @@ class Place:
     point: Point
     box: Box
     leader: Point | None
+
+    def distance_to(self, point: Point) -> float:
+        """Return how far the label is from a point."""
+        return math.dist(self.box.nearest(point), point)
 
 
 def around(point: Point, radius: float) -> Box:
@@ -197,78 +206,68 @@ def fitted(text: str, width: float) -> str:
 def placed(points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> list[Place | None]:
     """Return a place for the label of each point, None where no room is left.
 
-    taken: what labels must not cover, beside the points. A label is near its point, and its line to it crosses as few
-    other labels, points and lines as possible. Several orders are tried: the first labels have the best places.
+    taken: what labels must not cover, beside the points. A label without a line to its point is nearer to it than to
+    any other. Those in a crowd choose first; then each chooses again among the others.
     """
     layout = _Layout(points, widths, area, taken)
-    crowd = [sum(math.dist(point, other) < NEIGHBOURHOOD for other in points) for point in points]
-    numbers = range(len(points))
-    orders = [
-        sorted(numbers, key=lambda at: (-crowd[at], at)),
-        *(sorted(numbers, key=lambda at: (sign * points[at][axis], at)) for axis in (0, 1) for sign in (1, -1)),
-    ]
-    if len(points) > CROWD:
-        del orders[1:]
-    return min((layout.placed(order) for order in orders), key=lambda found: found[0])[1]
+    order = sorted(range(len(points)), key=lambda number: -layout.count_near(number))
+    for number in order * (2 if len(points) <= CROWD else 1):
+        layout.places[number] = layout.choose_place(number)
+    return layout.places
 
 
 class _Layout:
-    """Points, the widths of their labels, and where these may be."""
+    """Points, the widths of their labels, where these may be, and where they are."""
 
     def __init__(self, points: Sequence[Point], widths: Sequence[float], area: Box, taken: Sequence[Box]) -> None:
         self.points, self.widths, self.area = points, widths, area
-        self.marks = [around(point, MARK) for point in points]
-        self.fixed = [*self.marks, *taken]
+        self.places: list[Place | None] = [None] * len(points)
         self.rings = RINGS if len(points) <= CROWD else RINGS[:4]
-        self.candidates = [self._free(point, width) for point, width in zip(points, widths, strict=True)]
+        self.marks = [around(point, MARK) for point in points]
+        reach = self.rings[-1] + LINE + max(widths, default=0.0)
+        fixed = [*self.marks, *taken]
+        self.blocked = [list(filter(around(point, reach).overlaps, fixed)) for point in points]
+        self.neighbours = [
+            [at for at, (left, up) in enumerate(points) if abs(left - x) < 2 * reach > abs(up - y) and at != number]
+            for number, (x, y) in enumerate(points)
+        ]
 
-    def _free(self, point: Point, width: float) -> list[tuple[float, Place]]:
-        """Return the places around a point that cover nothing but perhaps other labels."""
-        reach = self.rings[-1] + LINE
-        around_it = Box(point[0] - reach - width, point[1] - reach, point[0] + reach + width, point[1] + reach)
-        near = list(filter(around_it.overlaps, self.fixed))
-        found = _around(point, width, self.area, self.rings)
-        return [(radius, place) for radius, place in found if not any(map(place.box.overlaps, near))]
+    def count_near(self, number: int) -> int:
+        """Return how many other points are in the neighbourhood of a point."""
+        point = self.points[number]
+        return sum(math.dist(self.points[at], point) < NEIGHBOURHOOD for at in self.neighbours[number])
 
-    def placed(self, order: Sequence[int]) -> tuple[float, list[Place | None]]:
-        """Return the places of the labels when one after the other takes its best, and the cost of all."""
-        found: list[Place | None] = [None] * len(order)
-        total = 0.0
-        for number in (*order, *order):
-            others = [place for at, place in enumerate(found) if place and at != number]
-            cost, found[number] = self._best(number, others)
-            total += cost
-        return total, found
-
-    def _best(self, number: int, others: Sequence[Place]) -> tuple[float, Place | None]:
-        point, best, chosen = self.points[number], math.inf, None
-        labels = [place.box for place in others]
+    def choose_place(self, number: int) -> Place | None:
+        """Return the nearest place of a label that covers nothing and whose line crosses little."""
+        point = self.points[number]
+        others = [place for at in self.neighbours[number] if (place := self.places[at])]
+        other_points = [other for at in self.neighbours[number] if (other := self.points[at]) != point]
+        labels, marks = [place.box for place in others], [self.marks[at] for at in self.neighbours[number]]
         lines = [(place.point, place.leader) for place in others if place.leader]
-        marks = [mark for mark in self.marks if mark != self.marks[number]]
-        close = [place for place in others if math.dist(place.point, point) < NEIGHBOURHOOD]
-        for radius, place in self.candidates[number]:
-            if radius >= best:
+        blocked = self.blocked[number] + labels
+        least, chosen = math.inf, None
+        for radius, place in _around(point, self.widths[number], self.area, self.rings):
+            if radius >= least:
                 break
-            if any(map(place.box.overlaps, labels)) or any(place.box.crossed_by(*line) for line in lines):
+            if any(map(place.box.overlaps, blocked)):
                 continue
-            crossed = sum(_swapped(place, other) for other in close)
-            if place.leader:
-                line = point, place.leader
-                crossed += sum(box.crossed_by(*line) for box in (*labels, *marks))
-                crossed += sum(_cross(line, other) for other in lines)
-            if radius + CROSSING * crossed < best:
-                best, chosen = radius + CROSSING * crossed, place
-        if chosen:
-            return best, chosen
-        for place in _anywhere(point, self.widths[number], self.area) if len(self.points) <= CROWD else ():
-            if not any(map(place.box.overlaps, (*self.fixed, *labels))):
-                return FAR + math.dist(place.box.nearest(point), point), place
-        return 10 * FAR, None
+            nearer = any(place.distance_to(other) < place.distance_to(point) for other in other_points)
+            if nearer and not place.leader:
+                continue
+            line = place.leader and (point, place.leader)
+            crossed = nearer + sum(_swapped(place, other) for other in others)
+            crossed += 3 * sum(place.box.crossed_by(*other) for other in lines)
+            crossed += sum(box.crossed_by(*line) for box in (*labels, *marks)) if line else 0
+            crossed += sum(_cross(line, other) for other in lines) if line else 0
+            if radius + CROSSING * crossed < least:
+                least, chosen = radius + CROSSING * crossed, place
+        return chosen
 
 
 def _swapped(one: Place, other: Place) -> bool:
     """Return whether of two labels one above the other, the upper one is that of the lower point."""
-    stacked = one.box.left < other.box.right and other.box.left < one.box.right
+    near = math.dist(one.point, other.point) < NEIGHBOURHOOD
+    stacked = near and one.box.left < other.box.right and other.box.left < one.box.right
     return stacked and (one.point[1] - other.point[1]) * (one.box.top - other.box.top) < 0
 
 
@@ -287,16 +286,8 @@ def _around(point: Point, width: float, area: Box, rings: Sequence[float]) -> It
         for across, down in DIRECTIONS:
             x, y = point[0] + radius * across, point[1] + radius * down
             left = x if across > 0.3 else x - width if across < -0.3 else x - width / 2
+            left = max(min(left, area.right - width), area.left)
             top = y if down > 0.7 else y - LINE if down < -0.7 else y - LINE / 2
             box = Box(left, top, left + width, top + LINE)
             if area.contains(box):
                 yield radius, Place(point, box, box.nearest(point) if radius > NEAR else None)
-
-
-def _anywhere(point: Point, width: float, area: Box) -> Iterator[Place]:
-    """Yield places in all of the area, the nearest first."""
-    rows = [area.top + LINE * row for row in range(int((area.bottom - area.top) / LINE))]
-    columns = [area.left + LINE * column for column in range(max(int((area.right - area.left - width) / LINE), 0))]
-    boxes = [Box(left, top, left + width, top + LINE) for left in columns for top in rows]
-    for box in sorted(boxes, key=lambda box: math.dist(box.nearest(point), point)):
-        yield Place(point, box, box.nearest(point))

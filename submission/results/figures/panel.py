@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Final, TypeGuard
 
+from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, short
+from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_values, short
 from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
@@ -29,8 +31,15 @@ TOGETHER: Final = 4
 """Numbers in one label."""
 STEPS: Final = 32
 """Points of the curve of a distribution, less by one."""
-FACTORS: Final = ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-"""The round numbers of a decade, the densest first."""
+SHAPES: Final = {"circle": "closed division", "star": "open division", "square": "throughput: many models at once"}
+"""The shapes of marks, and their texts in a legend."""
+FAILING, LACKING, WAIVED = "failing", "lacking", "waived"
+STATES: Final = {
+    FAILING: "fails: no valid result",
+    LACKING: "incomplete: runs are missing",
+    WAIVED: "waiver or bypass of the convergence test",
+}
+"""The states of results, drawn over their marks, and their texts."""
 UNITS: Final = "accelerators (or processors)"
 """The title of an axis of compute units."""
 Block = tuple[str, list[AnalysedSet]]
@@ -54,24 +63,43 @@ class Figure(Drawing):
         self.height = self.legend(items, top) + 4
         return self.svg()
 
-    def mark(self, place: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
-        """Draw the mark of a result: a star in the open division, a hollow square for throughput, or a circle."""
-        class_ = f"mark {colour_of(each)}"
-        x, y = place
-        self.result = each.full_name
-        if each.row.division == "open":
-            size, hollow = (1.3, " hollow") if each.row.scaling == WEAK else (1.45, "")
-            self.curve(_star(place, radius * size), class_ + hollow, hint, closed=True)
-        elif each.row.scaling == WEAK:
-            self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, f"{class_} hollow", hint)
-        else:
-            self.dot(place, class_, hint, radius)
-        self.result = None
+    @contextmanager
+    def drawing_of(self, each: AnalysedSet) -> Iterator[None]:
+        """Say that what is drawn is about a result."""
+        before, self.result = self.result, each.full_name
+        yield
+        self.result = before
 
-    def triangle(self, place: Point, class_: str, hint: str = "") -> None:
-        """Draw a triangle."""
-        x, y = place
-        self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
+    def mark(self, point: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
+        """Draw the mark of a result: its shape says the division and throughput, what is over it the state."""
+        state = state_of(each)
+        hint = f"{hint}; {STATES[state]}" if hint and state else hint
+        with self.drawing_of(each):
+            self.draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
+
+    def draw_mark(self, point: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK) -> None:
+        """Draw a mark. look: its shape and state."""
+        shape, state = look
+        x, y = point
+        if state in (FAILING, LACKING) or shape in ("square", "open square"):
+            class_ += " hollow"
+        if state == LACKING:
+            class_ += " lacking"
+        match shape:
+            case "star":
+                self.curve(_star(point, radius * 1.45), class_, hint, closed=True)
+            case "open square":
+                self.curve(_star(point, radius * 1.3), class_, hint, closed=True)
+            case "triangle":
+                self.curve([(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], class_, hint, closed=True)
+            case "square":
+                self.box((x - radius + 0.7, y - radius + 0.7), 2 * radius - 1.4, 2 * radius - 1.4, class_, hint)
+            case _:
+                self.dot(point, class_, hint, radius)
+        if state == FAILING:
+            self.cross(point, "failing", half=6)
+        elif state == WAIVED:
+            self.dot(point, "waived", radius=radius + 3)
 
     def numbered_list(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
         """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
@@ -82,10 +110,11 @@ class Figure(Drawing):
         lines = math.ceil(len(sets) / columns)
         for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
             x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
-            self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
-            self.mark((x + name - 11, y), each)
-            self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
-            self.text((x + column - 12, y + 4.5), value, "label", "end")
+            with self.drawing_of(each):
+                self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+                self.mark((x + name - 11, y), each, text)
+                self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
+                self.text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
 
     def legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
@@ -103,17 +132,13 @@ class Figure(Drawing):
     def _sample(self, kind: str, place: Point) -> None:
         x, y = place
         match kind:
-            case "circle":
-                self.dot(place, "mark", radius=MARK)
-            case "star":
-                self.curve(_star(place, MARK * 1.45), "mark", closed=True)
-            case "square":
-                self.box((x - 5, y - 5), 10, 10, "mark hollow")
+            case "circle" | "star" | "square" | "triangle":
+                self.draw_mark(place, (kind, ""), "mark")
+            case _ if kind in STATES:
+                self.draw_mark(place, ("circle", kind), "mark")
             case "runs":
                 self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
                 self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
-            case "triangle":
-                self.triangle(place, "mark")
             case "cross":
                 self.cross(place, "stroke")
             case "ellipse":
@@ -125,24 +150,6 @@ class Figure(Drawing):
                 self.box((x - 9, y - 6), 18, 12, kind)
             case _:
                 self.line((x - 10, y), (x + 12, y), kind)
-
-    def write_labels(
-        self, labels: Sequence[tuple[Point, str]], area: Box, taken: Sequence[Box] = (), class_: str = "name"
-    ) -> None:
-        """Write a label beside each point, inside the area, that covers nothing; one without room is left out.
-
-        taken: what else labels must not cover.
-        """
-        widths = [text_width(text, bold=class_ == "number") + 4 for _, text in labels]
-        places = placed([point for point, _ in labels], widths, area, taken)
-        for (point, text), place in zip(labels, places, strict=True):
-            if place is None:
-                continue
-            if place.leader:
-                self.line(point, place.leader, "leader")
-            left_of_it = place.box.right < point[0]
-            edge = place.box.right - 1 if left_of_it else place.box.left + 1
-            self.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
 
     def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
         """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
@@ -166,24 +173,17 @@ def logarithmic(values: Iterable[float], start: float, stop: float, padding: flo
     return Scale(10 ** (low - room), 10 ** (high + room), start, stop, logarithmic=True)
 
 
-def round_values(scale: Scale, gap: float) -> list[float]:
-    """Return round numbers of a logarithmic scale whose positions are at least a gap apart."""
-    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)) + 1)
-    for factors in FACTORS:
-        values = [factor * 10.0**power for power in powers for factor in factors]
-        inside = [value for value in values if scale.low <= value <= scale.high]
-        if all(abs(scale(b) - scale(a)) >= gap for a, b in pairwise(inside)):
-            return inside
-    return inside[::2]
-
-
 @dataclass(frozen=True, slots=True)
 class Iso:
-    """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1."""
+    """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1.
+
+    unit: of the quantity, written behind its value.
+    """
 
     slope: int
     factor: float = 1.0
     power: int = 1
+    unit: str = ""
 
     def constant(self, quantity: float) -> float:
         """Return the y at x = 1 of a line."""
@@ -196,15 +196,22 @@ class Iso:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis: its scale, its title, and whether its numbers are drawn."""
+    """An axis: its scale, its title, and whether its numbers are drawn. names: of its places, in place of numbers."""
 
     scale: Scale
     title: str
     numbers: bool = True
+    names: tuple[str, ...] = ()
+
+    def ticks(self, gap: float) -> list[tuple[float, str]]:
+        """Return (position, text) of the places or of round numbers at least a gap apart."""
+        if self.names:
+            return [(self.scale(at), name) for at, name in enumerate(self.names)]
+        return [(self.scale(value), amount(value)) for value in round_values(self.scale, gap)]
 
 
 class Panel:
-    """An area of a figure with two logarithmic axes."""
+    """An area of a figure with two axes, logarithmic unless they name places."""
 
     def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
         self.figure, self.x, self.y = figure, x.scale, y.scale
@@ -212,8 +219,7 @@ class Panel:
         self.taken: list[Box] = []
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
         figure.box((left, top), right - left, bottom - top, "panel")
-        columns = [(x.scale(value), amount(value)) for value in round_values(x.scale, 36)]
-        rows = [(y.scale(value), amount(value)) for value in round_values(y.scale, 22)]
+        columns, rows = x.ticks(36), y.ticks(22)
         upright = "".join(f"M{short(place)} {short(top)}V{short(bottom)}" for place, _ in columns)
         lying = "".join(f"M{short(left)} {short(place)}H{short(right)}" for place, _ in rows)
         figure.path(upright + lying, "grid")
@@ -222,7 +228,8 @@ class Panel:
         for place, text in rows if y.numbers else []:
             figure.text((left - 7, place + 4.5), text, "tick", "end")
         figure.path(f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", "axis")
-        figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
+        if x.title:
+            figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
         figure.text((left - 44 if y.numbers else left, top - 24), y.title)
 
     def place(self, x: float, y: float) -> Point:
@@ -240,7 +247,7 @@ class Panel:
             end = max(ends) if iso.slope > 0 else min(ends, key=lambda end: end[1])
             if end[1] > self.area.top + 1 and iso.slope < 0:
                 end = max(ends)
-            (x, y), text = end, amount(value)
+            (x, y), text = end, f"{amount(value)}{iso.unit}"
             if x >= self.area.right - 1:
                 self.figure.text((x + 4, y + 4.5), text, "iso-text")
             elif y <= self.area.top + 1:
@@ -280,14 +287,16 @@ class Panel:
         if not curve:
             return
         outline = [place(curve[0][0], 0), *(place(*point) for point in curve), place(curve[-1][0], 0)]
-        self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
+        with self.figure.drawing_of(each):
+            self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
         self.taken.append(enclose(outline))
 
     def _runs(self, each: AnalysedSet, name: str, place: Callable[[float], Point]) -> None:
         for kept, class_ in ((True, "runs"), (False, "runs left-out")):
             points = [place(value) for value in run_values(each, name, (kept,))]
             if 0 < len(points) <= MANY_RUNS:
-                self.figure.path(dots(points), f"{class_} {colour_of(each)}")
+                with self.figure.drawing_of(each):
+                    self.figure.path(dots(points), f"{class_} {colour_of(each)}")
                 self.taken.append(enclose(points, 3))
 
     def number(self, points: Sequence[Point], texts: Sequence[str]) -> None:
@@ -301,9 +310,22 @@ class Panel:
                 last.append(text)
         self.write_labels([point for point, _ in groups], [", ".join(found) for _, found in groups], "number")
 
-    def write_labels(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
-        """Write a label beside each point that covers nothing; one without room is left out."""
-        self.figure.write_labels(list(zip(points, texts, strict=True)), self.area, self.taken, class_)
+    def write_labels(
+        self, points: Sequence[Point], texts: Sequence[str], class_: str = "name", sets: Sequence[AnalysedSet] = ()
+    ) -> None:
+        """Write a label beside each point that covers nothing; one without room is left out. sets: of the points."""
+        widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
+        places = placed(points, widths, self.area, self.taken)
+        for point, text, place, each in zip_longest(points, texts, places, sets):
+            if place is None:
+                continue
+            self.figure.result = each.full_name if isinstance(each, AnalysedSet) else None
+            if place.leader:
+                self.figure.line(point, place.leader, "leader")
+            left_of_it = place.box.right < point[0]
+            edge = place.box.right - 1 if left_of_it else place.box.left + 1
+            self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+        self.figure.result = None
 
 
 def dots(points: Iterable[Point]) -> str:
@@ -353,12 +375,28 @@ def _star(place: Point, radius: float) -> list[Point]:
     ]
 
 
+def shape_of(each: AnalysedSet) -> str:
+    """Return the shape of a result's mark, a key of SHAPES, or "open square" for throughput in the open division."""
+    if each.row.scaling == WEAK:
+        return "open square" if each.row.division == "open" else "square"
+    return "star" if each.row.division == "open" else "circle"
+
+
+def state_of(each: AnalysedSet) -> str:
+    """Return the state of a result that is not simply valid, a key of STATES; "" of a valid one."""
+    row = each.row
+    if row.verdict == FAIL:
+        return FAILING
+    if row.verdict == INCOMPLETE or row.incomplete:
+        return LACKING
+    return WAIVED if row.waiver or row.bypass else ""
+
+
 def mark_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:
     """Return the items of a legend for the marks of these results."""
-    kinds = {(each.row.division == "open", each.row.scaling == WEAK) for each in sets}
-    items = [("circle", "closed division")] if (False, False) in kinds else []
-    items += [("star", "open division")] if any(is_open for is_open, _ in kinds) else []
-    return items + ([("square", "throughput: one of many models")] if any(weak for _, weak in kinds) else [])
+    shapes = [word for each in sets for word in shape_of(each).replace("open square", "star square").split()]
+    kinds = {*shapes, *map(state_of, sets)}
+    return [(kind, text) for kind, text in {**SHAPES, **STATES}.items() if kind in kinds]
 
 
 def organisation_items(sets: Sequence[AnalysedSet]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from itertools import chain, starmap
 from typing import Final
 
 from submission.results.figures.drawing import Point, short
-from submission.results.figures.labels import LINE, amount, by_benchmark, fitted, labels, text_width
+from submission.results.figures.labels import LINE, amount, by_benchmark, fitted, labels, text_width, title_of
 from submission.results.figures.panel import MANY_RUNS, MARK, WIDE, Figure, colour_of, dots, drawable, mark_items
 from submission.results.page.html import Html
 from submission.results.quantities import EPOCH_TIME, EPOCHS, NO_STAGING, STAGING, AnalysedSet, LogPca
@@ -37,17 +37,19 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
     found = by_benchmark([each for each in sets if shares(each)])
     if not found:
         return Html("")
-    figure = Figure(name, "Shares of the time of a run", starmap(_describe_shares, found.items()), width)
+    shown = list(chain.from_iterable(found.values()))
+    title = title_of("Shares of the time of a run", shown)
+    figure = Figure(name, title, starmap(_describe_shares, found.items()), width)
     top = 6.0
     for title, several in found.items():
         figure.text((8, top + 16), title, "heading")
         top += 34
         rows = sorted(zip(several, labels(several), strict=True), key=lambda row: -(row[0].mean("run_time") or 0))
         for each, label in rows:
-            top = _draw_bar(figure, each, label, top)
+            with figure.drawing_of(each):
+                top = _draw_bar(figure, each, label, top)
         top += 10
     items = [(f"part {part}", text) for part, text in NAMES.items()]
-    shown = list(chain.from_iterable(found.values()))
     said = set() if figure.is_wide else {_explain_missing(each) for each in shown}
     hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
     return figure.finish([*items, *hints, *mark_items(shown)], top + 10)
@@ -81,13 +83,13 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
     if figure.is_wide:
         left, length = NAME_WIDTH, figure.width - NAME_WIDTH - TIME_WIDTH
         figure.text((left - 22, top + 14), fitted(label, NAME_WIDTH - 30), "name", "end")
-        figure.mark((left - 11, top + 9), each)
+        figure.mark((left - 11, top + 9), each, label)
         figure.text((left + length + 66, top + 14), time, "name", "end")
         if missing:
             figure.text((left + length + 74, top + 14), missing)
     else:
         left, length = 8, figure.width - 16
-        figure.mark((15, top + 8), each)
+        figure.mark((15, top + 8), each, label)
         figure.text((26, top + 13), fitted(label, length - 100), "name")
         figure.text((left + length, top + 13), f"{time}{SIGNS[missing]}", "label", "end")
         top += LINE + 2
@@ -118,7 +120,8 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
     found = by_benchmark([each for each in sets if each.pca])
     if not found:
         return Html("")
-    title = "Variation of epochs and of the time of an epoch between runs"
+    shown = list(chain.from_iterable(found.values()))
+    title = title_of("Variation of epochs and of the time of an epoch between runs", shown)
     figure = Figure(name, title, starmap(_describe_variation, found.items()), width)
     columns = COLUMNS if figure.is_wide else COLUMNS_NARROW
     wide = (width - GAP * (columns + 1)) / columns
@@ -136,7 +139,6 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
             row, column = divmod(at, columns)
             _draw_runs(figure, each, label, (GAP + column * (wide + GAP), top + row * step), cell)
         top += math.ceil(len(several) / columns) * step + 8
-    shown = list(chain.from_iterable(found.values()))
     items = [
         *mark_items(shown),
         ("ellipse", "1 and 2 standard deviations"),

@@ -12,9 +12,8 @@ from itertools import chain, starmap
 from typing import Final
 
 from submission.results.figures.drawing import Scale
-from submission.results.figures.labels import LINE, Box, amount, around, by_benchmark, labels
+from submission.results.figures.labels import LINE, Box, amount, around, by_benchmark, labels, title_of
 from submission.results.figures.panel import (
-    MARK,
     PADDING,
     UNITS,
     WIDE,
@@ -30,6 +29,7 @@ from submission.results.figures.panel import (
     numbers,
     organisation_items,
     run_values,
+    state_of,
 )
 from submission.results.page.html import Html
 from submission.results.quantities import EPOCHS, AnalysedSet
@@ -40,11 +40,11 @@ FEW: Final = 6
 """Up to this many results a panel takes half of the width."""
 ROOM: Final = 100
 """Space for names beside the outermost points."""
-TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52, 44, 66, 48
+TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52, 54, 66, 48
 """Space around a panel for its titles and numbers."""
 GAP: Final = 14
 THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
-BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM = 58, 48, 52, 46
+BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM = 58, 74, 52, 46
 """Space around a panel for its titles and numbers."""
 BLOCK_HEIGHT: Final = 270
 
@@ -55,7 +55,9 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     if not found:
         return Html("")
     shown = list(chain.from_iterable(found.values()))
-    figure = Figure(name, "Time to solution by compute units", starmap(_describe_times, found.items()), width)
+    figure = Figure(
+        name, title_of("Time to solution by compute units", shown), starmap(_describe_times, found.items()), width
+    )
     top = 6.0
     for blocks in figure.side_by_side(list(found.items()), FEW):
         wide = figure.width / len(blocks)
@@ -64,7 +66,6 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     items = [
         *mark_items(shown),
         ("runs", "runs and their distribution"),
-        ("link", "link to the batch size"),
         ("iso", "equal accelerator (processor) hours"),
     ]
     return figure.finish(organisation_items(shown), figure.legend(items, top + 10) + 4)
@@ -77,20 +78,19 @@ def _draw_times(figure: Figure, title: str, sets: Sequence[AnalysedSet], room: B
     left, top, bottom = room.left, room.top, room.top + TIME_TOP + tall
     units = [each.units or 1 for each in sets]
     padding = ROOM if room.right - left == WIDE else PADDING
-    x = logarithmic([*units, *filter(None, map(_batch, sets))], left + TIME_LEFT, room.right - TIME_RIGHT, padding)
+    x = logarithmic(units, left + TIME_LEFT, room.right - TIME_RIGHT, padding)
     means = [each.mean("run_time") or 1 for each in sets]
     minutes = [value for each in sets for value in run_values(each, "run_time")]
     y = logarithmic([*minutes, *means], bottom, top + TIME_TOP)
     figure.text((left + 8, top + 16), title, "heading")
     panel = Panel(figure, Axis(x, UNITS), Axis(y, "minutes per run"))
-    panel.iso_lines(Iso(slope=-1, factor=60))
+    panel.iso_lines(Iso(slope=-1, factor=60, unit=" h"))
     points = [panel.place(count, mean) for count, mean in zip(units, means, strict=True)]
-    for each, count, point in zip(sets, units, points, strict=True):
-        _batch_link(panel, each, x, point)
+    for each, count in zip(sets, units, strict=True):
         panel.upright(each, "run_time", count)
     named = figure.is_wide and len(sets) <= MANY
     if named:
-        panel.write_labels(points, names)
+        panel.write_labels(points, names, sets=sets)
     else:
         panel.number(points, numbers(sets))
     for each, text, mean, point in zip(sets, names, means, points, strict=True):
@@ -99,22 +99,6 @@ def _draw_times(figure: Figure, title: str, sets: Sequence[AnalysedSet], room: B
         return bottom + TIME_BOTTOM + GAP
     rows = [(text, f"{amount(mean)} min") for text, mean in zip(names, means, strict=True)]
     return figure.numbered_list(sets, rows, Box(left, bottom + TIME_BOTTOM + LINE, room.right, math.inf)) + GAP
-
-
-def _batch(each: AnalysedSet) -> float | None:
-    """Return the batch size if it is another number than that of the units."""
-    size = each.row.batch_size
-    return size if drawable(size) and size != each.units else None
-
-
-def _batch_link(panel: Panel, each: AnalysedSet, x: Scale, point: tuple[float, float]) -> None:
-    batch = _batch(each)
-    if batch is None:
-        return
-    at = x(batch)
-    panel.figure.line(point, (at, point[1]), "link")
-    panel.figure.line((at, point[1] - MARK), (at, point[1] + MARK), "batch")
-    panel.taken += [around((at, point[1]), MARK), Box(min(at, point[0]), point[1] - 1, max(at, point[0]), point[1] + 1)]
 
 
 def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
@@ -146,12 +130,12 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     found = by_benchmark([each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))])
     if not found:
         return Html("")
-    title = "Batch size, epochs to solution and throughput"
+    shown = list(chain.from_iterable(found.values()))
+    title = title_of("Batch size, epochs to solution and throughput", shown)
     figure = Figure(name, title, starmap(_describe_batches, found.items()), width)
     top = 6.0
     for title, several in found.items():
         top = _Block(figure, several).draw(title, top) + 16
-    shown = list(chain.from_iterable(found.values()))
     items = [
         *mark_items(shown),
         ("triangle", "training"),
@@ -204,15 +188,17 @@ class _Block:
     def _find_iso(self, of_rates: bool, by_epochs: bool) -> tuple[Iso | None, str]:
         """Return the lines of a panel, and what is equal on them."""
         if not by_epochs:
-            return Iso(slope=1), "lines: per unit" if of_rates else "lines: batch per unit"
+            return Iso(slope=1, unit="/min" if of_rates else "/unit"), f"lines: {'' if of_rates else 'batch '}per unit"
         if of_rates:
-            return Iso(slope=1, power=-1), "lines: minutes of computing"
+            return Iso(slope=1, power=-1, unit=" min"), "lines: compute time"
         steps = [
             each.statistics["run_steps"].mean * batch / epochs
             for each, batch, epochs in zip(self.sets, self.batches, self.epochs, strict=True)
             if "run_steps" in each.statistics
         ]
-        return Iso(slope=1, factor=statistics.median(steps), power=-1) if steps else None, "lines: steps of training"
+        return Iso(
+            slope=1, factor=statistics.median(steps), power=-1, unit=" steps"
+        ) if steps else None, "lines: steps of training"
 
     def _draw_panel(
         self, of_rates: bool, by_epochs: bool, across: tuple[float, float], up: tuple[float, float]
@@ -239,7 +225,7 @@ class _Block:
             return
         y: Scale = logarithmic(rates, *up)
         x = Axis(logarithmic(self.units, *across), UNITS)
-        panel = self._open_panel(x, Axis(y, "samples per minute"), Iso(slope=1), "lines: per unit")
+        panel = self._open_panel(x, Axis(y, "samples per minute"), Iso(slope=1, unit="/min"), "lines: per unit")
         points, texts = [], []
         for number, each, name, units in zip(numbers(self.sets), self.sets, self.names, self.units, strict=True):
             for rate, what in ((each.mean(EVAL), "evaluation"), (each.mean(TRAIN), "training")):
@@ -248,7 +234,7 @@ class _Block:
                 point = panel.place(units, rate)
                 hint = f"{name}: {what} {amount(rate)} samples per minute"
                 if what == "training":
-                    self.figure.triangle(point, f"mark {colour_of(each)}", hint)
+                    self.figure.draw_mark(point, ("triangle", state_of(each)), f"mark {colour_of(each)}", hint)
                     points.append(point)
                     texts.append(number)
                 else:

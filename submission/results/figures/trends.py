@@ -9,15 +9,23 @@ from typing import Final
 
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
-from submission.results.figures.labels import YEARS, Box, amount, around, labels
-from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, round_values
+from submission.results.figures.labels import YEARS, Box, around, labels, slug, title_of
+from submission.results.figures.panel import (
+    WIDE,
+    Axis,
+    Figure,
+    Panel,
+    drawable,
+    logarithmic,
+    mark_items,
+)
 from submission.results.fits.fit import Fit
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
 from submission.results.quantity_tables import number
 from submission.results.rows import ALL_ORGANISATIONS, best
 
-BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 50, 14, 52, 52
+BEST_LEFT, BEST_RIGHT, BEST_TOP, BEST_BOTTOM = 52, 14, 62, 34
 """Space around a panel for its titles and numbers."""
 BEST_HEIGHT: Final = 190
 PADDING: Final = 34
@@ -37,7 +45,7 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     rounds = sorted({each.row.round for each in sets}, key=_order_rounds)
     if len(rounds) < 2 or not found:
         return Html("")
-    figure = Figure(name, "Best results by round", _describe_best(found), width)
+    figure = Figure(name, title_of("Best results by round", sets), _describe_best(found), width)
     panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(found)))
     columns = COLUMNS if figure.is_wide else 1
     wide, tall = width / columns, BEST_TOP + BEST_HEIGHT + BEST_BOTTOM
@@ -48,9 +56,7 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         row += column == 0
         lines = {kind[2]: results for kind, results in found.items() if kind[:2] == (weak, title)}
         _draw_best(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
-    items = [("circle", "closed division"), ("star", "open division"), ("square", "throughput")]
-    kinds = {("square" if weak else "star" if division == "open" else "circle") for weak, _, division in found}
-    items = [item for item in items if item[0] in kinds]
+    items = mark_items([each for results in found.values() for each in results.values()])
     return figure.finish(items, tall * (row + 1) + 14)
 
 
@@ -75,34 +81,25 @@ def _find_best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]
 
 
 def _draw_best(
-    figure: Figure, titles: tuple[str, str], lines: dict[str, dict[str, AnalysedSet]], rounds: Sequence[str], place: Box
+    figure: Figure, titles: tuple[str, str], lines: dict[str, dict[str, AnalysedSet]], rounds: Sequence[str], area: Box
 ) -> None:
     """Draw a line for each division through its best results."""
-    left, right, top = place.left + BEST_LEFT, place.right - BEST_RIGHT, place.top + BEST_TOP
-    bottom = top + BEST_HEIGHT
-    scores = [each.row.score_with_staging or 1.0 for found in lines.values() for each in found.values()]
-    x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, bottom, top, PADDING)
-    figure.text((place.left + 8, top - 34), titles[0], "heading")
-    figure.text((place.left + 8, top - 12), titles[1])
-    figure.box((left, top), right - left, BEST_HEIGHT, "panel")
-    for value in round_values(y, 22):
-        figure.line((left, y(value)), (right, y(value)), "grid")
-        figure.text((left - 7, y(value) + 4.5), amount(value), "tick", "end")
-    for at, name in enumerate(rounds):
-        figure.text((x(at), bottom + 17), f"v{name}", "tick", "middle")
-        figure.text((x(at), bottom + 33), YEARS.get(name, ""), "tick", "middle")
-    figure.line((left, bottom), (right, bottom), "axis")
-    named, taken, marks = list[tuple[Point, str]](), list[Box](), list[tuple[Point, AnalysedSet]]()
-    for division, found in lines.items():
-        track = [(at, found[name]) for at, name in enumerate(rounds) if name in found]
-        places = [(x(at), y(each.row.score_with_staging or 1.0)) for at, each in track]
-        figure.curve(places, "track open" if division == "open" else "track")
-        texts = [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in track]
-        named += zip(places, texts, strict=True)
-        marks += zip(places, (each for _, each in track), strict=True)
-        for (x1, y1), (x2, y2) in pairwise(places):
-            taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
-    figure.write_labels(named, Box(left, top, right + BEST_RIGHT, bottom), taken)
+    left, right, top = area.left + BEST_LEFT, area.right - BEST_RIGHT, area.top + BEST_TOP
+    scores = [each.row.score_with_staging or 1.0 for results in lines.values() for each in results.values()]
+    x, y = Scale(-0.5, len(rounds) - 0.5, left, right), logarithmic(scores, top + BEST_HEIGHT, top, PADDING)
+    figure.text((area.left + 8, top - 46), titles[0], "heading")
+    years = tuple(f"v{name}, {YEARS[name]}" if name in YEARS else f"v{name}" for name in rounds)
+    panel = Panel(figure, Axis(x, "", names=years), Axis(y, titles[1]))
+    marks: list[tuple[Point, AnalysedSet]] = []
+    for division, results in lines.items():
+        track = [(at, results[name]) for at, name in enumerate(rounds) if name in results]
+        points = [panel.place(at, each.row.score_with_staging or 1.0) for at, each in track]
+        figure.curve(points, "track open" if division == "open" else "track")
+        marks += zip(points, (each for _, each in track), strict=True)
+        for (x1, y1), (x2, y2) in pairwise(points):
+            panel.taken += [around((x1 + (x2 - x1) * part / 8, y1 + (y2 - y1) * part / 8), 4) for part in range(9)]
+    texts = [f"{each.row.organisation} {number(each.row.score_with_staging, 3)}" for _, each in marks]
+    panel.write_labels([point for point, _ in marks], texts)
     for point, each in marks:
         figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 
@@ -117,32 +114,35 @@ def _describe_best(best_of: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]
 # -- fits ------------------------------------------------------------------------------------------------------
 
 
-def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], name: str, width: int = WIDE) -> Html:
-    """Draw a fit, empty without one. sets: the results by the names of its points."""
-    if fit.power is None:
+def fit_name(fit: Fit) -> str:
+    """Return the name of the drawing of a fit, of what is in it alone: "fit-epochs-batch-deepcam-round-0-7"."""
+    return slug(f"fit {fit.y.name} {fit.x.name} {fit.title.partition(': ')[2]}")
+
+
+def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Html:
+    """Draw a fit over the range of its points; empty without a law. sets: the results by the names of its points."""
+    if fit.power is None or not fit.is_law:
         return Html("")
-    figure = Figure(name, fit.title, [fit.said], width)
+    figure = Figure(fit_name(fit), f"{fit.title[0].upper()}{fit.title[1:]}", [fit.said], width)
     x = logarithmic([point.x for point in fit.points], FIT_LEFT, width - FIT_RIGHT)
-    places = [(math.log(x.low) + (math.log(x.high) - math.log(x.low)) * at / STEPS) for at in range(STEPS + 1)]
-    intervals = [(at, interval) for at in map(math.exp, places) if (interval := fit.power.interval(at)) is not None]
-    # The outline of the interval of the curve, empty for two points.
-    band = [(x, low) for x, (low, _) in intervals] + [(x, high) for x, (_, high) in reversed(intervals)]
-    values = [point.y for point in fit.points] + [fit.power.at(x.low), fit.power.at(x.high)]
+    low, high = (math.log(pick(point.x for point in fit.points)) for pick in (min, max))
+    xs = [math.exp(low + (high - low) * at / STEPS) for at in range(STEPS + 1)]
+    band = [interval for at in xs if (interval := fit.power.interval(at))]
+    values = [point.y for point in fit.points] + [value for interval in band for value in interval]
     y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
     panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
-    if band:
-        figure.curve([panel.place(*point) for point in band], "interval", closed=True)
-    ends = panel.place(x.low, fit.power.at(x.low)), panel.place(x.high, fit.power.at(x.high))
-    figure.line(*ends, "fit")
-    (x1, y1), (x2, y2) = ends
-    panel.taken += [around((x1 + (x2 - x1) * at / STEPS, y1 + (y2 - y1) * at / STEPS), 3) for at in range(STEPS + 1)]
+    edges = [[panel.place(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
+    figure.curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
+    curve = [panel.place(at, fit.power.at(at)) for at in xs]
+    figure.line(curve[0], curve[-1], "fit")
+    panel.taken += [around(point, 3) for point in curve]
     several = [sets[point.name] for point in fit.points]
     spots = [panel.place(point.x, point.y) for point in fit.points]
     panel.write_labels(spots, labels(several))
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
-    items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}")]
-    items += [("interval", "95 % interval of the curve")] if band else []
+    items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
+    items += [("interval", "95 % interval of the curve"), *mark_items(several)]
     return figure.finish(items, FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8)
 
 

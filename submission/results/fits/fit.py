@@ -33,6 +33,8 @@ BATCH: Final = Axis("batch", "samples")
 UNITS: Final = Axis("units", "accelerators or processors")
 POWER_CAP: Final = Axis("power cap", "W")
 ENERGY: Final = Axis("energy", "kJ")
+LOOSEST: Final = 10.0
+"""A curve whose 95 % interval is wider than this factor says nothing of what grows or falls."""
 SEVERAL: Final = {BATCH: "batch sizes", UNITS: "numbers of units", POWER_CAP: "power caps"}
 
 
@@ -85,6 +87,17 @@ class Fit:
     said: str
     problem: str = ""
     efficiencies: tuple[Efficiency, ...] = ()
+
+    @property
+    def is_law(self) -> bool:
+        """Whether the power law may be drawn and named: see `determines`."""
+        return self.power is not None and determines(self.power, self.points)
+
+
+def determines(power: PowerLaw, points: Sequence[Point]) -> bool:
+    """Return whether three points or more give the curve, within their range, to less than a factor of LOOSEST."""
+    intervals = [power.interval(point.x) for point in points]
+    return all(interval is not None and interval[1] < LOOSEST * interval[0] for interval in intervals)
 
 
 class _Question(NamedTuple):
@@ -263,7 +276,7 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     except NoFitError as error:
         varied = len({x for x, _ in values}) > 1
         problem = str(error) if varied else f"no fit: it needs results at two {SEVERAL[question.x]} or more"
-    said = _said(power, question) if power else problem
+    said = _said(power, points, question) if power else problem
     if question.x == BATCH and any(one.normalisation != 1 for one in kept):
         said += f"; {question.y.name} as run, before normalisation"
     return Fit(
@@ -310,13 +323,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _said(power: PowerLaw, question: _Question) -> str:
+def _said(power: PowerLaw, points: Sequence[Point], question: _Question) -> str:
     """Return the outcome of a power law in words."""
+    if power.b_interval is None:
+        return f"{power.count} results are too few for a law; the line through them has the exponent {power.b:.3f}"
+    low, high = power.b_interval
+    interval = f"95 % interval {low:.3f} to {high:.3f}, {power.count} results"
+    if not determines(power, points):
+        return f"no law: the exponent is {power.b:.3f} ({interval})"
     grows, y = power.b >= 0, question.y.name
     verb = ("grow" if grows else "fall") + ("" if y.endswith("s") else "s")
-    said = f"{y} {verb} as {question.x.name}^{power.b:.3f}"
-    if power.b_interval is None:
-        return f"{said}; two points give a slope and no interval"
-    low, high = power.b_interval
-    said += f" (95 % interval {low:.3f} to {high:.3f}, {power.count} results)"
+    said = f"{y} {verb} as {question.x.name}^{power.b:.3f} ({interval})"
     return f"{said}; the interval holds 0: no {'growth' if grows else 'fall'} is shown" if power.holds_zero else said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from compliance.formats.table import TextTable
 from compliance.formats.words import plain
 from submission.results.analysis import Analysis
 from submission.results.cost_model.model import cost_table, error_table
-from submission.results.figures.labels import by_benchmark
+from submission.results.figures.labels import by_benchmark, slug
 from submission.results.figures.panel import HALF, NARROW, WIDE
 from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
@@ -27,10 +26,7 @@ from submission.results.quantities import QUANTITIES, AnalysedSet
 from submission.results.quantity_tables import number, short_name, tables
 
 BEST: Final = "Best passing results of each round"
-TIME_CAPTION: Final = (
-    "Each result at its units, with the distribution of its runs, and its batch size at the end of a dashed line. "
-    "Dotted: equal unit-hours."
-)
+TIME_CAPTION: Final = "Each result at its units, with the distribution of its runs. Dotted: equal unit-hours."
 SHARES_CAPTION: Final = "Shares of the time of a run, as ratios of means."
 VARIATION_CAPTION: Final = (
     "Logarithmic principal components of epochs and epoch time. A flat ellipse varies in epochs, by the training; an "
@@ -103,7 +99,7 @@ def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
 
 
 def _file_name(round_: str, *words: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", " ".join((f"v{round_}", *words)))
+    return slug(" ".join((f"v{round_}", *words)))
 
 
 def _draw(picture: Picture) -> Html:
@@ -142,9 +138,9 @@ def _projections(projected: Projections) -> Iterator[Html]:
 
 
 def draw_fits(found: Analysis, width: int) -> list[Html]:
-    """Return the drawing of each fit; empty where there is no fit. width: HALF for the page and a file, or NARROW."""
+    """Return the drawing of each fit; empty where there is no law. width: HALF for the page and a file, or NARROW."""
     named = {one.full_name: one for one in found.sets}
-    return [draw_fit(fit, named, f"fit-{at}", width) for at, fit in enumerate(found.fits, 1)]
+    return [draw_fit(fit, named, width) for fit in found.fits]
 
 
 def _fits(analysis: Analysis) -> Iterator[Html]:

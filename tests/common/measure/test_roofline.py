@@ -10,7 +10,8 @@ from common.measure.__main__ import main
 from common.measure.fom import read_measurement
 from common.measure.roofline.ceilings import Ceilings
 from common.measure.roofline.measured import ceilings_file
-from common.measure.roofline.report import build_report, draw_picture
+from common.measure.roofline.picture import draw_picture
+from common.measure.roofline.report import build_report
 from submission.results.cost_model.model import ceilings_of, read_ceilings
 from tests.measurement import STEPS
 
@@ -35,7 +36,8 @@ def test_each_ceiling_by_hand():
     )
     assert found.binds == "compute" and found.nearest.name == "memory"
     assert found.allowed_rate(found.nearest) == pytest.approx(16 / 0.04)
-    assert "compute binds: 70% of the step; the step runs at 40% of the ceiling of memory" in [*found.format_lines()][2]
+    words = "compute limits the steps: 70% of their time; they run at 40% of the rate that memory alone would allow"
+    assert [*found.format_lines()][2] == words
     assert json.loads(found.format_json())["roofs"][3]["reached"] == pytest.approx(0.065)
 
 
@@ -64,16 +66,25 @@ def test_what_binds():
     assert network.binds == "network" and network.nearest.name == "messages of a unit"
     files = build_report(replace(STEPS, computing_ms=30.0, waiting_ms=60.0, communicating_ms=10.0), TOP)
     assert files.binds == "I/O" and files.nearest.name == "files"
-    assert "bound by what follows it" in "\n".join(files.format_lines())  # the files allow five times as much
+    assert "decompression, is the limit" in "\n".join(files.format_lines())  # the files allow five times as much
     slow = build_report(replace(files.measurement, stored_bytes_per_step=2e6), replace(TOP, cold_files=2.1e7))
-    assert "bound by what follows it" not in "\n".join(slow.format_lines())
+    assert "decompression, is the limit" not in "\n".join(slow.format_lines())
     unknown = build_report(files.measurement, replace(TOP, cold_files=None, cached_files=None, unit_network=None))
     assert unknown.nearest is None and "--data" in "\n".join(unknown.format_lines()) and len(unknown.roofs) == 3
 
 
-def test_the_picture_is_xml():
-    tree = ElementTree.fromstring(draw_picture(build_report(replace(STEPS, benchmark="<&>"), TOP)))
-    assert tree.tag.endswith("svg") and len(tree.findall(".//{*}rect")) == 1 + 3 + 6
+def test_the_roofline_has_a_line_for_each_ceiling_and_points_for_each_network():
+    other = replace(STEPS, benchmark="deepcam", flop_per_step=7e11, median_step_ms=5000.0, computing_ms=0.0)
+    svg = draw_picture(build_report(replace(STEPS, benchmark="<&>"), TOP, (other,)))
+    tree = ElementTree.fromstring(svg)
+    lines = [line.attrib for line in tree.iterfind(".//{*}line") if line.get("class") != "g"]
+    assert [line["class"] for line in lines].count("c") == 3, "memory, products, convolutions"
+    assert sum("limit" in line["class"] for line in lines) == 3, "files, cached files, messages"
+    memory = next(line for line in lines if line["class"] == "c")
+    assert float(memory["x1"]) < float(memory["x2"]) and float(memory["y1"]) > float(memory["y2"])
+    assert svg.count('class="p o"') == 1 and len(tree.findall(".//{*}circle")) == 3
+    texts = [text.text for text in tree.iterfind(".//{*}text")]
+    assert {"GFLOP/s", "<&>, mini: 70 GFLOP/s", "deepcam, mini: 140 GFLOP/s", "memory 100 GB/s"} <= set(texts)
 
 
 def test_the_analysis_reads_the_ceilings(tmp_path):
@@ -94,9 +105,12 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
     steps = replace(STEPS, units=1, data=str(data))
     steps.write_file(tmp_path / "fom.json")
     assert read_measurement(tmp_path / "fom.json") == steps
-    assert main(["roofline", "fom.json", "-o", "out"]) == 0
+    replace(steps, dtype="bf16").write_file(tmp_path / "other.json")
+    assert main(["roofline", "fom.json", "--beside", "other.json", "-o", "out"]) == 2
+    assert "other.json: expected the units" in capsys.readouterr().err
+    assert main(["roofline", "fom.json", "--beside", "fom.json", "-o", "out"]) == 0
     told = capsys.readouterr().out
-    assert "compute binds" in told and "needs several ranks" in told
+    assert "compute limits the steps" in told and "needs several ranks" in told
     found = json.loads((tmp_path / "out/roofline.json").read_text())
     assert found["ceilings"]["units"] == 1 and found["ceilings"]["cold_files"] > 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["roofline.json", "roofline.svg"]

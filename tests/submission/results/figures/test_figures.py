@@ -24,10 +24,11 @@ from submission.results.figures.labels import (
     placed,
     text_width,
 )
-from submission.results.figures.panel import NARROW, WIDE, Iso
+from submission.results.figures.panel import NARROW, STATES, WIDE, Iso
 from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
-from submission.results.figures.trends import best_by_round
+from submission.results.figures.trends import best_by_round, draw_fit, fit_name
+from submission.results.fits.fit import epochs_against_batch
 from submission.results.quantities import NO_STAGING, STAGING, AnalysedRun, AnalysedSet
 from submission.results.sets import log_pca, summarise
 from tests.submission.results.conftest import analysed_set
@@ -62,7 +63,7 @@ def result(organisation="LBNL", minutes=20.0, units=512, runs=10, seed=1, **row)
 
 def texts(svg):
     """Return what is written in a figure, without titles and descriptions."""
-    return [element.text for element in ElementTree.fromstring(svg).iter("text")]
+    return [element.text for element in ElementTree.fromstring(svg).findall(".//{*}text")]
 
 
 def rounds():
@@ -133,6 +134,9 @@ def test_labels_are_short_but_different():
     one, other = result(system="abci_n4_pytorch1.9"), result(system="abci_n4_mxnet1.8")
     assert labels([one]) == ["LBNL abci_n4"]
     assert labels([one, other]) == ["LBNL abci_n4_pytorch1.9", "LBNL abci_n4_mxnet1.8"]
+    closed, opened = (result(system=f"abci_n4_pytorch_{kind}", division=kind) for kind in ("closed", "open"))
+    assert labels([closed, opened]) == ["LBNL abci_n4_closed", "LBNL abci_n4_open"]
+    assert labels([one, result(system=one.row.system, scaling="weak")])[1].endswith(", closed throughput")
     assert labels([one, result(system="x", round="2.0")]) == ["LBNL abci_n4 v1.0", "LBNL x v2.0"]
 
 
@@ -237,6 +241,30 @@ def test_divisions_and_throughput_have_their_own_marks():
     assert "open division" in texts(svg) and "open division" not in texts(time_to_solution(rounds()[:1], "x", WIDE))
 
 
+def states():
+    """Return a failing result, an incomplete one and a waived one, at three batch sizes."""
+    rows = [{"verdict": "FAIL"}, {"incomplete": "3 of 10 runs"}, {"waiver": "late"}]
+    return [result(seed=at, system=f"s{at}", batch=64 * at, **row) for at, row in enumerate(rows, 1)]
+
+
+@pytest.mark.parametrize("figure", FIGURES[:4])
+def test_failing_incomplete_and_waived_results_are_marked_as_such(figure):
+    svg = figure(states(), "x", WIDE)
+    assert set(STATES.values()) <= set(texts(svg))
+    assert not set(STATES.values()) & set(texts(figure(rounds(), "x", WIDE)))
+    for text in STATES.values():
+        assert f"; {text}</title>" in svg
+
+
+def test_a_fit_marks_its_results_and_is_named_by_its_contents():
+    (fit,) = epochs_against_batch(states())
+    svg = draw_fit(fit, {each.full_name: each for each in states()})
+    assert set(STATES.values()) <= set(texts(svg))
+    assert fit_name(fit) == "fit-epochs-batch-cosmoflow-round-1-0"
+    (two,) = epochs_against_batch(states()[:2])
+    assert draw_fit(two, {}) == "", "two points are no law"
+
+
 def test_shares_add_up_and_say_what_is_not_counted():
     written = texts(time_shares([result()], "x", WIDE))
     assert {"10%", "60%", "25%"} <= set(written) and "staging not counted" not in written
@@ -251,7 +279,7 @@ def test_shares_add_up_and_say_what_is_not_counted():
 
 def test_compute_analysis_draws_the_panels_it_has_numbers_for():
     written = texts(compute_analysis([result(), result("CSCS", 90, seed=2)], "x", WIDE))
-    assert {"lines: batch per unit", "lines: steps of training", "lines: minutes of computing"} <= set(written)
+    assert {"lines: batch per unit", "lines: steps of training", "lines: compute time"} <= set(written)
     assert "samples per minute" in written and {"LBNL perlmutter_n512", "CSCS perlmutter_n512"} <= set(written)
 
 
@@ -270,7 +298,7 @@ def test_best_by_round_takes_the_best_passing_result_with_its_staging():
         result("Dell", 4.5, round="3.0"),
     ]
     written = texts(best_by_round(sets, "x", WIDE))
-    assert {"LBNL 30.0", "Dell 4.50", "v1.0", "2021", "2023"} <= set(written)
+    assert {"LBNL 30.0", "Dell 4.50", "v1.0, 2021", "v3.0, 2023"} <= set(written)
     assert not any(text.startswith(("CSCS", "NVIDIA")) for text in written)
     assert best_by_round(sets[2:], "x", WIDE) == "", "one round has no course"
 
@@ -283,6 +311,7 @@ def test_a_file_of_its_own_brings_its_colours(figure):
     text = standalone(figure(rounds(), "x", WIDE))
     root = ElementTree.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and int(root.get("width")) == WIDE
+    assert texts(text)[:2] == root.find("{*}title").text.split(": "), "the title is drawn"
     style = root.find("{http://www.w3.org/2000/svg}style").text
     assert "light-dark" not in style and "var(" not in style
     light, dark = style.split("@media (prefers-color-scheme: dark)")

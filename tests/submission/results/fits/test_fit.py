@@ -121,12 +121,16 @@ def test_the_name_of_a_system_in_any_letter_case(result, names, title):
     assert fit.title == f"epoch time against units: cosmoflow on {title}, round 3.0"
 
 
-def test_what_is_said_of_two_points_and_of_an_interval_that_holds_zero(result):
-    sets = [result(name, size, 1, run_stop_epoch=y, run_time=y) for name, size, y in [("a", 64, 10), ("b", 128, 20)]]
-    (two,) = epochs_against_batch(sets)
-    assert two.said.endswith("epochs grow as batch^1.000; two points give a slope and no interval")
-    (three,) = epochs_against_batch([*sets, result("c", 256, 1, run_stop_epoch=11, run_time=11)])
-    assert three.said.endswith("3 results); the interval holds 0: no growth is shown")
+def test_only_points_that_determine_a_law_make_one(result):
+    sets = [
+        result(name, size, 1, run_stop_epoch=epochs, run_time=epochs)
+        for name, size, epochs in [("a", 64, 10), ("b", 128, 20), ("c", 256, 11), ("d", 512, 18), ("e", 1024, 13)]
+    ]
+    two, three, five = (epochs_against_batch(sets[:count])[0] for count in (2, 3, 5))
+    assert two.said.endswith("2 results are too few for a law; the line through them has the exponent 1.000")
+    assert "no law: the exponent is 0.069 (95 % interval -6.763 to 6.900, 3 results)" in three.said
+    assert five.said.endswith("5 results); the interval holds 0: no growth is shown")
+    assert [fit.is_law for fit in (two, three, five)] == [False, False, True]
 
 
 def test_scales_of_one_system_give_an_exponent_and_efficiencies(result):
@@ -140,7 +144,7 @@ def test_scales_of_one_system_give_an_exponent_and_efficiencies(result):
     (fit,) = epoch_time_against_units(sets)
     assert (
         fit.title == "epoch time against units: cosmoflow on fugaku, round 3.0"
-        and "epoch time falls as units^-0.301" in fit.said
+        and "2 results are too few for a law" in fit.said
     )
     (found,) = fit.efficiencies
     assert (found.first_units, found.second_units) == (512, 8192)

@@ -18,7 +18,7 @@ from submission.results.cost_model.model import (
     read_workloads,
 )
 from submission.results.fits import fit
-from submission.results.fits.projection import Projections, projections, read_published
+from submission.results.fits.projection import Projections, cost_bound, project_sets, read_published
 from submission.results.quantities import AnalysedSet
 from submission.results.sets import Facts, analyse, known_facts, read_facts
 
@@ -30,8 +30,8 @@ LARGE: Final = (10_000, 20_000, 50_000, 100_000)
 class Analysis:
     """The analysis of all results.
 
-    costed: least times of a step on many units; no results, as the projections. warnings: what of the user's files has
-    no effect.
+    costed: least times of a step on many units and of each projection; no results. warnings: what of the user's files
+    has no effect.
     """
 
     sets: list[AnalysedSet]
@@ -64,6 +64,8 @@ def analyse_report(
         for device in devices
         if not ceilings_of(device, model.ceilings)
     ]
+    projected = project_sets(good, units, model, read_published())
+    bounds = (cost_bound(each, model) for each in projected.projections if each.ceilings)
     return Analysis(
         sets,
         [
@@ -72,8 +74,8 @@ def analyse_report(
             *fit.energy_against_units(good),
             *fit.against_power_cap(good, facts.power_cap_watts),
         ],
-        projections(good, units, read_published()),
-        list(_costed(good, model)),
+        projected,
+        list(dict.fromkeys((*_costed(good, model), *bounds))),
         model.published_pairs(good),
         (*unused, *unknown),
     )

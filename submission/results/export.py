@@ -121,6 +121,7 @@ def json_document(found: Analysis) -> dict[str, Any]:
             **_identity(analysed),
             "problem": analysed.problem,
             "quantities": flat(analysed),
+            "data": _data_record(analysed),
             "hyperparameters": dict(analysed.hyperparameters),
             "excluded": dict(analysed.excluded),
             "notes": list(analysed.notes),
@@ -136,7 +137,7 @@ def json_document(found: Analysis) -> dict[str, Any]:
         "projections": {"kind": "projection, no result", **asdict(found.projected)},
         "cost_model": {
             "kind": "least time of a step by the ceilings of the hardware, no result",
-            "error": asdict(found.cost_error) | {"said": found.cost_error.said},
+            "error": asdict(found.cost_error) | {"said": found.cost_error.text},
             "steps": [asdict(step) for step in found.costed],
         },
     }
@@ -147,11 +148,21 @@ def _identity(analysed: AnalysedSet) -> dict[str, Any]:
     return row | {"units": analysed.units, "unit": analysed.unit}
 
 
+def _data_record(analysed: AnalysedSet) -> dict[str, Any]:
+    """Return what a node holds of the data set, in bytes, beside its memory and disk; None where it is unknown."""
+    data = analysed.data
+    sizes = {f"node_{name}_bytes": getattr(data, name, None) for name in ("raw", "stored", "memory", "disk")}
+    return {"run_nodes": data.nodes if data else None, **sizes, "data_held_by": data.held_by if data else ""}
+
+
 def csv_files(found: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
     sets = found.sets
     if sets:
-        yield "results.csv", csv_records([_identity(one) | flat(one) | {"problem": one.problem} for one in sets])
+        yield (
+            "results.csv",
+            csv_records([_identity(one) | flat(one) | {"problem": one.problem} | _data_record(one) for one in sets]),
+        )
     head = ("round", "name", "run", "counts", "why_not", *QUANTITIES)
     lines = [
         (one.row.round, one.name, run.name, run.kept, run.why_not, *(run.values.get(name) for name in QUANTITIES))

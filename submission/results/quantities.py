@@ -16,6 +16,7 @@ from typing import Any, Final
 from common.reference import Reference
 from common.values import is_number
 from compliance.model.judged_run import JudgedRun
+from submission.results.cost_model.node_data import NodeData
 from submission.results.rows import Row
 
 RUN_TIME: Final = "run_time"
@@ -94,6 +95,7 @@ class AnalysedSet:
     problem: why the result cannot be analysed at all, else "".
     normalisation: by what epochs and all times but staging were multiplied.
     sharing: how many ranks share each sample, by the logs; 1 where they do not say.
+    data: what a node holds of the data set; None if data set, nodes or units are unknown.
     """
 
     row: Row
@@ -109,6 +111,7 @@ class AnalysedSet:
     problem: str = ""
     normalisation: float = 1.0
     sharing: int = 1
+    data: NodeData | None = None
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ import reprlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, SHORTEST_STAGING
 from compliance.model.waivers import FORM, waiver_name
 from compliance.rcp.stats import olympic_mean
+from submission.results.cost_model.model import read_workloads, workload_of
+from submission.results.cost_model.node_data import NodeData, parse_bytes
 from submission.results.quantities import (
     EPOCH_TIME,
     EPOCHS,
@@ -143,7 +146,8 @@ def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
 
 def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
     units = _units(results, row)
-    empty = AnalysedSet(row, results.folder, units, sharing=_sharing(results))
+    data = _find_node_data(results, row, units)
+    empty = AnalysedSet(row, results.folder, units, sharing=_sharing(results), data=data)
     if not results.runs:
         return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
     if results.benchmark is None:
@@ -172,6 +176,21 @@ def _units(results: ResultSet, row: Row) -> int | None:
     stated = {run.scale for run in results.runs}
     known = results.system_scale or row.accelerators or row.processors or (stated.pop() if len(stated) == 1 else None)
     return known if known is not None and 0 < known < LARGEST else None
+
+
+_read_workloads = cache(read_workloads)
+
+
+def _find_node_data(results: ResultSet, row: Row, units: int | None) -> NodeData | None:
+    """Return the data of a node that takes part in a run; None for mini problems, and where a number is unknown."""
+    name = workload_of(row.benchmark, row.round, _read_workloads())
+    every, stated = row.accelerators or row.processors, results.description.fields if results.description else {}
+    if row.mini or not (name and row.nodes and units and every):
+        return None
+    work, nodes = _read_workloads()[name], row.nodes * units / every
+    samples = (work.train_samples + work.eval_samples) / nodes
+    memory, disk = (parse_bytes(stated.get(f"host_{kind}_capacity")) for kind in ("memory", "storage"))
+    return NodeData(nodes, samples * work.input_bytes, samples * work.stored_bytes, memory, disk)
 
 
 def _failure(run: JudgedRun) -> str:

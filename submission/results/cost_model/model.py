@@ -4,13 +4,17 @@ step = max(compute, memory, input, network): all four overlap perfectly, and eac
 waiting for the slowest unit and operations below the ceilings are not in it, so that it is a bound and no forecast:
 `published_pairs` says how far published results are from it. Several ranks may share a sample (`spatial`). Gradients
 are summed in fp32 by a ring over all units; a sum in fp16, first inside of nodes, or in the switches sends less.
+
+Records come from host memory. An optional term takes them from storage where the data of a node do not fit into memory;
+both of its constants are assumptions, fixed before predictions were compared. `published_pairs` compares the scaling
+efficiency with and without it. It is off by default, because it brings the model no nearer to the published results.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -19,6 +23,7 @@ from common.command import counted
 from common.config import SHOWN, load, rebuild
 from compliance.formats.table import Column, TextTable, make_table, shortened
 from compliance.formats.words import plain
+from submission.results.cost_model.node_data import CACHEABLE
 from submission.results.fits.fit import percent, scaling_pairs
 from submission.results.quantities import EPOCH_TIME, AnalysedSet
 from submission.results.quantity_tables import number
@@ -29,6 +34,8 @@ STATED_VALUE_BYTES: Final = 2
 PEAKS: Final = (1e3, 1e21)
 """Between these lie all peaks: more or less is a mistake in the unit."""
 MOST_VALUE_BYTES: Final = 16
+STORAGE_BYTES_PER_S: Final = 1e9
+"""Assumed rate at which a node reads files, local or not: between a SATA disk (0.5 GB/s) and an NVMe disk (2 GB/s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Workload:
     training_flop: float
     memory_bytes: float
     input_bytes: float
+    stored_bytes: float
     gradient_bytes: float
     train_samples: int
     eval_samples: int
@@ -147,7 +155,9 @@ class CostedPair:
     """Predicted over published time of an epoch, for two results of one system.
 
     calibrated_ratio: of the second, where the model is multiplied so that it is right for the first; this is also the
-    predicted over the published ratio of both times.
+    predicted over the published ratio of both times. published_efficiency: throughput of an epoch per unit, of the
+    second relative to the first; efficiency, storage_efficiency: as predicted, without and with input from storage.
+    first_data_in, second_data_in: what can hold the data of a node, see `NodeData.held_by`.
     """
 
     first: str
@@ -157,26 +167,54 @@ class CostedPair:
     first_ratio: float
     second_ratio: float
     calibrated_ratio: float
+    published_efficiency: float
+    efficiency: float
+    storage_efficiency: float
+    first_data_in: str = ""
+    second_data_in: str = ""
+
+    @property
+    def remark(self) -> str:
+        """Where the published efficiency contradicts that memory explains it."""
+        data = (self.first_data_in == "memory", self.second_data_in == "memory")
+        if all(data) and self.published_efficiency > 1:
+            return "better than linear though memory holds the data at both: only a fitted threshold could explain it"
+        if data == (False, True) and self.first_data_in and self.published_efficiency < 1:
+            return "worse than linear though memory holds the data at the larger scale alone"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How far the model is from published pairs: medians of |ratio - 1| for the larger; None without pairs."""
+    """How far the model is from published pairs: medians of |ratio - 1| for the larger; None without pairs.
+
+    log_error, storage_log_error: sum of |log(predicted / published efficiency)| without and with input from storage.
+    """
 
     pairs: tuple[CostedPair, ...]
-    median_error: float | None
-    median_calibrated_error: float | None
+    median_error: float | None = None
+    median_calibrated_error: float | None = None
+    log_error: float | None = None
+    storage_log_error: float | None = None
 
     @property
-    def said(self) -> str:
-        """The errors in words."""
+    def storage_helps(self) -> bool:
+        """Whether input from storage brings the model nearer to the published efficiencies."""
+        return (self.storage_log_error or 0.0) < (self.log_error or 0.0)
+
+    @property
+    def text(self) -> str:
+        """The errors in a sentence."""
         if self.median_error is None or self.median_calibrated_error is None:
             expected = "expected results of a system with known ceilings at two scales"
             return f"cost model, a bound and no forecast; its error is unknown: {expected}"
         return (
             f"cost model, a bound and no forecast: over {counted(len(self.pairs), 'pair')} of results the time of an "
             f"epoch at the larger scale is off by {percent(self.median_error)} in the median, and by "
-            f"{percent(self.median_calibrated_error)} with one factor for each system, set at its smaller scale"
+            f"{percent(self.median_calibrated_error)} with one factor for each system, set at its smaller scale; the "
+            f"sum of |log error| of the efficiency is {self.log_error:.3f}, and {self.storage_log_error:.3f} if data "
+            f"beyond {percent(CACHEABLE)} of a node's memory are read from storage at {STORAGE_BYTES_PER_S / 1e9:g} "
+            f"GB/s (assumptions){'' if self.storage_helps else ': no better, so that this term stays off'}"
         )
 
 
@@ -190,17 +228,12 @@ class CostModel:
     def cost(self, workload: str, ceilings: str, units: int, batch: int, spatial: int = 1) -> CostedStep:
         """Return the cost of a step; ValueError if the units cannot share the batch in this way."""
         work, top = self.workloads[workload], self.ceilings[ceilings]
-        if min(units, batch, spatial) < 1 or spatial > work.most_spatial or units % spatial:
+        if min(units, spatial) < 1 or spatial > work.most_spatial or units % spatial or batch < units // spatial:
             raise ValueError(
-                f"{workload}: {units} units cannot share samples by {spatial}: expected a divisor of the units, "
-                f"at most {work.most_spatial}"
+                f"{workload}: {units} units, {spatial} of which share a sample, cannot work on a batch of {batch}: "
+                f"expected at most {work.most_spatial}, a divisor of the units, and a sample for each group"
             )
         groups = units // spatial
-        if batch < groups:
-            raise ValueError(
-                f"{workload}: a batch of {batch} leaves units idle: expected at least {groups} samples, one for each "
-                f"group of {spatial} units"
-            )
         each = math.ceil(batch / groups)
         share, values = each / spatial, top.value_bytes / STATED_VALUE_BYTES
         halo = (work.halo_bytes or 0) * values * each if spatial > 1 else 0.0
@@ -230,31 +263,56 @@ class CostModel:
             found.append(self.cost(workload, ceilings, count, max(batch, count // spatial), spatial))
         return found
 
-    def published(self, one: AnalysedSet) -> CostedStep | None:
-        """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware."""
-        row, ceilings = one.row, ceilings_of(one.row.device, self.ceilings)
-        workload = workload_of(row.benchmark, row.round, self.workloads)
-        if row.mini or not (workload and ceilings and one.units and row.batch_size):
+    def find_names(self, result: AnalysedSet) -> tuple[str, str]:
+        """Return the names of the workload and the ceilings of a result; "" where unknown, and of mini problems."""
+        row = result.row
+        workload = "" if row.mini else workload_of(row.benchmark, row.round, self.workloads)
+        return workload, ceilings_of(row.device, self.ceilings) if workload else ""
+
+    def published(self, result: AnalysedSet, from_storage: bool = False) -> CostedStep | None:
+        """Return the cost of a step of a result, None if it lacks units or batch size or is on unknown hardware.
+
+        from_storage: records come from storage if the data of a node exceed what its memory can cache.
+        """
+        row, (workload, ceilings) = result.row, self.find_names(result)
+        if not (workload and ceilings and result.units and row.batch_size):
             return None
-        if 1 < one.sharing <= self.workloads[workload].most_spatial and one.units % one.sharing == 0:
-            batch = max(row.batch_size, one.units // one.sharing)
-            return self.cost(workload, ceilings, one.units, batch, one.sharing)
-        return self.scale_out(workload, ceilings, [one.units], row.batch_size)[0]
+        data, units, sharing = result.data, result.units, result.sharing
+        work, top = self.workloads[workload], self.ceilings[ceilings]
+        if from_storage and data and data.held_by in ("disk", "neither"):
+            stored = STORAGE_BYTES_PER_S * data.nodes / units * work.input_bytes / work.stored_bytes
+            top = replace(top, input_bytes_per_s=min(stored, top.input_bytes_per_s))
+            return replace(self, ceilings={ceilings: top}).published(result)
+        if 1 < sharing <= work.most_spatial and units % sharing == 0:
+            return self.cost(workload, ceilings, units, max(row.batch_size, units // sharing), sharing)
+        return self.scale_out(workload, ceilings, [units], row.batch_size)[0]
 
     def published_pairs(self, sets: Iterable[AnalysedSet]) -> ModelError:
         """Return how far the model is from the published results of systems with several scales."""
         pairs = []
-        for first, second in scaling_pairs(sets):
-            costs = self.published(first), self.published(second)
-            times = [(one.mean(EPOCH_TIME) or 0.0) * 60 for one in (first, second)]
-            if costs[0] and costs[1]:
-                ratios = costs[0].epoch_seconds / times[0], costs[1].epoch_seconds / times[1]
-                binds = (costs[0].binds, costs[1].binds)
-                pairs.append(CostedPair(first.full_name, second.full_name, *binds, *ratios, ratios[1] / ratios[0]))
+        for both in scaling_pairs(sets):
+            steps = [step for result in both if (step := self.published(result))]
+            if len(steps) < len(both):
+                continue
+            stored = [step for result in both if (step := self.published(result, from_storage=True))]
+            times = [(result.mean(EPOCH_TIME) or 0.0) * 60 for result in both]
+            predicted, with_storage = ([step.epoch_seconds for step in costs] for costs in (steps, stored))
+            first_ratio, second_ratio = predicted[0] / times[0], predicted[1] / times[1]
+            growth = steps[1].units / steps[0].units
+            published, model, storage = (first / second / growth for first, second in (times, predicted, with_storage))
+            names = both[0].full_name, both[1].full_name, steps[0].binds, steps[1].binds
+            ratios = first_ratio, second_ratio, second_ratio / first_ratio
+            held = (both[0].data.held_by if both[0].data else "", both[1].data.held_by if both[1].data else "")
+            pairs.append(CostedPair(*names, *ratios, published, model, storage, *held))
         if not pairs:
-            return ModelError((), None, None)
-        errors = median(abs(p.second_ratio - 1) for p in pairs), median(abs(p.calibrated_ratio - 1) for p in pairs)
-        return ModelError(tuple(pairs), *errors)
+            return ModelError(())
+        return ModelError(
+            tuple(pairs),
+            median(abs(pair.second_ratio - 1) for pair in pairs),
+            median(abs(pair.calibrated_ratio - 1) for pair in pairs),
+            sum(abs(math.log(pair.efficiency / pair.published_efficiency)) for pair in pairs),
+            sum(abs(math.log(pair.storage_efficiency / pair.published_efficiency)) for pair in pairs),
+        )
 
 
 def cost_table(steps: Sequence[CostedStep]) -> TextTable:
@@ -284,6 +342,12 @@ def error_table(error: ModelError) -> TextTable:
         Column[CostedPair]("binds", "smaller, larger", lambda pair: f"{pair.first_binds}, {pair.second_binds}", False),
         Column[CostedPair]("smaller", "pred./meas.", lambda pair: f"{pair.first_ratio:.3f}"),
         Column[CostedPair]("larger", "pred./meas.", lambda pair: f"{pair.second_ratio:.3f}"),
-        Column[CostedPair]("larger", "calibrated", lambda pair: f"{pair.calibrated_ratio:.3f}"),
+        Column[CostedPair]("efficiency", "published", lambda pair: f"{pair.published_efficiency:.3f}"),
+        Column[CostedPair]("efficiency", "predicted", lambda pair: f"{pair.efficiency:.3f}"),
+        Column[CostedPair]("efficiency", "with storage", lambda pair: f"{pair.storage_efficiency:.3f}"),
+        Column[CostedPair](
+            "data in", "smaller, larger", lambda pair: f"{pair.first_data_in}, {pair.second_data_in}".strip(", "), False
+        ),
+        Column[CostedPair]("remark", "", lambda pair: pair.remark, numeric=False),
     )
-    return make_table(error.said, columns, error.pairs)
+    return make_table(error.text, columns, error.pairs)

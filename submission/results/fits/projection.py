@@ -1,9 +1,13 @@
 """Project results to other numbers of units, and measure by published results how far the method is off.
 
 A projection is not a result and has no score. The time of an epoch follows t = a N^b, with the exponent of the system's
-own results if it has several scales, else the median of all pairs; better than ideal scaling is not projected.
-Samples per unit and step stay the same, as far as the batch sizes of the results reach. Epochs follow
-the fit of epochs against batch size. The rest of the run, such as staging, keeps its time.
+own results if it has several scales, else the median of the pairs of round 0.7 (of mini problems: of all pairs), never
+better than ideal; and it is at least the bound of the cost model. Samples per unit and step stay the same as far as the
+batch sizes of the results reach; units beyond those that can share these samples do not work. Epochs follow the fit of
+epochs against batch size. The rest of the run, such as staging, keeps its time. Beyond the largest factor between two
+results of a system nothing is known of the exponent: the projection is a range, from ideal scaling to none.
+
+The method was fixed on round 0.7; the results of later rounds only measure its error.
 
 Results that have only one scale are projected by published ones; what fits need of these is in published.json, which
 bench/published_points.py writes from the published logs.
@@ -12,8 +16,9 @@ bench/published_points.py writes from the published logs.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
@@ -21,7 +26,9 @@ from typing import Any, Final
 from common.command import counted
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
+from submission.results.cost_model.model import CostedStep, CostModel
 from submission.results.fits.fit import (
+    FIRST_ROUND,
     LeftOut,
     comparable,
     contents,
@@ -46,8 +53,11 @@ IDEAL: Final = -1.0
 class Projection:
     """What a result would be on `units`; times in minutes.
 
-    published_units, published_minutes: of the result, as analysed. exponent: b of t = a N^b, and where it is from.
-    notes: where the method had to leave its rule.
+    published_units, published_minutes: of the result, as analysed. units: those that work of the asked_units.
+    exponent: b of t = a N^b, and where it is from. notes: where the method had to leave its rule.
+    factor: of extrapolation. minutes, epoch_minutes: None for a range, whose ends are in the fields _low and _high;
+    these are equal otherwise. spatial: units that share a sample. workload, ceilings: of the bound in the cost model,
+    "" if there is none; bound_epoch_minutes: the least time of an epoch.
     """
 
     name: str
@@ -56,20 +66,31 @@ class Projection:
     units: int
     batch_size: int
     published_minutes: float
-    minutes: float
+    minutes: float | None
     epochs: float
-    epoch_minutes: float
+    epoch_minutes: float | None
     rest_minutes: float
     exponent: float
     exponent_of: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    asked_units: int
+    factor: float
+    minutes_low: float
+    minutes_high: float
+    epoch_minutes_low: float
+    epoch_minutes_high: float
+    spatial: int
+    workload: str
+    ceilings: str
+    bound_epoch_minutes: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveOneOut:
+class PairError:
     """A published result, predicted from the one of the same system with the fewest units, both left out of all fits.
 
-    errors: |predicted / published - 1| of the run, and of the time of an epoch alone.
+    errors: |predicted / published - 1| of the run, and of the time of an epoch alone. factor: of extrapolation.
+    scored: the pair is of a later round than the method.
     """
 
     first: str
@@ -78,166 +99,204 @@ class LeaveOneOut:
     published_minutes: float
     error: float
     epoch_time_error: float
+    factor: float
+    scored: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """Projections, and the error of their method; median_error and worst_error are None without pairs.
+    """Projections, and the error of their method over the scored pairs; None without any.
 
-    not_projected: the results without a projection, if any was asked for, with the reason.
+    largest_factor: between two results of a system; beyond it a projection is a range. not_projected: which results are
+    not projected, to which units, with the reason.
     """
 
     projections: tuple[Projection, ...]
-    left_out: tuple[LeaveOneOut, ...]
+    left_out: tuple[PairError, ...]
     median_error: float | None
     worst_error: float | None
     median_epoch_time_error: float | None
     said: str
     not_projected: tuple[LeftOut, ...] = ()
+    largest_factor: float = 1.0
 
 
-def projections(
-    sets: Sequence[AnalysedSet], units: Sequence[int], published: Sequence[AnalysedSet] = ()
+def project_sets(
+    sets: Sequence[AnalysedSet], units: Sequence[int], model: CostModel, published: Sequence[AnalysedSet] = ()
 ) -> Projections:
     """Return the projection of each time-to-train result to each number of units, and the error of the method.
 
     Results without epochs, batch size, units or times are not projected. published: further results to learn from.
     """
-    names = {one.full_name for one in sets}
-    known = [*sets, *(one for one in published if one.full_name not in names)]
-    method, (own, left_out) = _Method(known), scaled_sets(sets)
-    found = [projected for one in own for count in units if count != one.units and (projected := method(one, count))]
-    names = {one.name for one in found}
-    missing = [
-        LeftOut(one.full_name, method.why_not(one) or "it has these units already")
-        for one in own
-        if one.full_name not in names
+    names = {result.full_name for result in sets}
+    known = [*sets, *(result for result in published if result.full_name not in names)]
+    method, (own, left_out) = _Method(known, model), scaled_sets(sets)
+    outcomes = [method.project(result, count) for result in own for count in units]
+    projected = tuple(outcome for outcome in outcomes if isinstance(outcome, Projection))
+    missing = dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, LeftOut))
+    missing |= dict.fromkeys(left_out if units else ())
+    errors = tuple(_measure_errors(known, model))
+    scored = [error for error in errors if error.scored]
+    said = _describe_errors(scored, method.largest_factor)
+    if missing and not projected:
+        counts = Counter(result.reason for result in missing)
+        said = "no projections: " + "; ".join(f"{counted(n, 'result')}: {reason}" for reason, n in counts.items())
+    return Projections(
+        projected,
+        errors,
+        median(error.error for error in scored) if scored else None,
+        max((error.error for error in scored), default=None),
+        median(error.epoch_time_error for error in scored) if scored else None,
+        said,
+        tuple(missing),
+        method.largest_factor,
+    )
+
+
+def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
+    """Return the error of the method by factor of extrapolation, in a sentence."""
+    by_factor: dict[str, list[float]] = {}
+    for error in sorted(scored, key=lambda error: error.factor):
+        by_factor.setdefault(f"{error.factor:.3g}", []).append(error.error)
+    parts = [
+        f"{percent(median(errors))} at {factor} times the units ({counted(len(errors), 'pair')}, at worst "
+        f"{percent(max(errors))})"
+        for factor, errors in by_factor.items()
     ]
-    missing = [*missing, *left_out] if units else []
-    pairs = scaling_pairs(known)
-    errors = [error for first, second in pairs if (error := _left_out(known, first, second))]
-    middle = median(error.error for error in errors) if errors else None
-    worst = max(errors, key=lambda error: error.error, default=None)
-    if missing and not found:
-        said = f"no projections: {_reasons(missing)}"
-    elif middle is not None and worst is not None:
-        said = (
-            f"projections, not results: over {counted(len(errors), 'pair')} of results"
-            f"{', published ones included,' if len(known) > len(sets) else ''} the method is off by "
-            f"{percent(middle)} in the median and by {percent(worst.error)} at worst ({worst.second})"
-        )
-    else:
-        said = f"projections, not results; their error is unknown: {_unpredicted(pairs)}"
-    of_epochs = median(error.epoch_time_error for error in errors) if errors else None
-    worst_error = worst.error if worst else None
-    return Projections(tuple(found), tuple(errors), middle, worst_error, of_epochs, said, tuple(missing))
+    off = f": fixed on round 0.7, the method is off in later rounds by {', '.join(parts)}"
+    unknown = "; their error is unknown: no system of a later round than 0.7 has two scales"
+    end = f"; beyond {largest_factor:.3g} times, the most between results of a system, a range"
+    return f"projections, not results{off if parts else unknown}{end if largest_factor > 1 else ''}"
 
 
-def _reasons(missing: Sequence[LeftOut]) -> str:
-    """Return why results are not projected, each reason once."""
-    counts = Counter(one.reason for one in missing)
-    if len(missing) == 1:
-        return f"{missing[0].name}: {missing[0].reason}"
-    return "; ".join(f"{counted(count, 'result')}: {reason}" for reason, count in counts.items())
+def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[PairError]:
+    """Yield how well the second result of each pair follows from the first without either in a fit.
 
-
-def _unpredicted(pairs: Sequence[tuple[AnalysedSet, AnalysedSet]]) -> str:
-    """Return why the larger result of no pair can be predicted."""
-    if not pairs:
-        return "no system has results at two scales"
-    if len(pairs) == 1:
-        return "the only pair of results cannot be predicted: no other is left to fit"
-    return f"none of {len(pairs)} pairs of results can be predicted from the others"
-
-
-def _left_out(sets: Sequence[AnalysedSet], first: AnalysedSet, second: AnalysedSet) -> LeaveOneOut | None:
-    """Return how well the second result follows from the first without either in a fit; None if it cannot be said.
-
-    Resubmissions of both in other rounds are left out, too.
+    Resubmissions of both in other rounds are left out, too, and pairs for which that leaves nothing to learn from.
     """
-    same = (contents(first), contents(second))
-    others = [one for one in sets if contents(one) not in same]
-    projected = _Method(others)(first, second.units or 0)
-    published, epoch = second.mean(RUN_TIME), second.mean(EPOCH_TIME)
-    if projected is None or not published or not epoch:
-        return None
-    errors = abs(projected.minutes / published - 1), abs(projected.epoch_minutes / epoch - 1)
-    return LeaveOneOut(first.full_name, second.full_name, projected.minutes, published, *errors)
+    for first, second in scaling_pairs(sets):
+        same = (contents(first), contents(second))
+        method = _Method([result for result in sets if contents(result) not in same], model, math.inf)
+        projected, minutes = method.project(first, second.units or 0), second.mean(RUN_TIME)
+        if isinstance(projected, Projection) and minutes:
+            error = abs(projected.minutes_low / minutes - 1)
+            epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
+            scored = first.row.round != FIRST_ROUND
+            factor, names = projected.factor, (first.full_name, second.full_name)
+            yield PairError(*names, projected.minutes_low, minutes, error, epoch_error, factor, scored)
+
+
+def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:
+    """Return how many units can work on a batch, and how many share a sample: as few as can be, at most `most`."""
+    working, ranks = max((ranks * min(units // ranks, batch), -ranks) for ranks in range(1, most + 1))
+    return working, -ranks
 
 
 class _Method:
-    """The fits over some results, and projections by them."""
+    """The fits over some results, and projections by them. largest_factor: beyond it a projection is a range."""
 
-    def __init__(self, sets: Sequence[AnalysedSet]) -> None:
-        self.sets = scaled_sets(sets)[0]
+    def __init__(self, sets: Sequence[AnalysedSet], model: CostModel, largest_factor: float | None = None) -> None:
+        self.sets, self.model = scaled_sets(sets)[0], model
         self._pairs = scaling_pairs(sets)
-        groups = {one.full_name: comparable(one) for one in sets}
+        factors = [(second.units or 1) / (first.units or 1) for first, second in self._pairs]
+        self.largest_factor = largest_factor or max(factors, default=1.0)
+        groups = {result.full_name: comparable(result) for result in sets}
         self._fits = {groups[fit.points[0].name]: fit.power for fit in epochs_against_batch(sets) if fit.points}
 
-    def __call__(self, one: AnalysedSet, units: int) -> Projection | None:
-        """Return the projection; None if the result or the others lack what it needs."""
-        size, epochs, epoch, minutes = one.row.batch_size, one.mean(EPOCHS), one.mean(EPOCH_TIME), one.mean(RUN_TIME)
-        exponent = self._exponent(one)
-        if not (one.units and size and epochs and epoch and minutes) or exponent is None:
-            return None
+    def project(self, result: AnalysedSet, asked: int) -> Projection | LeftOut:
+        """Return the projection of a result with units and epoch time, or why there is none."""
+        row, name, start, epoch = result.row, result.full_name, result.units or 1, result.mean(EPOCH_TIME) or 0.0
+        needed = {"batch size": row.batch_size, "epochs": result.mean(EPOCHS), "run time": result.mean(RUN_TIME)}
+        if missing := [kind for kind, value in needed.items() if not value]:
+            return LeftOut(name, f"its logs give no {' and no '.join(missing)}")
+        if (exponent := self._exponent(result)) is None:
+            return LeftOut(name, "no exponent: no comparable system has results at two scales")
+        size, epochs, minutes = (value or 0.0 for value in needed.values())
         notes: list[str] = []
-        batch = self._batch(one, units, notes)
-        fit = self._fits.get(comparable(one))
-        if fit is None:
-            notes.append("epochs unchanged: no fit of epochs against batch size")
-        elif fit.holds_zero:
-            notes.append("epochs by an exponent whose interval holds 0")
-        new_epochs = epochs * (batch / size) ** fit.b if fit else epochs
-        new_epoch, rest = epoch * (units / one.units) ** exponent[0], max(0.0, minutes - epochs * epoch)
+        batch = self._limit_batch(result, asked, notes)
+        workload, ceilings = self.model.find_names(result)
+        most = self.model.workloads[workload].most_spatial if workload else result.sharing
+        units, spatial = share_samples(asked, batch, most)
+        if units < asked:
+            limit = f"a batch of {batch:,}, and at most {counted(most, 'unit')} a sample"
+            notes.append(f"{units:,} of {asked:,} units can work: {limit}")
+        if units == start:
+            return LeftOut(name, "it has these units already" if units == asked else f"{notes[-1]}; it has these")
+        if spatial > 1:
+            notes.append(f"{spatial} units share each sample")
+        fit = self._fits.get(comparable(result))
+        if fit is None or fit.holds_zero:
+            no_fit = "epochs unchanged: no fit of epochs against batch size"
+            notes.append("epochs by an exponent whose interval holds 0" if fit else no_fit)
+        new_epochs, rest = epochs * (batch / size) ** (fit.b if fit else 0.0), max(0.0, minutes - epochs * epoch)
+        factor, sign = max(units / start, start / units), 1 if units > start else -1
+        reach = min(factor, self.largest_factor)
+        if reach < factor:
+            notes.append(f"a range: {factor:.3g} times the units, where results of a system reach {reach:.3g}")
+        last_known = epoch * reach ** (sign * exponent[0])
+        free = sorted((last_known, last_known * (reach / factor) ** sign))
+        bound = self.model.cost(workload, ceilings, units, batch, spatial).epoch_seconds / 60 if ceilings else None
+        if bound is None or bound > free[0]:
+            notes.append("at the bound of the cost model" if bound else "no bound: unknown benchmark or hardware")
+        low, high = (max(end, bound or 0.0) for end in free)
+        whole_low, whole_high = (new_epochs * end + rest for end in (low, high))
+        exact = reach == factor
         return Projection(
-            one.full_name,
-            one.row.benchmark,
-            one.units,
+            name,
+            row.benchmark,
+            start,
             units,
             batch,
             minutes,
-            new_epochs * new_epoch + rest,
+            whole_low if exact else None,
             new_epochs,
-            new_epoch,
+            low if exact else None,
             rest,
             *exponent,
-            tuple(notes),
+            notes=tuple(notes),
+            asked_units=asked,
+            factor=factor,
+            minutes_low=whole_low,
+            minutes_high=whole_high,
+            epoch_minutes_low=low,
+            epoch_minutes_high=high,
+            spatial=spatial,
+            workload=workload,
+            ceilings=ceilings,
+            bound_epoch_minutes=bound,
         )
 
-    def why_not(self, one: AnalysedSet) -> str:
-        """Return why a result cannot be projected, "" if it can."""
-        needed = {"batch size": one.row.batch_size, "epochs": one.mean(EPOCHS), "run time": one.mean(RUN_TIME)}
-        missing = [name for name, value in needed.items() if not value]
-        if missing:
-            return f"its logs give no {' and no '.join(missing)}"
-        return "" if self._exponent(one) else "no exponent: no comparable system has results at two scales"
-
-    def _exponent(self, one: AnalysedSet) -> tuple[float, str] | None:
+    def _exponent(self, result: AnalysedSet) -> tuple[float, str] | None:
         """Return the exponent for a result, and where it is from."""
-        family = [other for other in self.sets if system_family(other) == system_family(one)]
         try:
-            own = fit_exponent(family)
+            own = fit_exponent(other for other in self.sets if system_family(other) == system_family(result))
         except NoFitError:
-            pooled = [max(IDEAL, fit_exponent(pair)) for pair in self._pairs if pair[0].row.mini == one.row.mini]
-            return (median(pooled), f"median of {counted(len(pooled), 'pair')}") if pooled else None
-        beyond = f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
-        return max(IDEAL, own), beyond
+            mini, pairs = result.row.mini, [pair for pair in self._pairs if pair[0].row.mini == result.row.mini]
+            known = [pair for pair in pairs if mini or pair[0].row.round == FIRST_ROUND]
+            pooled = [max(IDEAL, fit_exponent(pair)) for pair in known]
+            source = f"median of {counted(len(pooled), 'pair')}{'' if mini else ' of round 0.7'}"
+            return (median(pooled), source) if pooled else None
+        return max(IDEAL, own), f"its system, not {own:.3f}: better than ideal" if own < IDEAL else "its system"
 
-    def _batch(self, one: AnalysedSet, units: int, notes: list[str]) -> int:
+    def _limit_batch(self, result: AnalysedSet, units: int, notes: list[str]) -> int:
         """Return the batch size on these units, within those of comparable results."""
-        wanted = (one.row.batch_size or 0) * units / (one.units or units)
-        known = [other.row.batch_size for other in (*self.sets, one) if comparable(other) == comparable(one)]
-        sizes = [size for size in known if size]
+        wanted = (result.row.batch_size or 0) * units / (result.units or units)
+        group = [other.row.batch_size for other in (*self.sets, result) if comparable(other) == comparable(result)]
+        sizes = [size for size in group if size]
         nearest = min(max(wanted, min(sizes)), max(sizes))
         if nearest != wanted:
-            shown = plain(wanted) if wanted >= 0.01 else f"{wanted:.1g}"
-            notes.append(f"batch size {nearest:,}, not {shown}: the results end there")
-        if nearest < units:
-            notes.append(f"{units / nearest:.3g} units share each sample")
+            text = plain(wanted) if wanted >= 0.01 else f"{wanted:.1g}"
+            notes.append(f"batch size {nearest:,}, not {text}: the results end there")
         return round(nearest)
 
 
-def projection_table(found: Projections) -> TextTable:
+def cost_bound(projection: Projection, model: CostModel) -> CostedStep:
+    """Return the step of the cost model that bounds a projection with ceilings."""
+    where = projection.units, projection.batch_size, projection.spatial
+    return model.cost(projection.workload, projection.ceilings, *where)
+
+
+def projection_table(projected: Projections) -> TextTable:
     """Return the projections as a table."""
     columns = (
         Column[Projection]("result", "", lambda row: row.name, numeric=False),
@@ -245,13 +304,20 @@ def projection_table(found: Projections) -> TextTable:
         Column[Projection]("units", "", lambda row: plain(row.units)),
         Column[Projection]("batch", "samples", lambda row: plain(row.batch_size)),
         Column[Projection]("published", "min", lambda row: f"{row.published_minutes:,.2f}"),
-        Column[Projection]("projected", "min", lambda row: f"{row.minutes:,.2f}"),
+        Column[Projection]("projected", "min", lambda row: _format_range(row, "minutes")),
         Column[Projection]("epochs", "", lambda row: f"{row.epochs:,.1f}"),
-        Column[Projection]("epoch", "min", lambda row: number(row.epoch_minutes)),
+        Column[Projection]("epoch", "min", lambda row: _format_range(row, "epoch_minutes")),
+        Column[Projection]("bound", "min", lambda row: number(row.bound_epoch_minutes)),
         Column[Projection]("exponent", "", lambda row: f"{row.exponent:.3f}"),
         Column[Projection]("notes", "", lambda row: "; ".join((f"exponent: {row.exponent_of}", *row.notes)), False),
     )
-    return make_table(found.said, columns, found.projections)
+    return make_table(projected.said, columns, projected.projections)
+
+
+def _format_range(row: Projection, name: str) -> str:
+    """Return a time that is a number or a range; "or more" where the bound is above the whole range."""
+    low, high = number(getattr(row, f"{name}_low")), number(getattr(row, f"{name}_high"))
+    return low if row.minutes is not None else f"{low} or more" if low == high else f"{low} to {high}"
 
 
 # -- published results -------------------------------------------------------------------------------------
@@ -263,10 +329,10 @@ OF_RUNS: Final = (RUN_TIME, EPOCH_TIME)
 
 def read_published() -> list[AnalysedSet]:
     """Return the published results."""
-    return [_result(**one) for one in json.loads(asset("submission.results.fits", "published.json"))]
+    return [_read_result(**entry) for entry in json.loads(asset("submission.results.fits", "published.json"))]
 
 
-def _result(
+def _read_result(
     row: dict[str, Any],
     units: int,
     normalisation: float,
@@ -275,12 +341,12 @@ def _result(
 ) -> AnalysedSet:
     unknown: dict[str, Any] = dict.fromkeys(("verdict", "availability", "framework", "incomplete"), "")
     unknown |= dict.fromkeys(("nodes", "processors", "required_runs"))
-    found = [{name: value for name, value in zip(OF_RUNS, values, strict=True) if value is not None} for values in runs]
+    values = [{name: value for name, value in zip(OF_RUNS, run, strict=True) if value is not None} for run in runs]
     return AnalysedSet(
         Row(**unknown, **row, mini=False, runs=len(runs)),
         "",
         units,
-        tuple(AnalysedRun(f"run {at}", values, True) for at, values in enumerate(found, 1)),
+        tuple(AnalysedRun(f"run {at}", measured, True) for at, measured in enumerate(values, 1)),
         {name: Statistics(mean, None, mean, mean, mean, 1) for name, mean in zip(MEANS, means, strict=True)},
         normalisation=normalisation,
     )

@@ -15,6 +15,7 @@ from compliance.formats.words import plain
 from submission.results.analysis import Analysis
 from submission.results.cost_model.model import cost_table, error_table
 from submission.results.figures.labels import by_benchmark, slug
+from submission.results.figures.memory import data_per_node
 from submission.results.figures.panel import HALF, NARROW, WIDE
 from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
@@ -35,6 +36,9 @@ VARIATION_CAPTION: Final = (
 COMPUTE_CAPTION: Final = (
     "Batch size, epochs, epochs per minute and units, with lines of equal samples per unit, steps, throughput per unit "
     "and compute time. Samples per minute have a panel of their own, because their scale differs."
+)
+MEMORY_CAPTION: Final = (
+    "Training and validation set, shared evenly by the nodes of a run: how they shrink below the memory of a node."
 )
 
 
@@ -95,6 +99,8 @@ def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
         for benchmark, found in several.items():
             name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
             yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, found, folded=True)
+            name, title = _file_name(round_, benchmark, "memory"), f"Data per node: {benchmark}"
+            yield Picture(name, round_, title, MEMORY_CAPTION, data_per_node, found, folded=True)
     yield Picture("best-by-round", "", "", "", best_by_round, good)
 
 
@@ -124,7 +130,7 @@ def _derived(analysis: Analysis) -> Iterator[Part]:
         yield Part("projections", "Projections, not results", element("p", analysis.projected.said))
     if analysis.costed:
         steps, error = cost_table(analysis.costed), analysis.cost_error
-        errors = _html_table(error_table(error)) if error.pairs else element("p", error.said)
+        errors = _html_table(error_table(error)) if error.pairs else element("p", error.text)
         model = disclosure("Predicted and published times", errors, disclosure(steps.title, _html_table(steps)))
         yield Part("cost-model", "Cost model, not results", model)
 

@@ -3,13 +3,15 @@
 import csv
 import json
 import os
+import re
+from html import escape
 from pathlib import Path
 
 import pytest
 
 from compliance.samples.package import SamplePackage
 from submission.report import main
-from submission.results import cost_model
+from submission.results import cost_model, quantity_tables
 from tests.submission.results.conftest import CEILINGS
 
 EVIL = "<script>alert(1)</script>=cmd"
@@ -106,7 +108,9 @@ def test_projections_power_caps_and_ceilings_of_the_user(tmp_path, capsys):
     (tmp_path / "mine.yaml").write_text(CEILINGS)
     given = ["--project", "128", "--facts", tmp_path / "facts.yaml", "--ceilings", tmp_path / "mine.yaml"]
     assert run(tmp_path / "v3.0", "--data", tmp_path / "out", "-o", tmp_path / "report.html", *given) == 0
-    assert "projections, not results" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "projections, not results" in text
+    assert_outputs_agree(tmp_path / "out", text)
     assert [(one["published_units"], one["units"]) for one in rows(tmp_path / "out" / "projections.csv")] == [
         *(("256", "128"), ("64", "128"), ("64", "128")),
     ]
@@ -115,6 +119,55 @@ def test_projections_power_caps_and_ceilings_of_the_user(tmp_path, capsys):
     assert caps["points"] == "2" and float(caps["b"]) < 0
     page = (tmp_path / "report.html").read_text()
     assert "Projections, not results" in page and "Cost model, not results" in page
+
+
+def assert_outputs_agree(out, text):
+    """Check that a projection has the same numbers in all outputs, none below its bound in the cost model.
+
+    Return how many projections there are.
+    """
+    document, table = json.loads((out / "analysis.json").read_text()), rows(out / "projections.csv")
+    page = (out.parent / "report.html").read_text()
+    costs = {tuple(each[key] for key in STEP): float(each["epoch_seconds"]) for each in rows(out / "cost_model.csv")}
+    projections = document["projections"]["projections"]
+    assert len(projections) == len(table) and document["projections"]["said"] in text
+    assert escape(document["projections"]["said"]) in page
+    lines = re.split(r"\n(?=\S)", text[text.index(document["projections"]["said"]) :])
+    pages = ["".join(re.split("<[^>]*>", line)) for line in page.split("<tr>")]
+    for row, each in zip(table, projections, strict=True):
+        kinds = (
+            "minutes",
+            "epoch_minutes",
+            *(f"{part}minutes_{end}" for part in ("", "epoch_") for end in ("low", "high")),
+        )
+        assert [row[kind] for kind in kinds] == ["" if each[kind] is None else str(each[kind]) for kind in kinds]
+        if each["ceilings"]:
+            bound = costs[tuple(str(each[key]) for key in STEP)] / 60
+            assert bound == pytest.approx(each["bound_epoch_minutes"]) and each["epoch_minutes_low"] >= bound * (
+                1 - 1e-9
+            )
+        cells = [f"{each['units']:,}", f"{each['batch_size']:,}", format_range(each, ""), format_range(each, "epoch_")]
+        assert any(line.startswith(each["name"]) and all(map(line.__contains__, cells)) for line in lines), cells
+        assert any(line.startswith(each["name"]) and all(map(line.__contains__, cells)) for line in pages), cells
+    return len(table)
+
+
+STEP = ("workload", "ceilings", "units", "batch_size", "spatial")
+"""What says which step of the cost model bounds a projection."""
+
+
+def format_range(each, part):
+    low, high = (quantity_tables.number(each[f"{part}minutes_{end}"]) for end in ("low", "high"))
+    return low if each["minutes"] is not None else f"{low} or more" if low == high else f"{low} to {high}"
+
+
+@pytest.mark.exhaustive
+def test_all_outputs_agree_on_the_published_results(corpus, tmp_path, capsys):
+    assert (
+        run(corpus, "--data", tmp_path / "out", "-o", tmp_path / "report.html", "--project", "2048,4096,16384,100000")
+        == 0
+    )
+    assert assert_outputs_agree(tmp_path / "out", capsys.readouterr().out) > 100
 
 
 def test_a_single_log_is_enough(tree, tmp_path):

@@ -1,5 +1,6 @@
 """The cost model: its four times, hardware by name, files that are broken, and its error over results."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from submission.results.cost_model.model import (
     read_ceilings,
     read_workloads,
 )
+from submission.results.cost_model.node_data import NodeData, parse_bytes
 from tests.submission.results.conftest import CEILINGS
 
 WORK = Workload(
-    forward_flop=1e5, training_flop=3e5, memory_bytes=2e4, input_bytes=1e4, gradient_bytes=4e4, halo_bytes=8e3,
-    most_spatial=4, train_samples=1000, eval_samples=100, source="",
+    forward_flop=1e5, training_flop=3e5, memory_bytes=2e4, input_bytes=1e4, stored_bytes=5e3, gradient_bytes=4e4,
+    halo_bytes=8e3, most_spatial=4, train_samples=1000, eval_samples=100, source="",
 )  # fmt: skip
 TOP = Ceilings(("V100",), 1e5, 2, 1e4, 1e4, 1e4, "")
 MODEL = CostModel({"cosmoflow": WORK}, {"chip": TOP})
@@ -58,7 +60,7 @@ def test_units_left_over_wait_for_the_others():
 
 @pytest.mark.parametrize(
     ("units", "batch", "spatial", "said"),
-    [(8, 4, 1, "leaves units idle"), (8, 8, 8, "at most 4"), (6, 8, 4, "divisor"), (0, 8, 1, "divisor")],
+    [(8, 4, 1, "batch of 4"), (8, 8, 8, "at most 4"), (6, 8, 4, "divisor"), (0, 8, 1, "0 units")],
 )
 def test_a_batch_that_cannot_be_shared_is_refused(units, batch, spatial, said):
     with pytest.raises(ValueError, match=said):
@@ -148,9 +150,42 @@ def test_the_error_over_results_with_and_without_a_factor_for_the_system(result)
     (pair,) = error.pairs
     assert (pair.first_ratio, pair.second_ratio, pair.calibrated_ratio) == pytest.approx((1 / 4, 1 / 5, 4 / 5))
     assert (error.median_error, error.median_calibrated_error) == pytest.approx((0.8, 0.2))
-    assert "over 1 pair of results" in error.said
+    assert "over 1 pair of results" in error.text
     assert "80 % in the median, and by 20 %" in plain_text(error_table(error))
-    assert MODEL.published_pairs([]).median_error is None and "unknown" in MODEL.published_pairs([]).said
+    assert MODEL.published_pairs([]).median_error is None and "unknown" in MODEL.published_pairs([]).text
+
+
+def test_input_from_storage_counts_where_memory_cannot_hold_the_data(result):
+    """Twice the units are as fast each, unless memory holds the data of twice the nodes alone."""
+
+    def on(units, held, minutes):
+        data = NodeData(nodes=units / 4, raw=2e9, stored=1e9, memory=2e9 if held else 1e9, disk=None)
+        return replace(result(f"s_n{units}", 64, units, run_epoch_time=minutes), data=data)
+
+    slow = CostModel({"cosmoflow": replace(WORK, stored_bytes=1e9)}, {"chip": replace(TOP, network_bytes_per_s=1e9)})
+    (pair,) = slow.published_pairs([on(8, False, 4), on(16, True, 1)]).pairs
+    compute, storage = slow.published(on(8, False, 4)), slow.published(on(8, False, 4), from_storage=True)
+    # 8 samples of 1 GB per unit and step; a quarter of 1 GB/s for each
+    assert (compute.input, storage.input, storage.binds) == (pytest.approx(8), pytest.approx(32), "input")
+    assert (pair.published_efficiency, pair.efficiency) == pytest.approx((2, 1))
+    assert pair.storage_efficiency == pytest.approx(storage.epoch_seconds / compute.epoch_seconds)
+    assert (pair.first_data_in, pair.second_data_in, pair.remark) == ("neither", "memory", "")
+    error = slow.published_pairs([on(8, True, 4), on(16, True, 1)])
+    assert error.pairs[0].remark.startswith("better than linear") and not error.storage_helps
+    assert error.log_error == error.storage_log_error == pytest.approx(math.log(2)) and "stays off" in error.text
+
+
+@pytest.mark.parametrize(
+    ("text", "gigabytes"),
+    [
+        *(("64 GB", 64), ("32GiB", 34.359738368), ("1TB DDR4", 1000), ("980Gb", 980), ("1,024 GB", 1024)),
+        *(("2x 1.92TB NVMe SSD + 30TB U.2 NVMe SSD", 33840), ("144GB /tmp partition on a 240GB SSD", 144)),
+        *(("128GB (2133 MT/s) DDR4", 128), ("96 GB DDR4 + 16 GB MCDRAM", 112), ("8 x 64GB (512 GB)", 512)),
+        *((text, None) for text in ("", "0", "0 GB", "103 PB", "much", "512", 512, None, ["64 GB"])),
+    ],
+)
+def test_bytes_of_system_descriptions(text, gigabytes):
+    assert parse_bytes(text) == (None if gigabytes is None else pytest.approx(gigabytes * 1e9))
 
 
 def test_a_workload_of_one_round_comes_before_that_of_all(result):

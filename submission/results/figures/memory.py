@@ -1,0 +1,101 @@
+"""The data of a node beside its memory and its local disk, over the nodes that share the data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from submission.results.cost_model.node_data import CACHEABLE, NodeData
+from submission.results.figures.labels import LINE, Box, amount, around, labels
+from submission.results.figures.panel import (
+    MARK,
+    WIDE,
+    Axis,
+    Figure,
+    Panel,
+    logarithmic,
+    mark_items,
+    numbers,
+    organisation_items,
+)
+from submission.results.page.html import Html
+from submission.results.quantities import AnalysedSet
+
+LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 20, 40, 340, 52
+"""Space around the panel, and its height."""
+MANY: Final = 16
+"""Results above which the panel has numbers and a list below instead of names."""
+GIGA: Final = 1e9
+OUTCOMES: Final = {"disk": ": exceeds memory, fits disk", "neither": ": exceeds memory", "": ": memory unknown"}
+"""What a label says of data that memory does not hold, by `NodeData.held_by`."""
+STEPS: Final = 40
+
+
+def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
+    """Draw the stored data per node of results of a benchmark, with memory and disk of a node; empty without any."""
+    known = [(each, each.data) for each in sets if each.data]
+    if not known:
+        return Html("")
+    results, data = [each for each, _ in known], [held for _, held in known]
+    texts = [label + OUTCOMES.get(held.held_by, "") for label, held in zip(labels(results), data, strict=True)]
+    sizes = [
+        f"{amount(held.stored / GIGA)} GB" + (f" of {amount(held.memory / GIGA)}" if held.memory else "")
+        for held in data
+    ]
+    described = [f"{text}, {size}." for text, size in zip(texts, sizes, strict=True)]
+    figure = Figure(name, f"Data per node: {results[0].marked_benchmark}", described, width)
+    bottom = TOP + HEIGHT
+    x = logarithmic([held.nodes for held in data], LEFT, width - RIGHT)
+    amounts = [size for held in data for size in (held.raw, held.stored, held.memory, held.disk) if size]
+    y = logarithmic([size / GIGA for size in amounts], bottom, TOP)
+    panel = Panel(figure, Axis(x, "nodes of a run"), Axis(y, "GB per node"))
+    for kind, totals in (("track open", {h.raw * h.nodes for h in data}), ("fit", {h.stored * h.nodes for h in data})):
+        for total in sorted(totals):
+            _draw_share(panel, total / GIGA, kind)
+    points = [_draw_capacities(panel, held) for held in data]
+    named = figure.is_wide and len(results) <= MANY
+    if named:
+        panel.write_labels(points, texts)
+    else:
+        panel.number(points, numbers(results))
+    for each, point, text, size in zip(results, points, texts, sizes, strict=True):
+        figure.mark(point, each, f"{text}, {size}")
+    end: float = bottom + BOTTOM
+    if not named:
+        rows = list(zip(texts, sizes, strict=True))
+        end = figure.numbered_list(results, rows, Box(LEFT, end + LINE, width - RIGHT, math.inf))
+    items = [("fit", "data per node, as stored"), ("track open", "decoded")]
+    items += (
+        [("batch", f"memory of a node; files have at most {100 * CACHEABLE:g} % of it")]
+        if any(h.memory for h in data)
+        else []
+    )
+    items += [("triangle", "local disk")] if any(held.disk for held in data) else []
+    return figure.finish(organisation_items(results), figure.legend([*mark_items(results), *items], end + 8) + 4)
+
+
+def _draw_share(panel: Panel, total: float, kind: str) -> None:
+    """Draw the data per node over the nodes, as far as they are in the panel. total: of the data set, in GB."""
+    low, high = max(panel.x.low, total / panel.y.high), min(panel.x.high, total / panel.y.low)
+    if low < high:
+        places = [low * (high / low) ** (at / STEPS) for at in range(STEPS + 1)]
+        points = [panel.place(nodes, total / nodes) for nodes in places]
+        panel.figure.line(points[0], points[-1], kind)
+        panel.taken += [around(point, 3) for point in points]
+
+
+def _draw_capacities(panel: Panel, held: NodeData) -> tuple[float, float]:
+    """Draw memory and disk of a node, with a link to its data; return the point of these."""
+    point = panel.place(held.nodes, held.stored / GIGA)
+    x = point[0]
+    if held.memory:
+        _, up = panel.place(held.nodes, held.memory / GIGA)
+        panel.figure.line(point, (x, up), "link")
+        panel.figure.line((x - MARK, up), (x + MARK, up), "batch")
+        panel.taken.append(Box(x - MARK, min(up, point[1]), x + MARK, max(up, point[1])))
+    if held.disk:
+        disk = panel.place(held.nodes, held.disk / GIGA)
+        panel.figure.draw_mark(disk, ("triangle", ""), "mark", f"disk: {amount(held.disk / GIGA)} GB")
+        panel.taken.append(around(disk, MARK))
+    return point

@@ -1,0 +1,34 @@
+"""The figure of the data per node: what it says of data that fit memory, a disk, or neither."""
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from submission.results.cost_model.node_data import NodeData
+from submission.results.figures.memory import data_per_node
+from submission.results.figures.panel import NARROW, WIDE
+from tests.submission.results.conftest import analysed_set
+
+
+def on(nodes, memory, disk=None, total=5.5e12):
+    result = analysed_set(f"daint_n{nodes}", 256, nodes, organisation="CSCS")
+    return replace(result, data=NodeData(nodes, total / nodes, total / nodes, memory, disk))
+
+
+def test_it_says_what_holds_the_data_of_a_node():
+    sets = [on(128, 64e9), on(256, 64e9), on(64, 64e9, 2e11), on(32, 64e9), on(16, None)]
+    assert [each.data.held_by for each in sets] == ["memory", "memory", "disk", "neither", ""]
+    svg = ElementTree.fromstring(data_per_node(sets, "memory"))
+    texts = [element.text for element in svg.iter("text")]
+    assert "CSCS daint_n256" in texts and "CSCS daint_n64: exceeds memory, fits disk" in texts
+    assert "CSCS daint_n32: exceeds memory" in texts and "CSCS daint_n16: memory unknown" in texts
+    assert "CSCS daint_n128, 43 GB of 64." in svg.findtext("desc")
+    assert sum(element.get("class") == "batch" for element in svg.iter("line")) >= 4  # memories, one of the legend
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_many_results_are_numbered_and_those_without_data_left_out(width):
+    many = [on(nodes, 64e9) for nodes in range(8, 48)]
+    assert "exceeds memory" in data_per_node(many, "memory", width)
+    assert data_per_node([replace(many[0], data=None)], "memory", width) == ""

@@ -85,22 +85,22 @@ class Picture:
 
 def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
     """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
-    good = [one for one in sets if not one.problem]
-    for round_ in dict.fromkeys(one.row.round for one in good):
-        inside = [one for one in good if one.row.round == round_]
+    good = [each for each in sets if not each.problem]
+    for round_ in dict.fromkeys(each.row.round for each in good):
+        inside = [each for each in good if each.row.round == round_]
         several = by_benchmark(inside)
-        for benchmark, found in several.items():
+        for benchmark, results in several.items():
             name = _file_name(round_, benchmark, "time-to-solution")
-            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, found)
+            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, results)
         name = _file_name(round_, "time-shares")
         yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
         name = _file_name(round_, "variation")
         yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside, folded=True)
-        for benchmark, found in several.items():
+        for benchmark, results in several.items():
             name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
-            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, found, folded=True)
+            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, results, folded=True)
             name, title = _file_name(round_, benchmark, "memory"), f"Data per node: {benchmark}"
-            yield Picture(name, round_, title, MEMORY_CAPTION, data_per_node, found, folded=True)
+            yield Picture(name, round_, title, MEMORY_CAPTION, data_per_node, results, folded=True)
     yield Picture("best-by-round", "", "", "", best_by_round, good)
 
 
@@ -143,10 +143,10 @@ def _projections(projected: Projections) -> Iterator[Html]:
     yield disclosure("How each was projected", element("ul", *notes))
 
 
-def draw_fits(found: Analysis, width: int) -> list[Html]:
+def draw_fits(analysis: Analysis, width: int) -> list[Html]:
     """Return the drawing of each fit; empty where there is no law. width: HALF for the page and a file, or NARROW."""
-    named = {one.full_name: one for one in found.sets}
-    return [draw_fit(fit, named, width) for fit in found.fits]
+    sets = {each.full_name: each for each in analysis.sets}
+    return [draw_fit(fit, sets, width) for fit in analysis.fits]
 
 
 def _fits(analysis: Analysis) -> Iterator[Html]:
@@ -176,22 +176,22 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     """Yield the tables of a round and the notes on its results."""
     yield from (disclosure(each.title, _html_table(each)) for each in tables(sets))
     items = []
-    for one in sets:
-        if notes := [*one.notes, *(f"{key}: {reason}" for key, reason in one.excluded.items())]:
-            items.append(element("li", f"{short_name(one)}, {one.row.benchmark}: {'; '.join(map(clean, notes))}"))
+    for each in sets:
+        if notes := [*each.notes, *(f"{key}: {reason}" for key, reason in each.excluded.items())]:
+            items.append(element("li", f"{short_name(each)}, {each.row.benchmark}: {'; '.join(map(clean, notes))}"))
     if items:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 
 
-def _html_table(shown: TextTable) -> Html:
+def _html_table(content: TextTable) -> Html:
     """Return a table of text as HTML, with its title as the caption; groups are a column."""
-    head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in shown.headings]
-    texts, ends = (len(list(takewhile(not_, order))) for order in (shown.numeric, reversed(shown.numeric)))
-    rows: Sequence[Sequence[object]] = shown.rows
-    if shown.groups:
+    head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in content.headings]
+    texts, ends = (len(list(takewhile(not_, order))) for order in (content.numeric, reversed(content.numeric)))
+    rows: Sequence[Sequence[object]] = content.rows
+    if content.groups:
         head, texts = ["benchmark", *head], texts + 1
-        rows = [(group, *row) for group, row in zip(shown.groups, shown.rows, strict=True)]
-    return table(head, rows, shown.title, texts, ends)
+        rows = [(group, *row) for group, row in zip(content.groups, content.rows, strict=True)]
+    return table(head, rows, content.title, texts, ends)
 
 
 UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}

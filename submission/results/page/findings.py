@@ -91,28 +91,30 @@ def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> H
     parts = [draw(group) for group in major]
     notes, skipped = (sum(len(g.entries) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
     if minor:
-        said = [counted(notes, "note")] if notes else []
-        said += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
-        parts.append(disclosure(", ".join(said), *map(draw, minor), class_="minor"))
+        counts = [counted(notes, "note")] if notes else []
+        counts += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
+        parts.append(disclosure(", ".join(counts), *map(draw, minor), class_="minor"))
     return joined(parts) if parts else element("p", "No findings.", class_="quiet")
 
 
 def _group(group: Group, base: str, site: Site, name: str | None) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
-    shown = [_text(text, found, base, site) for text, found in texts[:MAX_SHOWN_TEXTS]]
+    texts_ = [_text(text, entries, base, site) for text, entries in texts[:MAX_SHOWN_TEXTS]]
     if texts[MAX_SHOWN_TEXTS:]:
-        items = [_list_item(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
+        items = [_list_item(text, entries, base) for text, entries in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
         items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
-        shown.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
+        texts_.append(
+            disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items))
+        )
     texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
-    return element("div", head, *shown, why, class_="finding", id=name)
+    return element("div", head, *texts_, why, class_="finding", id=name)
 
 
-def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
+def _text(text: str, entries: Sequence[Finding], base: str, site: Site) -> Html:
     first = {(finding.path, finding.line): None for finding in found}
     places = [_place(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
     others = list(first)[MAX_SHOWN_PLACES:]
@@ -123,9 +125,11 @@ def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
     return element("div", element("p", text), *places, class_="said")
 
 
-def _list_item(text: str, found: Sequence[Finding], base: str) -> Html:
-    where = display_name(found[0].path, base, found[0].line) if found[0].path else ""
-    return element("li", text, f" ({where}; {extent(list(found))})" if found[1:] else f" ({where})" if where else "")
+def _list_item(text: str, entries: Sequence[Finding], base: str) -> Html:
+    where = display_name(entries[0].path, base, entries[0].line) if entries[0].path else ""
+    return element(
+        "li", text, f" ({where}; {extent(list(entries))})" if entries[1:] else f" ({where})" if where else ""
+    )
 
 
 def _place(path: str, line: int, base: str, site: Site) -> Html:

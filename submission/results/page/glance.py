@@ -82,10 +82,10 @@ def _best_rows(
     """Yield the best result of each benchmark and division, None without one, and how it differs from the previous."""
     rows = [line.row for line in lines]
     by_row = {id(line.row): line for line in lines}
-    found = best(rows)
+    best_rows = best(rows)
     for change in differences(previous, rows):
         if change.organisation == ALL_ORGANISATIONS and change.scaling == scaling:
-            yield by_row[id(found[change.key])] if change.key in found else None, change
+            yield by_row[id(best_rows[change.key])] if change.key in best_rows else None, change
 
 
 def _table(
@@ -105,8 +105,8 @@ def _table(
     texts = iter(aligned([cell for row in cells for cell in row]))
     lines = [[next(texts) for _ in row] for row in cells]
     columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
-    shown = {head: column for head, column in columns.items() if any(column)}
-    return table(list(shown), zip(*shown.values(), strict=True), title, 2)
+    filled = {head: column for head, column in columns.items() if any(column)}
+    return table(list(filled), zip(*filled.values(), strict=True), title, 2)
 
 
 def _system(line: ResultLine | None, site: Site) -> Html:
@@ -135,7 +135,9 @@ def read_failures(lines: Sequence[ResultLine], report: Report) -> list[Failure]:
     whole = [(package_id(at), package.organisation, package.findings) for at, package in enumerate(report.packages, 1)]
     whole.append((ACROSS, "across the submissions", report.own))
     places = {id(finding): section for section, _, findings in whole for finding in findings}
-    failed = [Failure(FAIL, section, name, _causes(lowered(found, False), section)) for section, name, found in whole]
+    failed = [
+        Failure(FAIL, section, name, _causes(lowered(several, False), section)) for section, name, several in whole
+    ]
     results = [_result_failure(line, places) for line in lines if line.row.verdict in (FAIL, INCOMPLETE)]
     results.sort(key=lambda failure: failure.verdict == INCOMPLETE)
     return [*(failure for failure in failed if failure.causes), *results]

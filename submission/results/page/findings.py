@@ -100,22 +100,20 @@ def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> H
 def _group(group: Group, base: str, site: Site, name: str | None) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
-    texts_ = [_text(text, entries, base, site) for text, entries in texts[:MAX_SHOWN_TEXTS]]
+    parts = [_text(text, entries, base, site) for text, entries in texts[:MAX_SHOWN_TEXTS]]
     if texts[MAX_SHOWN_TEXTS:]:
         items = [_list_item(text, entries, base) for text, entries in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
         items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
-        texts_.append(
-            disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items))
-        )
+        parts.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
     texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
-    return element("div", head, *texts_, why, class_="finding", id=name)
+    return element("div", head, *parts, why, class_="finding", id=name)
 
 
 def _text(text: str, entries: Sequence[Finding], base: str, site: Site) -> Html:
-    first = {(finding.path, finding.line): None for finding in found}
+    first = {(finding.path, finding.line): None for finding in entries}
     places = [_place(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
     others = list(first)[MAX_SHOWN_PLACES:]
     if others:
@@ -127,9 +125,8 @@ def _text(text: str, entries: Sequence[Finding], base: str, site: Site) -> Html:
 
 def _list_item(text: str, entries: Sequence[Finding], base: str) -> Html:
     where = display_name(entries[0].path, base, entries[0].line) if entries[0].path else ""
-    return element(
-        "li", text, f" ({where}; {extent(list(entries))})" if entries[1:] else f" ({where})" if where else ""
-    )
+    where = f"{where}; {extent(list(entries))}" if where and entries[1:] else where
+    return element("li", text, f" ({where})" if where else "")
 
 
 def _place(path: str, line: int, base: str, site: Site) -> Html:

@@ -467,7 +467,7 @@ def test_a_table_is_copied_as_csv(tab, round_page):
     tab.value("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     tab.value("document.querySelector('#results .copy').click()")
     head, first, *_ = tab.value("window.copied").split("\r\n")
-    assert head.startswith("Verdict,Benchmark,Division,Organisation,System,units,batch size,TTT min,")
+    assert head.startswith("Verdict,Benchmark,Division,Organisation,System,Units,Batch size,TTT min,")
     assert first.split(",")[1:4] == ["deepcam", "closed", "Second"]
 
 

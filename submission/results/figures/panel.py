@@ -42,8 +42,6 @@ STATES: Final = {
 """The states of results, drawn over their marks, and their texts."""
 UNITS: Final = "accelerators (or processors)"
 """The title of an axis of compute units."""
-Block = tuple[str, list[AnalysedSet]]
-"""A benchmark and its results."""
 
 
 class Figure(Drawing):
@@ -151,17 +149,6 @@ class Figure(Drawing):
             case _:
                 self.line((x - 10, y), (x + 12, y), kind)
 
-    def side_by_side(self, blocks: Sequence[Block], few: int) -> list[list[Block]]:
-        """Return rows of blocks: two neighbours with few results each stand side by side in a wide figure."""
-        rows: list[list[Block]] = []
-        for block in blocks:
-            last = rows[-1] if rows else []
-            if self.is_wide and len(last) == 1 and len(last[0][1]) <= few and len(block[1]) <= few:
-                last.append(block)
-            else:
-                rows.append([block])
-        return rows
-
 
 def logarithmic(values: Iterable[float], start: float, stop: float, padding: float = PADDING) -> Scale:
     """Return a logarithmic scale for all values (above 0), with padding at both ends, of at least a factor of 3."""
@@ -177,13 +164,14 @@ def logarithmic(values: Iterable[float], start: float, stop: float, padding: flo
 class Iso:
     """Lines on which a quantity is constant: y * x**-slope = factor * quantity**power. slope, power: 1 or -1.
 
-    unit: of the quantity, written behind its value.
+    unit: of the quantity, written behind its value. title: what is equal on a line, written above the panel.
     """
 
     slope: int
     factor: float = 1.0
     power: int = 1
     unit: str = ""
+    title: str = ""
 
     def constant(self, quantity: float) -> float:
         """Return the y at x = 1 of a line."""
@@ -238,6 +226,8 @@ class Panel:
 
     def iso_lines(self, iso: Iso) -> None:
         """Draw lines of a constant quantity, each with its value where it leaves the panel above or to the right."""
+        if iso.title:
+            self.figure.text((self.area.right, self.area.top - 24), iso.title, "iso-text", "end")
         corners = [iso.quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
         for value in round_values(Scale(min(corners), max(corners), 0, 1, logarithmic=True), 0.13):
             ends = self._clipped(iso, value)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import chain, starmap
 from typing import Final
 
 from submission.results.figures.drawing import Scale
-from submission.results.figures.labels import LINE, Box, amount, around, by_benchmark, labels, title_of
+from submission.results.figures.labels import LINE, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
     PADDING,
     UNITS,
@@ -37,10 +36,10 @@ from submission.results.quantities import EPOCHS, AnalysedSet
 MANY: Final = 24
 """Results of a benchmark above which the panel has numbers and a list below instead of names."""
 FEW: Final = 6
-"""Up to this many results a panel takes half of the width."""
+"""Up to this many results the panel is lower."""
 ROOM: Final = 100
 """Space for names beside the outermost points."""
-TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52, 54, 66, 48
+TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52.0, 54.0, 66.0, 48.0
 """Space around a panel for its titles and numbers."""
 GAP: Final = 14
 THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
@@ -50,55 +49,32 @@ BLOCK_HEIGHT: Final = 270
 
 
 def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
-    """Draw the minutes of the runs by compute units, with lines of the same compute budget; a panel per benchmark."""
-    found = by_benchmark([each for each in sets if drawable(each.units) and drawable(each.mean("run_time"))])
-    if not found:
+    """Draw the minutes of a benchmark's runs by compute units, with lines of the same compute budget."""
+    sets = [each for each in sets if drawable(each.units) and drawable(each.mean("run_time"))]
+    if not sets:
         return Html("")
-    shown = list(chain.from_iterable(found.values()))
-    figure = Figure(
-        name, title_of("Time to solution by compute units", shown), starmap(_describe_times, found.items()), width
-    )
-    top = 6.0
-    for blocks in figure.side_by_side(list(found.items()), FEW):
-        wide = figure.width / len(blocks)
-        corners = (Box(wide * at, top, wide * (at + 1), math.inf) for at in range(len(blocks)))
-        top = max(_draw_times(figure, *block, corner) for block, corner in zip(blocks, corners, strict=True))
-    items = [
-        *mark_items(shown),
-        ("runs", "runs and their distribution"),
-        ("iso", "equal accelerator (processor) hours"),
-    ]
-    return figure.finish(organisation_items(shown), figure.legend(items, top + 10) + 4)
-
-
-def _draw_times(figure: Figure, title: str, sets: Sequence[AnalysedSet], room: Box) -> float:
-    """Draw the panel of a benchmark with its titles and numbers; return its lower end."""
-    names = labels(sets)
-    tall = (500 if len(sets) > FEW else 340) if figure.is_wide else 330
-    left, top, bottom = room.left, room.top, room.top + TIME_TOP + tall
-    units = [each.units or 1 for each in sets]
-    padding = ROOM if room.right - left == WIDE else PADDING
-    x = logarithmic(units, left + TIME_LEFT, room.right - TIME_RIGHT, padding)
-    means = [each.mean("run_time") or 1 for each in sets]
-    minutes = [value for each in sets for value in run_values(each, "run_time")]
-    y = logarithmic([*minutes, *means], bottom, top + TIME_TOP)
-    figure.text((left + 8, top + 16), title, "heading")
+    figure = Figure(name, title_of("Time to solution by compute units", sets), [_describe_times(sets)], width)
+    texts, bottom = labels(sets), TIME_TOP + (500 if len(sets) > FEW and figure.is_wide else 340)
+    units, means = [each.units or 1 for each in sets], [each.mean("run_time") or 1 for each in sets]
+    x = logarithmic(units, TIME_LEFT, width - TIME_RIGHT, ROOM if width == WIDE else PADDING)
+    y = logarithmic([*means, *(value for each in sets for value in run_values(each, "run_time"))], bottom, TIME_TOP)
+    figure.text((8, 22), sets[0].marked_benchmark, "heading")
     panel = Panel(figure, Axis(x, UNITS), Axis(y, "minutes per run"))
     panel.iso_lines(Iso(slope=-1, factor=60, unit=" h"))
-    points = [panel.place(count, mean) for count, mean in zip(units, means, strict=True)]
     for each, count in zip(sets, units, strict=True):
         panel.upright(each, "run_time", count)
-    named = figure.is_wide and len(sets) <= MANY
-    if named:
-        panel.write_labels(points, names, sets=sets)
+    points = [panel.place(count, mean) for count, mean in zip(units, means, strict=True)]
+    is_named, top = figure.is_wide and len(sets) <= MANY, bottom + TIME_BOTTOM
+    if is_named:
+        panel.write_labels(points, texts, sets=sets)
     else:
         panel.number(points, numbers(sets))
-    for each, text, mean, point in zip(sets, names, means, points, strict=True):
+        rows = [(text, f"{amount(mean)} min") for text, mean in zip(texts, means, strict=True)]
+        top = figure.numbered_list(sets, rows, Box(0, top + LINE, width, math.inf))
+    for each, text, mean, point in zip(sets, texts, means, points, strict=True):
         figure.mark(point, each, _explain_time(each, text, mean))
-    if named:
-        return bottom + TIME_BOTTOM + GAP
-    rows = [(text, f"{amount(mean)} min") for text, mean in zip(names, means, strict=True)]
-    return figure.numbered_list(sets, rows, Box(left, bottom + TIME_BOTTOM + LINE, room.right, math.inf)) + GAP
+    items = [("runs", "runs and their distribution"), ("iso", "equal accelerator (processor) hours")]
+    return figure.finish(organisation_items(sets), figure.legend([*mark_items(sets), *items], top + 24) + 4)
 
 
 def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
@@ -112,11 +88,11 @@ def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
     )
 
 
-def _describe_times(title: str, sets: list[AnalysedSet]) -> str:
+def _describe_times(sets: Sequence[AnalysedSet]) -> str:
     fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
     minutes = amount(fastest.mean("run_time") or 0)
     return (
-        f"{title}: {len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
+        f"{len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
         f"{fastest.row.system}, with {minutes} minutes and {fastest.units} {fastest.unit}."
     )
 
@@ -125,29 +101,27 @@ def _describe_times(title: str, sets: list[AnalysedSet]) -> str:
 
 
 def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
-    """Draw batch size, epochs and throughput of each result by its units; panels for each benchmark, and a list."""
+    """Draw batch size, epochs and throughput of each result of a benchmark by its units, in panels; and a list."""
     quantities = [(each.units, each.row.batch_size, each.mean(EPOCHS), each.mean(THROUGHPUT)) for each in sets]
-    found = by_benchmark([each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))])
-    if not found:
+    sets = [each for each, means in zip(sets, quantities, strict=True) if all(map(drawable, means))]
+    if not sets:
         return Html("")
-    shown = list(chain.from_iterable(found.values()))
-    title = title_of("Batch size, epochs to solution and throughput", shown)
-    figure = Figure(name, title, starmap(_describe_batches, found.items()), width)
-    top = 6.0
-    for title, several in found.items():
-        top = _Block(figure, several).draw(title, top) + 16
+    title = title_of("Batch size, epochs to solution and throughput", sets)
+    figure = Figure(name, title, [_describe_batches(sets)], width)
+    figure.text((8, 22), sets[0].marked_benchmark, "heading")
+    bottom = _Block(figure, sets).draw(20.0)
     items = [
-        *mark_items(shown),
+        *mark_items(sets),
         ("triangle", "training"),
         ("cross", "evaluation"),
         ("runs", "runs and their distribution"),
         ("iso", "equal values of what the panel's title says"),
     ]
-    return figure.finish(items, top + 6)
+    return figure.finish(items, bottom + 22)
 
 
 class _Block:
-    """The panels of one benchmark: (batch, units), (batch, epochs), (throughput, units), (throughput, epochs), more."""
+    """The panels: (batch, units), (batch, epochs), (throughput, units), (throughput, epochs), more."""
 
     def __init__(self, figure: Figure, sets: list[AnalysedSet]) -> None:
         self.figure, self.sets = figure, sets
@@ -157,14 +131,11 @@ class _Block:
         self.rates = [each.mean(THROUGHPUT) or 1.0 for each in sets]
         self.names = labels(sets)
 
-    def draw(self, title: str, top: float) -> float:
+    def draw(self, top: float) -> float:
         """Draw all; return the lower end."""
-        self.figure.text((8, top + 16), title, "heading")
-        top += 14
-        wide = self.figure.is_wide
-        width = self.figure.width / 2 if wide else self.figure.width
-        step = BLOCK_TOP + BLOCK_HEIGHT + BLOCK_BOTTOM
-        corners = [(width * (at % 2), top + step * (at // 2)) if wide else (0.0, top + step * at) for at in range(6)]
+        columns = 2 if self.figure.is_wide else 1
+        width, step = self.figure.width / columns, BLOCK_TOP + BLOCK_HEIGHT + BLOCK_BOTTOM
+        corners = [(width * (at % columns), top + step * (at // columns)) for at in range(6)]
         for at, (left, up) in enumerate(corners[:5]):
             ends = (left + BLOCK_LEFT, left + width - BLOCK_RIGHT), (up + BLOCK_TOP + BLOCK_HEIGHT, up + BLOCK_TOP)
             if at == 4:
@@ -173,32 +144,25 @@ class _Block:
                 self._draw_panel(at // 2 == 1, at % 2 == 1, *ends)
         left, up = corners[5]
         minutes = (f"{amount(each.mean('run_time') or 0)} min" for each in self.sets)
-        rows = list(zip(self.names, minutes, strict=True))
-        area = Box(left, up + (BLOCK_TOP if wide else LINE), left + width, math.inf)
-        end = self.figure.numbered_list(self.sets, rows, area)
-        return max(end, corners[4][1] + step if wide else 0.0)
+        area = Box(left, up + (BLOCK_TOP if columns == 2 else LINE), left + width, math.inf)
+        end = self.figure.numbered_list(self.sets, list(zip(self.names, minutes, strict=True)), area)
+        return max(end, corners[4][1] + step)
 
-    def _open_panel(self, x: Axis, y: Axis, iso: Iso | None, what: str) -> Panel:
-        panel = Panel(self.figure, x, y)
-        if iso:
-            panel.iso_lines(iso)
-            self.figure.text((panel.area.right, panel.area.top - 24), what, "iso-text", "end")
-        return panel
-
-    def _find_iso(self, of_rates: bool, by_epochs: bool) -> tuple[Iso | None, str]:
-        """Return the lines of a panel, and what is equal on them."""
+    def _find_iso(self, of_rates: bool, by_epochs: bool) -> Iso | None:
+        """Return the lines of a panel, None if the steps of training are not known."""
         if not by_epochs:
-            return Iso(slope=1, unit="/min" if of_rates else "/unit"), f"lines: {'' if of_rates else 'batch '}per unit"
+            title = "lines: per unit" if of_rates else "lines: batch per unit"
+            return Iso(slope=1, unit="/min" if of_rates else "/unit", title=title)
         if of_rates:
-            return Iso(slope=1, power=-1, unit=" min"), "lines: compute time"
+            return Iso(slope=1, power=-1, unit=" min", title="lines: compute time")
         steps = [
             each.statistics["run_steps"].mean * batch / epochs
             for each, batch, epochs in zip(self.sets, self.batches, self.epochs, strict=True)
             if "run_steps" in each.statistics
         ]
-        return Iso(
-            slope=1, factor=statistics.median(steps), power=-1, unit=" steps"
-        ) if steps else None, "lines: steps of training"
+        if not steps:
+            return None
+        return Iso(slope=1, factor=statistics.median(steps), power=-1, unit=" steps", title="lines: steps of training")
 
     def _draw_panel(
         self, of_rates: bool, by_epochs: bool, across: tuple[float, float], up: tuple[float, float]
@@ -210,7 +174,9 @@ class _Block:
         if by_epochs:
             x = Axis(logarithmic(_range(self.sets, EPOCHS, self.epochs), *across), "epochs to solution")
         y = Axis(logarithmic(ys, *up), title, numbers=not (by_epochs and self.figure.is_wide))
-        panel = self._open_panel(x, y, *self._find_iso(of_rates, by_epochs))
+        panel = Panel(self.figure, x, y)
+        if iso := self._find_iso(of_rates, by_epochs):
+            panel.iso_lines(iso)
         for each, value in zip(self.sets, ys, strict=True):
             if by_epochs:
                 panel.lying(each, EPOCHS, value)
@@ -225,7 +191,8 @@ class _Block:
             return
         y: Scale = logarithmic(rates, *up)
         x = Axis(logarithmic(self.units, *across), UNITS)
-        panel = self._open_panel(x, Axis(y, "samples per minute"), Iso(slope=1, unit="/min"), "lines: per unit")
+        panel = Panel(self.figure, x, Axis(y, "samples per minute"))
+        panel.iso_lines(Iso(slope=1, unit="/min", title="lines: per unit"))
         points, texts = [], []
         for number, each, name, units in zip(numbers(self.sets), self.sets, self.names, self.units, strict=True):
             for rate, what in ((each.mean(EVAL), "evaluation"), (each.mean(TRAIN), "training")):
@@ -250,9 +217,9 @@ def _range(sets: Sequence[AnalysedSet], name: str, means: Sequence[float]) -> li
     return [min(*values, *means), max(*values, *means)] if values else [*means]
 
 
-def _describe_batches(title: str, sets: list[AnalysedSet]) -> str:
+def _describe_batches(sets: Sequence[AnalysedSet]) -> str:
     few, many = (pick(sets, key=lambda each: each.mean(EPOCHS) or 0) for pick in (min, max))
     return (
-        f"{title}: from {amount(few.mean(EPOCHS) or 0)} epochs with batches of {few.row.batch_size} to "
+        f"From {amount(few.mean(EPOCHS) or 0)} epochs with batches of {few.row.batch_size} to "
         f"{amount(many.mean(EPOCHS) or 0)} with batches of {many.row.batch_size}."
     )

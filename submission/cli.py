@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from common.command import PROGRAM, UsageError, checked_output
+from common.command import PROGRAM, UsageError, as_called, checked_output
 from common.extras import missing_extra
 from compliance import __version__
 from compliance.benchmarks import PACKAGES
@@ -53,17 +53,20 @@ COMMANDS: Final = {
         "manifest": ("submission.manifest", "verify that no file of a package has changed"),
     },
     "Read results": {
-        "summary": ("submission.summary", "show the scores of a submission or a round as tables"),
-        "report": ("submission.report", "write the results as one HTML page"),
-        "compare": ("submission.compare", "compare two results side by side"),
-        "analysis": ("submission.analysis", "analyse rounds: scaling, variation, figures, projections"),
-        "cost": ("submission.cost", "show the FLOPS of runs: over the training time, sustained, by quality"),
+        "summary": ("submission.summary", "show results or runs as tables, or compare two results"),
+        "report": ("submission.report", "write results as a page, and analyse them: scaling, variation, projections"),
     },
 }
 """The module and summary of each command, by group. Commands that no benchmark has are not shown.
 
 The second word of a command in two words is the first argument of its module.
 """
+RENAMED: Final = {
+    "compare": "python -m submission.summary A --compare B (a measurement: python -m submission.summary fom.json)",
+    "analysis": "python -m submission.report PATH... --data FOLDER",
+    "cost": "python -m submission.summary PATH... --runs",
+}
+"""The present call of each command that had another name."""
 ALL_COMMANDS: Final = {name: command for commands in COMMANDS.values() for name, command in commands.items()}
 
 HEAD: Final = f"""\
@@ -87,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         return _print(render_usage(), 0 if words else 2)
+    if words[0] in RENAMED:
+        return answer_renamed(words[0])
     if words[0] == "--version":
         return _print(f"mlperf-hpc-suite {__version__}", 0)
     if words[1:] in (["-h"], ["--help"]) and (text := render_benchmark_usage(words[0])):
@@ -96,6 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _print(f"error: {error}", 2)
     return _run_module(module, rest)
+
+
+def answer_renamed(name: str) -> int:
+    """Print the present call of a command that had another name; return the exit status."""
+    return _print(as_called(f"error: {name} is now {RENAMED[name]}"), 2)
 
 
 def render_usage() -> str:

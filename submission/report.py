@@ -1,4 +1,4 @@
-"""The command `python -m submission.report`: report results as one HTML file; needs no network and no JavaScript.
+"""The command `python -m submission.report`: results as one HTML page, and analysed as tables, figures and fits.
 
 >>> from submission.report import write_report
 >>> report = compliance.check_logs(["results/"], details=True)              # doctest: +SKIP
@@ -17,13 +17,22 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from compliance.cli import add_result_options, read_result_options
-from compliance.engine import check_paths
+from compliance.cli import add_result_options, read_result_options, write_text
+from compliance.engine.options import Options
 from compliance.formats.findings import all_shown, summary
+from compliance.formats.table import output_width, plain_text
+from compliance.model.report import Report
+from submission.results.analysis import Analysis, analyse_report
+from submission.results.cost_model.model import error_table
+from submission.results.export import holds_analysis, write_analysis
+from submission.results.fits.projection import projection_table
 from submission.results.page.page import write_report
-from submission.results.rows import NoResultsError, read_report
+from submission.results.quantity_tables import tables
+from submission.results.read_rows import read_logs, read_report
+from submission.results.rows import NoResultsError
 
-DESCRIPTION: Final = "Report results as one HTML file: scores, how they were computed, charts and findings."
+MOST_UNITS: Final = 10_000_000
+DESCRIPTION: Final = "Report results as one HTML file, and analyse them: where the time goes, how they scale and vary."
 EXAMPLES: Final = """\
 examples:
   python -m submission.report my_organisation/ -o report.html                a submission
@@ -31,11 +40,19 @@ examples:
   python -m submission.report runs/round/package/ --allow-mini -o mini.html  results on the mini problems
   python -m submission.report v3.0/ --previous v2.0/ -o round.html           with the speed-up since v2.0
   python -m submission.report runs/a/result_0.txt -o run.html                one log
+  python -m submission.report v1.0/ v2.0/ v3.0/ --data out/                  the analysis of several rounds
+  python -m submission.report v3.0/ --data out/ --project 2048,4096          projected to other numbers of accelerators
+  python -m submission.report v3.0/ --data out/ --ceilings mine.yaml         with the cost model of your machine
 
-Open the page in any browser of 2024 or later. It needs no network; links to logs are relative to the page.
+Open the page in any browser of 2024 or later. It needs no network; links to logs are relative to the page. The cards of
+very many results go into pages beside it: round-2.html, round-3.html.
 
-exit status: 0 the page is written (check results with python -m compliance.check), 1 there are no logs or the page
-cannot be written, 2 wrong use
+The folder of --data gets analysis.json with all numbers, and CSV and SVG files. What the logs do not say (staging that
+copies nothing, power caps) comes from submission/results/facts.yaml and --facts FILE. Projections and the
+cost model are marked as such: neither is a result.
+
+exit status: 0 written (check results with python -m compliance.check; those that cannot be analysed are named on
+standard error), 1 there are no logs, nothing to analyse, or the files cannot be written, 2 wrong use
 """
 
 
@@ -44,34 +61,112 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
-    add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
-    add("-o", "--output", type=Path, required=True, metavar="FILE", help="the page to write")
-    add("--force", action="store_true", help="replace a page written by this command")
-    add_result_options(parser)
+    add("-o", "--output", type=Path, metavar="FILE", help="the page to write")
+    add("--data", type=Path, metavar="FOLDER", help="analyse the results and write tables, figures and fits there")
+    add("--force", action="store_true", help="replace the page and the data that this command wrote")
+    add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round, for the page")
     add("--title", default="", help="heading of the page")
-    given = parser.parse_args(arguments)
-    return run_command(lambda: _run(given), (OSError, NoResultsError), NOTHING_WRITTEN)
+    add("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
+    add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
+    add(
+        "--project",
+        type=_parse_units,
+        default=(),
+        metavar="N,...",
+        help="project results to these numbers of accelerators",
+    )
+    add_result_options(parser)
+    options = parser.parse_args(arguments)
+    return run_command(lambda: _report(options), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
-def _run(given: argparse.Namespace) -> int:
-    missing = [path for path in given.paths if not os.path.exists(path)]
-    if missing:
-        raise UsageError(f"no such file or folder: {missing[0]}")
-    if given.output.is_dir():
-        raise UsageError(f"-o {given.output} is a folder; name a file in it, such as report.html")
-    if os.path.lexists(given.output) and not given.force:
-        raise UsageError(f"{given.output} exists; --force replaces a page of this command")
-    options = read_result_options(given, details=True)
-    report = check_paths(given.paths, options)
+def _parse_units(text: str) -> tuple[int, ...]:
+    """Return the numbers of units that an argument names; an `argparse` type."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and 0 < int(word) <= MOST_UNITS for word in words):
+        raise argparse.ArgumentTypeError(f"expected numbers from 1 to {MOST_UNITS}, such as 512,1024; found {text!r}")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    _check_outputs(arguments)
+    options = read_result_options(arguments, details=True)
+    report = read_logs(arguments.paths, options)
     if not report.runs:
-        print(
-            f"error: no logs below {', '.join(map(clean, given.paths))}; expected files result_*.txt", file=sys.stderr
-        )
+        paths = ", ".join(map(clean, arguments.paths))
+        raise NoResultsError(f"no logs below {paths}: expected submissions, or files result_*.txt")
+    analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
+    for warning in analysis.warnings:
+        print(f"warning: {clean(warning)}", file=sys.stderr)
+    status = _write_data(analysis, arguments) if arguments.data else 0
+    if arguments.output:
+        _write_page(report, analysis, arguments, options)
+    return status
+
+
+def _write_page(report: Report, analysis: Analysis, arguments: argparse.Namespace, options: Options) -> None:
+    previous = None
+    if arguments.previous:
+        previous = read_report(arguments.previous, replace(options, round=None, details=False))
+    write_report(report, arguments.output, arguments.title, previous, analysis)
+    print(f"{clean(arguments.output)}: {summary(report, all_shown(report))}")
+
+
+def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
+    """Write the analysis into the folder; return the exit status."""
+    for result in analysis.sets:
+        if result.problem:
+            print(f"warning: {clean(result.name)}, round {result.row.round}: {clean(result.problem)}", file=sys.stderr)
+    if all(result.problem for result in analysis.sets):
+        print("error: no result can be analysed; the warnings say why", file=sys.stderr)
         return 1
-    previous = read_report(given.previous, replace(options, round=None, details=False)) if given.previous else None
-    write_report(report, given.output, given.title, previous)
-    print(f"{clean(given.output)}: {summary(report, all_shown(report))}")
+    written = write_analysis(analysis, arguments.data)
+    write_text(_describe_analysis(analysis, output_width()), None)
+    print(f"{clean(arguments.data / written[0])} and {len(written) - 1} files beside it")
     return 0
+
+
+def _describe_analysis(analysis: Analysis, width: int | None) -> str:
+    """Return what a terminal shows: the first table, what the fits say, projections, the error of the cost model."""
+    fits = "\n".join(clean(fit.said) for fit in analysis.fits if fit.power)
+    blocks = [plain_text(tables(analysis.sets)[0], width), fits]
+    if analysis.projected.projections:
+        blocks.append(plain_text(projection_table(analysis.projected), width))
+    elif analysis.projected.not_projected:
+        blocks.append(clean(analysis.projected.said))
+    blocks.append(plain_text(error_table(analysis.cost_error), width) if analysis.cost_error.pairs else "")
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Raise UsageError without an output, or for one that cannot be written."""
+    page, folder = arguments.output, arguments.data
+    if not page and not folder:
+        raise UsageError("nothing to write: name a page with -o FILE, or a folder for the analysis with --data FOLDER")
+    if page and page.is_dir():
+        raise UsageError(f"-o {page} is a folder; name a file in it, such as report.html")
+    if page and os.path.lexists(page) and not arguments.force:
+        raise UsageError(f"{page} exists; --force replaces a page of this command")
+    if folder:
+        _check_folder(folder, arguments.paths, arguments.force)
+
+
+def _check_folder(folder: Path, paths: Sequence[str], force: bool) -> None:
+    """Raise UsageError if the folder is a file, lies in what is read, or holds something else."""
+    target = os.path.realpath(folder)
+    for path in map(os.path.realpath, paths):
+        if target == path or target.startswith(path + os.sep):
+            raise UsageError(f"--data {folder} lies in {path}, which is read; name a folder outside of it")
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise UsageError(f"--data {folder} is a file; name a folder, because an analysis is several files")
+    if not any(folder.iterdir()):
+        return
+    if not holds_analysis(folder):
+        raise UsageError(f"--data {folder} holds other files and no analysis; name a new or an empty folder")
+    if not force:
+        raise UsageError(f"--data {folder} holds an earlier analysis; --force replaces its files")
 
 
 if __name__ == "__main__":

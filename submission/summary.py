@@ -1,4 +1,4 @@
-"""The command `python -m submission.summary`: show the scores of results as tables."""
+"""The command `python -m submission.summary`: show results and runs as tables, or two results side by side."""
 
 from __future__ import annotations
 
@@ -6,26 +6,54 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import replace
 
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
+from compliance.benchmarks import REFERENCES
 from compliance.cli import add_result_options, read_result_options, refuse_to_overwrite, write_text
-from compliance.formats.table import output_width
-from compliance.model.waivers import unused
-from submission.results.rows import NoResultsError, differences, read_report, rows
-from submission.results.tables import csv_summary, json_summary, markdown_summary, plain_summary
+from compliance.formats.findings import alone
+from compliance.formats.markdown import markdown_text
+from compliance.formats.table import output_width, plain_text
+from compliance.model.report import Report
+from compliance.model.waivers import meant, unused
+from submission.results.columns import RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
+from submission.results.comparison.comparison import compare
+from submission.results.comparison.formats import FORMATS
+from submission.results.comparison.published import compare_with_published
+from submission.results.comparison.sides import pair_results
+from submission.results.cost_model.model import read_workloads
+from submission.results.operations import Operations, read_operations
+from submission.results.read_rows import read_logs, read_report, rows
+from submission.results.rows import NoResultsError, differences
+from submission.results.tables import Summary
 
-DESCRIPTION = "Show the scores of results as tables: of one submission, or of all submissions of a round."
+MOST_N: Final = 100.0
+MOST_NAMES: Final = 10
+"""Results that are named where they are not compared."""
+DESCRIPTION = "Show results as tables: of a submission, a round, your own runs; each run; or two results side by side."
 EXAMPLES = """\
 examples:
-  python -m submission.summary hpc_results_v3.0/                   the tables of a round
-  python -m submission.summary my_organisation/ --allow-mini       including mini problems
-  python -m submission.summary v2.0/ --previous v1.0/              also compare with the previous round
-  python -m submission.summary v2.0/ --format csv -o tables/       time_to_train.csv and throughput.csv
-  python -m submission.summary v2.0/ --format markdown -o table.md
+  python -m submission.summary hpc_results_v3.0/                       the tables of a round
+  python -m submission.summary my_organisation/ --allow-mini           including mini problems
+  python -m submission.summary v2.0/ --previous v1.0/                  also compare with the previous round
+  python -m submission.summary v2.0/ --columns system,score,flops --sort score    --columns help lists them
+  python -m submission.summary v2.0/ --format csv -o tables/           time_to_train.csv and throughput.csv
+  python -m submission.summary runs/ --runs                            the FLOPS of each log
+  python -m submission.summary result_0.txt --n 10                     of one log, with another exponent of VFLOPS
+  python -m submission.summary Mine/ --compare Theirs/                 two results: what differs, and why
+  python -m submission.summary v2.0/ --compare v3.0/ --benchmark oc20  two rounds: each organisation with itself
+  python -m submission.summary fast.txt --compare slow.txt             two logs: the time of each part
+  python -m submission.summary runs/cosmoflow-measure/fom.json         a measurement, and published results
 
-exit status: 0 there are results (to check them: python -m compliance.check), 1 there are none, 2 wrong use
+--compare takes result folders, submissions, folders of runs, single logs, or whole rounds. Results of the same
+benchmark and scaling are compared; among several, those of the same division, system and batch size, or else the
+nearest in size. The last lines are the changes for B to train with A's hyperparameters: arguments of the training
+command if all logs are from this suite, else keys of the log.
+
+exit status: 0 there are results (to check them: python -m compliance.check), 1 there are none, 2 wrong use, such as no
+common benchmark
 """
 
 
@@ -33,49 +61,159 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES)
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs")
+    add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
+    add("--runs", action="store_true", help="a row for each log, with its FLOPS, instead of results")
+    add("--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS of runs (default: 10 for deepcam, 5 else)")
+    add("--compare", metavar="B", help="the one PATH and B side by side")
+    add("--benchmark", choices=sorted(REFERENCES), help="only this one")
+    add("--columns", type=_parse_columns, default=(), metavar="NAME,...", help="these columns; help lists them")
+    add("--sort", metavar="NAME", help="order of the rows of a benchmark; --sort=-NAME: descending")
     add_result_options(parser)
     add("--format", choices=("table", "csv", "json", "markdown"), default="table", help="default: table")
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
-    given = parser.parse_args(arguments)
-    return run_command(lambda: _summarise(given), (OSError, NoResultsError), NOTHING_WRITTEN)
+    options = parser.parse_args(arguments)
+    measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
+    run = _compare if options.compare else _show_measurement if measured else _summarise
+    return run_command(lambda: run(options), (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
-def _summarise(given: argparse.Namespace) -> int:
-    options = read_result_options(given)
-    reports = [read_report(given.paths, options)]
-    if given.previous:
-        reports.append(read_report(given.previous, replace(options, round=None)))
-    for waiver, message in unused(given.waivers, [results for report in reports for results in report.sets]):
+def _parse_exponent(text: str) -> float:
+    """Return the exponent that an argument names; an `argparse` type."""
+    try:
+        exponent = float(text)
+    except ValueError:
+        exponent = 0.0
+    if not 0 < exponent <= MOST_N:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, at most {MOST_N:g}; found {text!r}")
+    return exponent
+
+
+def _parse_columns(text: str) -> tuple[str, ...]:
+    """Return the columns that an argument names; for `help` list all and end; an `argparse` type."""
+    if text == "help":
+        write_text(list_columns(output_width()), None)
+        sys.exit(0)
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _summarise(arguments: argparse.Namespace) -> int:
+    """Show results, and the runs outside of them; with `--runs` all runs instead."""
+    _check_columns(arguments)
+    options = read_result_options(arguments, details=True)
+    reports = [read_logs(arguments.paths, options)]
+    if arguments.previous:
+        reports.append(read_report(arguments.previous, replace(options, round=None, details=False)))
+    for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
         print(f"warning: {waiver.path}, line {waiver.line}: {message}", file=sys.stderr)
-    found, previous = rows(reports[0]), rows(reports[1]) if given.previous else []
-    changes = differences(previous, found) if previous else []
-    if given.format == "csv":
-        _write_tables(csv_summary(found, changes), given)
-        return 0
-    if given.format == "table":
-        text = plain_summary(found, changes, None if given.output else output_width())
+    tables = [[row for row in rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
+    results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
+    if not results and not runs:
+        raise NoResultsError(
+            f"no results in {', '.join(arguments.paths)}: expected submissions (<organisation>/results/...), folders "
+            "with the logs of several runs, or logs"
+        )
+    changes = differences(tables[1], results) if arguments.previous else []
+    if arguments.sort:
+        results = sort_rows(results, RESULT_COLUMNS, arguments.sort)
+        runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)
+    summary = Summary(results, changes, runs, arguments.columns)
+    if arguments.format == "csv":
+        _write_tables(summary.write_csv(), arguments)
+    elif arguments.format == "json":
+        _write(summary.write_json(), arguments)
+    elif arguments.format == "markdown":
+        _write(summary.write_markdown(), arguments)
     else:
-        text = (json_summary if given.format == "json" else markdown_summary)(found, changes)
-    refuse_to_overwrite(given.output, (*given.paths, *given.previous))
-    write_text(text, given.output)
+        _write(summary.write_text(_find_width(arguments)), arguments)
     return 0
 
 
-def _write_tables(texts: Mapping[str, str], given: argparse.Namespace) -> None:
+def _check_columns(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for columns that no table has, or options that would do nothing."""
+    known = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
+    for name in (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
+        if name not in known:
+            raise UsageError(f"there is no column {name!r}{meant(name, known)}; --columns help lists them")
+    if arguments.columns and arguments.format == "json":
+        raise UsageError("--columns is for tables and CSV: JSON has all fields")
+    if arguments.runs and arguments.previous:
+        raise UsageError("--previous is for results: leave out --runs")
+
+
+def _read_runs(report: Report, arguments: argparse.Namespace) -> list[Operations]:
+    """Return the runs to show: with `--runs` all, else those outside of results."""
+    outside = {run.path for run in alone(report)}
+    if not arguments.runs and not outside:
+        if arguments.n:
+            raise UsageError("--n is for runs: add --runs")
+        return []
+    runs = read_operations(report, read_workloads(), arguments.n)
+    chosen = (run for run in runs if arguments.runs or run.log in outside)
+    return [run for run in chosen if arguments.benchmark in (None, run.benchmark)]
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Show two results side by side."""
+    _refuse_options(arguments, ("previous", "runs", "n", "columns", "sort"), "is not for --compare")
+    if len(arguments.paths) > 1:
+        raise UsageError(f"--compare takes one PATH and B; found {len(arguments.paths)} paths")
+    if arguments.format == "csv":
+        raise UsageError("--format csv is for tables; a comparison is table, markdown or json")
+    options = replace(read_result_options(arguments, details=True), allow_mini=True)
+    pairs, unpaired = pair_results(arguments.paths[0], arguments.compare, options, arguments.benchmark)
+    if unpaired:
+        names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
+        results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
+        print(f"not compared, nothing to pair with: {results}", file=sys.stderr)
+    _write(FORMATS[arguments.format]([compare(pair) for pair in pairs], _find_width(arguments)), arguments)
+    return 0
+
+
+def _show_measurement(arguments: argparse.Namespace) -> int:
+    """Show a measurement beside published results."""
+    names = ("previous", "runs", "n", "columns", "sort", "benchmark", "rules", "round", "waivers")
+    _refuse_options(arguments, names, "is not for a measurement")
+    if arguments.format in ("csv", "json"):
+        raise UsageError(f"--format {arguments.format} is not for a measurement; choose table or markdown")
+    table = compare_with_published(Path(arguments.paths[0]))
+    is_markdown = arguments.format == "markdown"
+    _write(markdown_text(table) if is_markdown else plain_text(table, _find_width(arguments)), arguments)
+    return 0
+
+
+def _refuse_options(arguments: argparse.Namespace, names: Sequence[str], reason: str) -> None:
+    """Raise UsageError if one of the options has a value."""
+    for name in names:
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} {reason}; leave it out")
+
+
+def _find_width(arguments: argparse.Namespace) -> int | None:
+    """Return the characters per line of the output; a file has no limit."""
+    return None if arguments.output else output_width()
+
+
+def _write(text: str, arguments: argparse.Namespace, output: Path | None = None) -> None:
+    """Write to a file, that of `--output` by default, or else to standard output."""
+    output = output or arguments.output
+    refuse_to_overwrite(output, (*arguments.paths, *arguments.previous, *filter(None, [arguments.compare])))
+    write_text(text, output)
+
+
+def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
     """Write each table to its own file in the folder; a single table may go to standard output."""
-    if given.output is None:
+    folder = arguments.output
+    if folder is None:
         if len(texts) > 1:
             raise UsageError(f"{len(texts)} tables ({', '.join(texts)}) need a folder: use -o FOLDER")
         write_text(next(iter(texts.values())), None)
         return
-    if given.output.exists() and not given.output.is_dir():
-        raise UsageError(f"-o {given.output} is a file; expected a folder, because csv writes one file per table")
-    given.output.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"-o {folder} is a file; expected a folder, because csv writes one file per table")
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        refuse_to_overwrite(given.output / name, (*given.paths, *given.previous))
-        write_text(text, given.output / name)
+        _write(text, arguments, folder / name)
 
 
 if __name__ == "__main__":

@@ -250,7 +250,7 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     peak = "" if m.utilization is None else f": {m.utilization:.2%} of the {m.peak_format} peak"
     following = f"what limits it: python -m common.measure roofline {path}"
     if m.network == FULL:
-        following += f"\ncompare it:    python -m submission.compare {path}"
+        following += f"\ncompare it:    python -m submission.summary {path}"
     print(
         f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"

@@ -11,9 +11,10 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from common.command import clean
+from compliance.formats.words import aligned
 
 GAP: Final = "  "
 MIN_COLUMN: Final = 8
@@ -28,12 +29,20 @@ Item = TypeVar("Item")
 
 
 class Column(NamedTuple, Generic[Item]):
-    """A column of a table: its heading on two lines, and the cell of an item. numeric: it holds numbers."""
+    """A column of a table: its heading on two lines, and the cell of an item: a text that is safe to print, or a float.
+
+    numeric: it holds numbers. decimals: the least of its floats, which all have the same. key: by what users and
+    programs name it, "" if they cannot; meaning: what it holds; value: what is sorted and goes to programs.
+    """
 
     name: str
     unit: str
-    cell: Callable[[Item], str]
+    cell: Callable[[Item], str | float | None]
     numeric: bool = True
+    decimals: int = 2
+    key: str = ""
+    meaning: str = ""
+    value: Callable[[Item], Any] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,8 @@ def make_table(
 ) -> TextTable:
     """Return the table with a row for each item."""
     headings = tuple((column.name, column.unit) for column in columns)
-    rows = tuple(tuple(column.cell(item) for column in columns) for item in items)
+    cells = (aligned([column.cell(item) for item in items], column.decimals) for column in columns)
+    rows = tuple(tuple(map(str, row)) for row in zip(*cells, strict=True))
     return TextTable(title, headings, rows, tuple(column.numeric for column in columns), tuple(groups))
 
 

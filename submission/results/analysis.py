@@ -1,4 +1,4 @@
-"""The whole analysis of trees of results: quantities, fits, projections and the cost model."""
+"""The whole analysis of results: quantities, fits, projections and the cost model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from common.measure.accelerators import ceilings_of, read_ceilings
-from compliance.engine.options import Options
+from compliance.model.report import Report
 from compliance.model.waivers import meant
 from submission.results.cost_model.model import (
     CostedStep,
@@ -19,7 +19,6 @@ from submission.results.cost_model.model import (
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, cost_bound, project_sets, read_published
 from submission.results.quantities import AnalysedSet
-from submission.results.rows import NoResultsError, read_logs
 from submission.results.sets import Facts, analyse, known_facts, read_facts
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)
@@ -42,20 +41,16 @@ class Analysis:
     warnings: tuple[str, ...] = ()
 
 
-def analyse_trees(
-    paths: Sequence[str], options: Options, facts_file: str | None, ceilings_file: str | None, units: Sequence[int]
+def analyse_report(
+    report: Report, facts_file: str | None = None, ceilings_file: str | None = None, units: Sequence[int] = ()
 ) -> Analysis:
-    """Return the analysis of all results below the paths.
+    """Return the analysis of all results of a report with details.
 
-    facts_file, ceilings_file: of the user's, if any. units: to project results to. Raises NoResultsError if there are
-    no results, UsageError for a path or a file of the user's that cannot be used.
+    facts_file, ceilings_file: of the user's, if any; UsageError if they cannot be used. units: to project results to.
     """
     own = read_facts(Path(facts_file)) if facts_file else Facts()
     facts = known_facts().updated(own)
     model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
-    report = read_logs(paths, options)
-    if not report.runs:
-        raise NoResultsError(f"no logs in {', '.join(paths)}: expected submissions, or files result_*.txt")
     sets = analyse(report, facts)
     good = [one for one in sets if not one.problem]
     names = [one.full_name for one in sets]

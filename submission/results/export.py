@@ -1,4 +1,4 @@
-"""Write an analysis into a folder: the page, analysis.json, CSV with one table per file, and each figure as SVG."""
+"""Write an analysis into a folder: analysis.json, CSV with one table per file, and each figure as SVG."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from submission.results.analysis import Analysis
 from submission.results.figures.panel import HALF
 from submission.results.figures.trends import fit_name
 from submission.results.fits.fit import Fit
-from submission.results.page.analysis_page import GENERATOR, draw_fits, pictures, render
+from submission.results.page.analysis import draw_fits, pictures
 from submission.results.page.html import Html, asset
 from submission.results.quantities import QUANTITIES, RATIOS, AnalysedSet, definitions
 
-PAGE: Final = "analysis.html"
 DATA: Final = "analysis.json"
 NAME: Final = re.compile(r"[a-z][\w-]*\.(html|json|csv|svg)")
 """The form of the names of files that this command writes."""
@@ -48,6 +47,7 @@ PCA: Final = {
 RULE: Final = re.compile(r"^svg[ .][^{]*\{[^}]*\}", re.MULTILINE)
 VARIABLE: Final = re.compile(r"(--\w+): (light-dark\([^)]*\));")
 SIZE: Final = re.compile(r'viewBox="0 0 (\S+) (\S+)"')
+RESULT: Final = re.compile(r' data-result="[^"]*"')
 TITLE: Final = re.compile(r"<title[^>]*>([^<]*)</title>")
 TITLE_HEIGHT: Final = 54
 """Height of the two lines of the title above a drawing, in a file."""
@@ -55,7 +55,7 @@ PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
 def write_analysis(found: Analysis, folder: Path) -> list[str]:
-    """Write everything into a folder, each file whole or not at all; return their names, the page first.
+    """Write everything into a folder, each file whole or not at all; return their names, the data first.
 
     Files of an earlier analysis in the folder that this one does not have are removed.
     """
@@ -69,8 +69,8 @@ def write_analysis(found: Analysis, folder: Path) -> list[str]:
 
 
 def holds_analysis(folder: Path) -> bool:
-    """Return whether the page in a folder is one of this command."""
-    return GENERATOR.encode() in ANYWHERE.begin(folder / PAGE, 1024)
+    """Return whether a folder holds the data of an analysis."""
+    return bool(_read_file_names(folder))
 
 
 def _read_file_names(folder: Path) -> set[str]:
@@ -83,14 +83,12 @@ def _read_file_names(folder: Path) -> set[str]:
 
 
 def _render_files(found: Analysis) -> Iterator[tuple[str, str]]:
-    shown = list(pictures(found.sets))
     others = dict(csv_files(found))
-    others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in shown if picture.wide}
+    others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in pictures(found.sets) if picture.wide}
     fits = zip(found.fits, draw_fits(found, HALF), strict=True)
     others |= {f"{fit_name(fit)}.svg": standalone(svg) for fit, svg in fits if svg}
-    data = json_document(found) | {"files": [PAGE, DATA, *others]}
-    others = {DATA: json_text(data), **others}
-    yield PAGE, render(found, shown, list(others))
+    data = json_document(found) | {"files": [DATA, *others]}
+    yield DATA, json_text(data)
     yield from others.items()
 
 
@@ -227,7 +225,8 @@ def standalone(svg: Html) -> str:
     """Return the text of an SVG file: the title, the drawing, and the rules of page.css for it, light and dark."""
     style = asset("submission.results.page", "page.css")
     variables = dict(VARIABLE.findall(style))
-    head, _, body = svg.partition(">")
+    # Only the page filters results.
+    head, _, body = RESULT.sub("", svg).partition(">")
     # On the page the title stands above the figure.
     lines = TITLE.findall(body)[0].split(": ", 1)
     places = zip(("heading", "name"), (-34, -14), lines, strict=False)

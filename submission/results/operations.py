@@ -32,9 +32,8 @@ from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from submission.results.cost_model.model import Workload, read_workloads, workload_of
-from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities
-from submission.results.rows import NoResultsError
-from submission.results.sets import unmeasured
+from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
+from submission.results.rows import NoResultsError, ResultOperations
 
 EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
@@ -81,6 +80,11 @@ class Operations:
     reason: str = ""
     flop_source: str = ""
 
+    @property
+    def table_order(self) -> tuple[str, str, bool]:
+        """The round, benchmark and whether mini, by which tables are sorted."""
+        return self.round, self.benchmark, self.mini
+
 
 def read_operations(report: Report, workloads: Mapping[str, Workload], n: float | None) -> list[Operations]:
     """Return the operations of each log of a report with details, by round, benchmark and path.
@@ -91,7 +95,7 @@ def read_operations(report: Report, workloads: Mapping[str, Workload], n: float 
     if not logs:
         raise NoResultsError("no result log found: expected files with :::MLLOG lines, or folders with result_*.txt")
     costs = [count_operations(run, workloads, n) for run in logs]
-    return sorted(costs, key=lambda cost: (cost.round, cost.benchmark, cost.mini, cost.log))
+    return sorted(costs, key=lambda cost: (*cost.table_order, cost.log))
 
 
 def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float | None) -> Operations:
@@ -187,29 +191,6 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
 
 # -- results -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ResultOperations:
-    """The operations of a result per second, of all its units; None where `reason` says why a number is missing.
-
-    flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
-    runs; vflops: flops by the quality that was reached. utilization: FLOP of training and evaluation by the peak of the
-    system in the time of the result; training_utilization: flops, of instances that train at the same time, by the same
-    peak. peak_format: the number format of the peak, such as "fp16". accelerator: its entry in accelerators.yaml.
-    peak_flops: of all units. flop_source: LOG or WORKLOADS.
-    """
-
-    flops: float | None = None
-    sustained_flops: float | None = None
-    vflops: float | None = None
-    utilization: float | None = None
-    training_utilization: float | None = None
-    peak_format: str = ""
-    reason: str = ""
-    accelerator: str = ""
-    peak_flops: float | None = None
-    flop_source: str = ""
 
 
 def rate_result(results: ResultSet, n: float | None = None) -> ResultOperations:

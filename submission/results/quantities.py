@@ -239,6 +239,22 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
+def unmeasured(run: JudgedRun) -> str:
+    """Return why the times and epochs of a run, whatever its status, are unknown; "" if its log gives them."""
+    if run.minutes is None:
+        return "run_start or run_stop is missing"
+    if run.minutes <= 0:
+        return "run_stop is not after run_start"
+    if not run.details.evaluations:
+        return "no evaluation before run_stop"
+    if is_number(run.convergence) and run.convergence + (run.details.phases.first == 0) <= 0:
+        return f"the last evaluation has epoch_num {run.convergence:g}"
+    # An epoch may begin before the last evaluation of the one before it ends the run.
+    if any(not is_number(run.convergence) or number <= run.convergence for number in run.details.phases.unclosed):
+        return "an epoch has no stop"
+    return ""
+
+
 def evaluated_samples(run: JudgedRun) -> float | None:
     """Return the samples of all evaluations, None if the log does not give them."""
     return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))

@@ -1,4 +1,7 @@
-"""The tables of the analysis: figure 5 of the paper, as text for a terminal and cells for the page."""
+"""The tables of the analysis: figure 5 of the paper, as text for a terminal and cells for the page.
+
+The paper counts and averages otherwise than the score; its quantities have names of their own: T_run, E.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Final
 from common.command import clean
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
+from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
 from submission.results.quantities import AnalysedSet
 
@@ -33,9 +37,11 @@ def tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
 
 
 def short_name(one: AnalysedSet) -> str:
-    """Return organisation and system, with what tells the result from a closed time to train."""
+    """Return organisation and system, with what tells the result from a valid, closed time to train."""
     row = one.row
     marks = [*(["open"] if row.division == "open" else []), *(["throughput"] if row.scaling == WEAK else [])]
+    marks += [row.verdict] if row.verdict in (FAIL, INCOMPLETE) else []
+    marks += ["waived"] if row.waiver else ["bypass asked for"] if row.bypass else []
     name = clean(" ".join(part for part in (row.organisation, row.system) if part) or one.folder)
     return f"{name} ({', '.join(marks)})" if marks else name
 
@@ -107,13 +113,13 @@ BATCH: Final = Column[AnalysedSet](
     "batch", "size", lambda one: "" if one.row.batch_size is None else plain(one.row.batch_size)
 )
 RUNS: Final = Column[AnalysedSet]("runs", "", lambda one: f"{sum(run.kept for run in one.runs)}/{len(one.runs)}")
-EPOCHS: Final = Column("epochs", "", _spread("run_stop_epoch"))
+EPOCHS: Final = Column("E", "epochs", _spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Time to solution: mean ± standard deviation of the runs that count": (
         UNITS,
         BATCH,
         RUNS,
-        Column("time", "min", _spread("run_time")),
+        Column("T_run", "min", _spread("run_time")),
         EPOCHS,
         Column("epoch time", "min", _spread("run_epoch_time")),
         Column("budget", "unit h", _mean("run_compute_budget")),

@@ -1,41 +1,48 @@
-"""The rows of the tables of a round: score, convergence and system of each result; and differences between rounds.
-
-All numbers come from the report of `compliance.engine.check_paths`, so that there is one verdict and one score.
-"""
+"""The rows of the tables of a round: score, convergence and system of each result; and differences between rounds."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from common.errors import UsageError
-from common.values import as_count, is_number
-from compliance.engine import Options, check_paths
-from compliance.formats.findings import alone, result_sets
-from compliance.formats.words import convergence_text, staging_cell
-from compliance.logs.run import Run
-from compliance.model.case import Case
+from compliance.formats.words import staging_cell
 from compliance.model.finding import PASSING
-from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
-from compliance.model.report import Report
-from compliance.model.result_set import ResultSet
-from compliance.model.score import IN, Throughput, TimeToTrain
-from compliance.model.system import SystemDescription
+from compliance.model.score import IN
 
 ALL_ORGANISATIONS: Final = "(all)"
 """Placeholder for the organisation in the rows with the best score of a round."""
 
-OF_SCORES: Final = (
-    *("minutes", "staging_minutes", "staging_clock"),
-    *("time_with_staging_minutes", "time_without_staging_minutes"),
-)
-"""The fields of a row that scores of both kinds have under the same name."""
-
 Key = tuple[str, bool, str, str, str]
 """A kind of result: benchmark, whether mini, division, scaling, and the organisation in lower case."""
+
+
+class NoResultsError(ValueError):
+    """The paths contain no result; the message says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOperations:
+    """The operations of a result per second, of all its units; None where `reason` says why a number is missing.
+
+    flops: FLOP of training by the time of training; sustained_flops: FLOP of training and evaluation by the time of the
+    runs; vflops: flops by the quality that was reached. utilization: FLOP of training and evaluation by the peak of the
+    system in the time of the result; training_utilization: flops, of instances that train at the same time, by the same
+    peak. peak_format: the number format of the peak, such as "fp16". accelerator: its entry in accelerators.yaml.
+    peak_flops: of all units. flop_source: LOG or WORKLOADS.
+    """
+
+    flops: float | None = None
+    sustained_flops: float | None = None
+    vflops: float | None = None
+    utilization: float | None = None
+    training_utilization: float | None = None
+    peak_format: str = ""
+    reason: str = ""
+    accelerator: str = ""
+    peak_flops: float | None = None
+    flop_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ class Row:
     instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
     waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
     submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
+    states: what the committee was asked or decided: waived, bypass asked for, pruned. operations: of a report with
+    details, else empty.
     """
 
     verdict: str
@@ -93,11 +102,18 @@ class Row:
     time_with_staging_minutes: float | None = None
     time_without_staging_minutes: float | None = None
     states_whole_system: bool = False
+    states: tuple[str, ...] = ()
+    operations: ResultOperations = ResultOperations()
 
     @property
     def table_order(self) -> tuple[str, str, str, str]:
         """The round, scaling, benchmark and division, by which tables are sorted."""
         return self.round, self.scaling, self.benchmark, self.division
+
+    @property
+    def units(self) -> int | None:
+        """Accelerators of the system, or processors of a system without."""
+        return self.accelerators or self.processors
 
     @property
     def device(self) -> str:
@@ -128,136 +144,6 @@ class Row:
         if score is None or self.contains_staging or not self.minutes or not time:
             return score
         return score * self.minutes / time if self.scaling == WEAK else score * time / self.minutes
-
-
-class NoResultsError(ValueError):
-    """The paths contain no result; the message says what was expected."""
-
-
-def read_report(paths: Sequence[str], options: Options) -> Report:
-    """Return the report on the results below the paths.
-
-    Raises NoResultsError if there are none, UsageError for a path that does not exist.
-    """
-    report = read_logs(paths, options)
-    if not report.sets:
-        raise NoResultsError(
-            f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
-            "logs of several runs; for a single log use python -m compliance.check"
-        )
-    return report
-
-
-def read_logs(paths: Sequence[str], options: Options) -> Report:
-    """Return the report on the logs below the paths, in results or not; UsageError for a path that does not exist."""
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}")
-    return check_paths(paths, options)
-
-
-def rows(report: Report) -> list[Row]:
-    """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
-    every = (row_of(results, report) for results in report.sets)
-    return sorted(every, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
-
-
-def every_set(report: Report) -> list[ResultSet]:
-    """Return the results, and the logs outside of them as loose sets, one for each round, benchmark and variant."""
-    return [*result_sets(report), *_single_logs(report)]
-
-
-def _single_logs(report: Report) -> Iterator[ResultSet]:
-    kinds: dict[tuple[str, str | None, str], list[JudgedRun]] = {}
-    for run in alone(report):
-        kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
-    for (round_, benchmark, variant), runs in kinds.items():
-        folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        divisions = {run.division for run in runs}
-        division = divisions.pop() if len(divisions) == 1 else None
-        case = Case(round_, report.profile, division, benchmark, variant)
-        yield ResultSet(folder, case, variant=variant, runs=runs, loose=True)
-
-
-def row_of(results: ResultSet, report: Report) -> Row:
-    """Return the row of one result of a report."""
-    required = results.reference.runs if results.reference else None
-    count = len(results.runs)
-    return Row(
-        verdict=report.verdict_of(results),
-        round=results.round,
-        organisation=results.organisation or _common_value(results, "submission_org"),
-        division=results.division or "",
-        system=results.system or _common_value(results, "submission_platform"),
-        scaling=results.scaling,
-        benchmark=results.benchmark or results.folder_benchmark,
-        mini=results.mini,
-        batch_size=results.batch_size if is_number(results.batch_size) else None,
-        runs=count,
-        required_runs=required,
-        incomplete=f"{count} of {required} runs" if required and count < required else "",
-        **_machine(results),
-        **_outcome(results),
-    )
-
-
-def _common_value(results: ResultSet, key: str) -> str:
-    """Return the value of a submission key if all logs agree, else ""."""
-    said = {text for run in results.runs if isinstance(text := run.submission.get(key), str)}
-    return said.pop() if len(said) == 1 else ""
-
-
-def _machine(results: ResultSet) -> dict[str, Any]:
-    """Return the fields of a row about the system."""
-    described = results.description or SystemDescription("", "")
-    run = results.runs[0] if results.runs else Run("")
-    nodes = described.count("number_of_nodes")
-    each = described.count("accelerators_per_node")
-    if nodes is None:
-        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
-    processors = described.count("host_processors_per_node")
-    return {
-        "availability": _text(described, "status") or _common_value(results, "submission_status"),
-        "nodes": nodes,
-        "processor": _text(described, "host_processor_model_name"),
-        "processors": None if nodes is None or processors is None else nodes * processors,
-        "accelerator": _text(described, "accelerator_model_name"),
-        "accelerators": None if nodes is None or each is None else nodes * each,
-        "framework": _text(described, "framework"),
-    }
-
-
-def _text(description: SystemDescription, name: str) -> str:
-    value = description.fields.get(name)
-    return value.strip() if isinstance(value, str) else ""
-
-
-def _outcome(results: ResultSet) -> dict[str, Any]:
-    """Return the fields of a row about score and convergence."""
-    verdict, score = results.judged_convergence, results.score
-    factor = verdict.normalization if verdict and verdict.passed else None
-    fields: dict[str, Any] = {
-        "rcp": convergence_text(results).removeprefix("RCP "),
-        "rcp_factor": factor,
-        "waiver": results.waiver if verdict and not verdict.passed else "",
-        "bypass": str(results.bypasses[0]) if results.bypasses and verdict and not verdict.passed else "",
-        "convergence": verdict.submission_mean if verdict else None,
-        "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
-        "energy_joules": results.energy_joules,
-    }
-    if isinstance(score, TimeToTrain):
-        fields |= {name: getattr(score, name) for name in (*OF_SCORES, "run_minutes", "convergence", "scaled")}
-        fields["normalised"] = score.normalized if factor else None
-    if isinstance(score, Throughput):
-        accepted = [run for run in results.runs if run.verdict != "FAIL"]
-        names = (*OF_SCORES, "models", "models_per_minute", "instance_scale")
-        fields |= {name: getattr(score, name) for name in names}
-        fields |= {
-            "run_minutes": tuple(sorted(run.minutes for run in accepted if run.minutes is not None)),
-            "states_whole_system": results.states_whole_system,
-            "normalised": score.normalized_models_per_minute if factor else None,
-        }
-    return fields
 
 
 # -- from one round to the next ----------------------------------------------------------------------------

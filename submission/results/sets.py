@@ -45,8 +45,10 @@ from submission.results.quantities import (
     LogPca,
     Statistics,
     quantities,
+    unmeasured,
 )
-from submission.results.rows import Row, every_set, row_of
+from submission.results.read_rows import every_set, row_of
+from submission.results.rows import Row
 
 MOST: Final = 1e9
 """Numbers of epochs and watts are below it."""
@@ -194,22 +196,6 @@ def _find_node_data(results: ResultSet, row: Row, units: int | None) -> NodeData
 def _failure(run: JudgedRun) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
     return unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
-
-
-def unmeasured(run: JudgedRun) -> str:
-    """Return why the times and epochs of a run, whatever its status, are unknown; "" if its log gives them."""
-    if run.minutes is None:
-        return "run_start or run_stop is missing"
-    if run.minutes <= 0:
-        return "run_stop is not after run_start"
-    if not run.details.evaluations:
-        return "no evaluation before run_stop"
-    if is_number(run.convergence) and run.convergence + (run.details.phases.first == 0) <= 0:
-        return f"the last evaluation has epoch_num {run.convergence:g}"
-    # An epoch may begin before the last evaluation of the one before it ends the run.
-    if any(not is_number(run.convergence) or number <= run.convergence for number in run.details.phases.unclosed):
-        return "an epoch has no stop"
-    return ""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,8 @@ from compliance.model.report import Report
 from submission.assemble.implementation import find_implementation
 from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, assemble_package
 from submission.results.page.page import write_report
-from submission.results.tables import table_text
+from submission.results.read_rows import rows
+from submission.results.tables import Summary
 from submission.round.plan import Series, Setup, quoted, resolve
 from submission.round.processes import JobRunner, hold_lock
 from submission.round.runs import CONFIG, Runs, StateError, load_state
@@ -170,7 +171,8 @@ class RoundPackage:
         report = check_paths([package.root], options)
         write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
         width = output_width()
-        print(f"\n{FORMATS['text'](report, Style(width=width or 100, base=os.getcwd()))}\n{table_text(report, width)}")
+        check = FORMATS["text"](report, Style(width=width or 100, base=os.getcwd()))
+        print(f"\n{check}\n{Summary(rows(report)).write_text(width)}")
         print(clean(f"package: {package.root}"))
         print(clean(f"report:  {self.folder / REPORT}"), flush=True)
         if report.verdict == INCOMPLETE:

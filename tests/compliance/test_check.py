@@ -270,7 +270,7 @@ def test_a_closed_pipe_is_no_traceback(logs):
         "-m compliance.check bad.txt",
         "-m compliance.check --list-rules",
         "-m submission.summary bad.txt",
-        "-m submission.compare bad.txt good.txt",
+        "-m submission.summary bad.txt --compare good.txt",
         "-m compliance.demo --help",
         "-c 'import submission.cli; submission.cli.main()' --help",
     ],

@@ -10,7 +10,7 @@ import pytest
 
 from compliance.engine import Options, check_paths
 from submission.results.export import flat, standalone
-from submission.results.page.analysis_page import pictures
+from submission.results.page.analysis import pictures
 from submission.results.quantities import AnalysedSet
 from submission.results.sets import analyse, known_facts
 

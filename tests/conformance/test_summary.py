@@ -17,7 +17,8 @@ from compliance.model.case import OFFICIAL
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.samples.package import SamplePackage
-from submission.results.rows import Row, rows
+from submission.results.read_rows import rows
+from submission.results.rows import Row
 from tests.conformance.official import official_tool
 
 SMALL = ("v1.0/LBNL", "v2.0/Dell", "v3.0/Clemson", "v3.0/TACC")

@@ -10,7 +10,7 @@ import pytest
 
 from compliance.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
-from submission.cli import COMMANDS, main, render_usage, resolve_command
+from submission.cli import COMMANDS, RENAMED, main, render_usage, resolve_command
 
 ROOT = Path(__file__).parents[2]
 ALL = [name for commands in COMMANDS.values() for name in commands]
@@ -97,6 +97,17 @@ def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
     assert mlperf_hpc("check", str(log)) == 0 and "PASS" in capsys.readouterr().out
     log.write_bytes(SampleLog("cosmoflow").last_evaluation(0.2).bytes())
     assert mlperf_hpc("check", str(log)) == 1
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_a_former_name_answers_with_the_present_call(name, mlperf_hpc, capsys):
+    assert mlperf_hpc(name, "--help") == 2
+    out, error = capsys.readouterr()
+    present = re.match(rf"error: {name} is now mlperf-hpc (\w+) .*(--\w+)", error)
+    assert out == "" and error.count("\n") == 1 and present
+    assert mlperf_hpc(present[1], "--help") == 0 and present[2] in capsys.readouterr().out
+    module = subprocess.run([sys.executable, "-m", f"submission.{name}"], check=False, capture_output=True, text=True)
+    assert module.returncode == 2 and module.stderr == error.replace("mlperf-hpc ", "python -m submission.")
 
 
 @pytest.mark.parametrize(

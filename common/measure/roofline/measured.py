@@ -69,11 +69,13 @@ def _write_files(report: Report, folder: Path) -> None:
     print("\n".join(report.format_lines()))
     print(f"written: {folder}/{', '.join(contents)}")
     if "ceilings.yaml" not in contents:
-        print("ceilings.yaml, for the cost model of `python -m submission.analysis`, needs several ranks: a network")
+        print(
+            "ceilings.yaml, for the cost model of `python -m submission.report --data`, needs several ranks: a network"
+        )
 
 
 def ceilings_file(ceilings: Ceilings) -> str:
-    """Return the entry that `python -m submission.analysis --ceilings` reads, of one unit."""
+    """Return the entry that `python -m submission.report --ceilings` reads, of one unit."""
     assert ceilings.unit_network is not None
     memory = ceilings.memory / ceilings.units
     entry = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from common.command import as_called, clean, counted
@@ -13,69 +15,68 @@ from compliance.formats.table import TextTable, plain_text, shortened
 from submission.results.comparison.comparison import Comparison, ComparisonLine, Section
 from submission.results.comparison.sides import ABSENT, Varied, yaml_text
 
-Cells = tuple[str, ...]
-
 MAX_FACT: Final = 48
 """Maximum characters of a fact in a table; some system descriptions have hundreds."""
 MAX_LISTED_RUNS: Final = 12
 """Up to this number of runs each value is shown; above it, only the range."""
 SMALLEST: Final = 0.001
 """Smaller values, such as the minutes of an empty staging, are shown as `< 0.001`."""
-NUMERIC: Final = (False, False, False, False)
 
 
-def table(comparisons: list[Comparison], width: int | None = None) -> str:
+def write_table(comparisons: Sequence[Comparison], width: int | None = None) -> str:
     """Return each comparison as a table in lines of at most `width` characters, and the changes, which are not cut."""
     blocks = []
-    for one in comparisons:
-        headings = (("", ""), ("A", clean(one.pair.a.name)), ("B", clean(one.pair.b.name)), ("", ""))
-        rows: list[Cells] = []
-        for section in one.sections:
-            head, *lines = _rows(section)
-            rows += [("", "", "", ""), (head[0], "", "", head[3]), *(("  " + line[0], *line[1:]) for line in lines)]
-        blocks.append(plain_text(TextTable(_title(one), headings, tuple(rows), NUMERIC), width))
-        blocks.append("\n".join([_ending(one), *(f"  {clean(change)}" for change in one.changes)]))
+    for comparison in comparisons:
+        blocks.append(plain_text(_table(_title(comparison), comparison, comparison.sections), width))
+        blocks.append("\n".join([_ending(comparison), *(f"  {clean(change)}" for change in comparison.changes)]))
     return "\n\n".join(blocks) + "\n"
 
 
-def markdown(comparisons: list[Comparison], _: int | None = None) -> str:
+def write_markdown(comparisons: Sequence[Comparison], _: int | None = None) -> str:
     """Return the comparisons as Markdown; text from logs is escaped."""
     blocks = []
-    for one in comparisons:
-        blocks.append(f"## {_title(one)}\n\nA: {code(one.pair.a.name)}  \nB: {code(one.pair.b.name)}")
-        for section in one.sections:
-            (title, *titles), *rows = _rows(section)
-            headings = tuple((name, "") for name in ("", *titles))
-            blocks.append(markdown_text(TextTable(title, headings, tuple(rows), NUMERIC)))
-        blocks.append(_ending(one))
-        blocks += ["\n".join(f"- {code(change)}" for change in one.changes)] if one.changes else []
+    for comparison in comparisons:
+        a, b = comparison.pair.a.name, comparison.pair.b.name
+        blocks.append(f"## {_title(comparison)}\n\nA: {code(a)}  \nB: {code(b)}")
+        for section in comparison.sections:
+            table = _table(section.title, comparison, [section])
+            headings = tuple((name, "") for name, _ in table.headings)
+            blocks.append(markdown_text(replace(table, headings=headings, groups=())))
+        blocks.append(_ending(comparison))
+        blocks += ["\n".join(f"- {code(change)}" for change in comparison.changes)] if comparison.changes else []
     return "\n\n".join(blocks) + "\n"
 
 
-def as_json(comparisons: list[Comparison], _: int | None = None) -> str:
+def write_json(comparisons: Sequence[Comparison], _: int | None = None) -> str:
     """Return the comparisons as one JSON object in ASCII; absent values are left out."""
-    return json_text({"schema": 1, "comparisons": [_document(one) for one in comparisons]})
+    return json_text({"schema": 1, "comparisons": [_document(comparison) for comparison in comparisons]})
 
 
-FORMATS: Final = {"table": table, "markdown": markdown, "json": as_json}
+FORMATS: Final = {"table": write_table, "markdown": write_markdown, "json": write_json}
 
 
 # -- texts -------------------------------------------------------------------------------------------------
 
 
-def _rows(section: Section) -> list[Cells]:
-    """Return heading and lines of a section as cells that are safe to print."""
-    measures = section.kind == "measures"
-    rows: list[Cells] = [(section.title, "A", "B", "B / A" if measures else "")]
-    show, note = (_measure, _compare_measures) if measures else (_fact, _compare_facts)
-    rows += [(line.what, show(line.a), show(line.b), note(line)) for line in section.lines]
+def _table(title: str, comparison: Comparison, sections: Sequence[Section]) -> TextTable:
+    """Return sections as one table, with their titles as groups and their lines indented."""
+    a, b = (clean(side.name) for side in (comparison.pair.a, comparison.pair.b))
+    cells = [(clean(section.title), (f"  {name}", *row)) for section in sections for name, *row in _rows(section)]
+    headings = (("", ""), ("A", a), ("B", b), ("B / A", ""))
+    return TextTable(title, headings, tuple(row for _, row in cells), (False,) * 4, tuple(group for group, _ in cells))
+
+
+def _rows(section: Section) -> list[tuple[str, ...]]:
+    """Return the lines of a section as cells that are safe to print."""
+    show, note = (_measure, _compare_measures) if section.kind == "measures" else (_fact, _compare_facts)
+    rows = [(line.what, show(line.a), show(line.b), note(line)) for line in section.lines]
     if section.same:
         rows.append((f"({counted(section.same, 'more value')} the same)", "", "", ""))
     return [tuple(map(clean, row)) for row in rows]
 
 
 def _compare_measures(line: ComparisonLine) -> str:
-    return f"{line.ratio:.3f}" if line.ratio is not None else "" if line.comparable else "clocks differ"
+    return line.unlike if line.ratio is None else f"{line.ratio:.3f}"
 
 
 def _measure(value: Any) -> str:
@@ -116,16 +117,17 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _title(one: Comparison) -> str:
-    return f"{one.pair.benchmark} ({one.pair.why})" if one.pair.why else one.pair.benchmark
+def _title(comparison: Comparison) -> str:
+    pair = comparison.pair
+    return f"{pair.benchmark} ({pair.why})" if pair.why else pair.benchmark
 
 
-def _ending(one: Comparison) -> str:
+def _ending(comparison: Comparison) -> str:
     """Return the line that introduces the changes."""
-    if not one.changes:
+    if not comparison.changes:
         return "B has A's hyperparameters."
-    if one.as_overrides:
-        command = as_called(f"python -m {one.pair.benchmark}.train CONFIG")
+    if comparison.as_overrides:
+        command = as_called(f"python -m {comparison.pair.benchmark}.train CONFIG")
         return f"To train B with A's hyperparameters, add to {command}:"
     return "To train B with A's hyperparameters, set these (keys of the log):"
 
@@ -133,11 +135,14 @@ def _ending(one: Comparison) -> str:
 # -- for programs ------------------------------------------------------------------------------------------
 
 
-def _document(one: Comparison) -> dict[str, Any]:
+def _document(comparison: Comparison) -> dict[str, Any]:
     return {
-        "benchmark": one.pair.benchmark,
-        **({"paired_by": one.pair.why} if one.pair.why else {}),
-        **{name: {"path": side.path, "name": side.name} for name, side in (("a", one.pair.a), ("b", one.pair.b))},
+        "benchmark": comparison.pair.benchmark,
+        **({"paired_by": comparison.pair.why} if comparison.pair.why else {}),
+        **{
+            name: {"path": side.path, "name": side.name}
+            for name, side in (("a", comparison.pair.a), ("b", comparison.pair.b))
+        },
         "sections": [
             {
                 "title": section.title,
@@ -149,10 +154,10 @@ def _document(one: Comparison) -> dict[str, Any]:
                     for line in section.lines
                 ],
             }
-            for section in one.sections
+            for section in comparison.sections
         ],
-        "changes": list(one.changes),
-        "as_overrides": one.as_overrides,
+        "changes": list(comparison.changes),
+        "as_overrides": comparison.as_overrides,
     }
 
 

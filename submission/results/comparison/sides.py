@@ -6,65 +6,45 @@ import json
 import math
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
 from common.errors import UsageError
-from common.reference import Reference
 from common.values import is_number, same
-from compliance.benchmarks import REFERENCES, reference_of
-from compliance.engine import Options, check_paths
+from compliance.benchmarks import REFERENCES
+from compliance.engine.options import Options
 from compliance.formats.words import plain
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
-from compliance.model.score import staging_clock
+from compliance.model.score import TimeToTrain, staging_clock
+from compliance.rcp.stats import olympic_mean
+from submission.results.read_rows import every_set, read_logs, row_of
+from submission.results.rows import Row
+
+MOST_REJECTED: Final = 1
+"""Runs that a time to train may lack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The runs of one benchmark on one side, at least one.
+    """The runs of one benchmark on one side, at least one: a result, or logs outside of results.
 
-    results: their result set, None for single logs.
+    name, path: of the result; of other logs where they were found. row: as the summary shows it.
     """
 
+    name: str
     path: str
-    runs: list[JudgedRun]
-    results: ResultSet | None = None
+    results: ResultSet
+    row: Row
 
     @property
-    def name(self) -> str:
-        """The name of the result set, or the path of single logs."""
-        return self.results.name if self.results else self.path
-
-    @property
-    def scaling(self) -> str:
-        """Time to train ("strong") or throughput ("weak"); single logs count as the former."""
-        return self.results.scaling if self.results else STRONG
-
-    @property
-    def division(self) -> str | None:
-        """The division of the result set, else that of the first log."""
-        return (self.results.division if self.results else None) or self.runs[0].division
-
-    @property
-    def variant(self) -> str:
-        """The problem variant of the first run."""
-        return self.runs[0].variant
-
-    @property
-    def reference(self) -> Reference | None:
-        """The facts of the benchmark."""
-        return reference_of(self.runs[0].benchmark, self.variant)
-
-    @property
-    def unit(self) -> str:
-        """The unit of convergence: epochs or samples."""
-        return self.reference.epoch_unit if self.reference else "epochs"
+    def runs(self) -> list[JudgedRun]:
+        """The runs, without pruned ones."""
+        return self.results.runs
 
     @property
     def staging_clock(self) -> str:
@@ -72,37 +52,37 @@ class Side:
         return staging_clock([run for run in self.runs if run.verdict != "FAIL"] or self.runs)
 
     @property
-    def scale(self) -> int | None:
-        """Accelerators of a run (nodes or processors of a system without), None if the runs differ."""
-        scales = {run.scale for run in self.runs}
-        alone = scales.pop() if len(scales) == 1 else None
-        return self.results.instance_scale if self.results else alone
-
-    @property
     def organisations(self) -> frozenset[str]:
-        """The organisations of the result set, several for A+B, in lower case."""
-        return frozenset(self.results.organisation.lower().split("+") if self.results else ())
+        """The organisations of the result, several for A+B, in lower case."""
+        return frozenset(self.results.organisation.lower().split("+"))
 
     @property
     def kind(self) -> tuple[tuple[str, Any], ...]:
         """What results that are paired should have in common, the most important first; "" is not told."""
-        run = self.runs[0]
         return (
-            ("", self.variant),
-            ("division", self.division),
-            ("system", self.results.system if self.results else ""),
-            ("batch size", run.batch_size),
+            ("", self.results.variant),
+            ("division", self.results.division),
+            ("system", self.results.system),
+            ("batch size", self.runs[0].batch_size),
         )
 
     @property
     def units(self) -> float | None:
         """Accelerators of the whole system (processors of a system without), None if nothing says them."""
-        units = (self.results.system_scale if self.results else None) or self.scale
+        units = self.results.system_scale or self.results.instance_scale
         return units if units and units > 0 else None
 
     def mean(self, measure: Callable[[JudgedRun], float | None]) -> float | None:
         """Return the mean of a measure over the runs that have it; None if none has."""
         return mean(map(measure, self.runs))
+
+    def score_mean(self, measure: Callable[[JudgedRun], float | None]) -> float | None:
+        """Return the mean over the runs that converged, for a time to train without the least and the most."""
+        values = [value for run in self.runs if run.converged and (value := measure(run)) is not None]
+        score = self.results.score
+        if isinstance(score, TimeToTrain) and len(score.rejected) <= MOST_REJECTED:
+            return olympic_mean(values, len(score.rejected)) or mean(values)
+        return mean(values)
 
 
 PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
@@ -129,15 +109,15 @@ class Pair:
     why: str = ""
 
 
-def pairs(a: str, b: str, benchmark: str | None = None) -> tuple[list[Pair], list[Side]]:
+def pair_results(a: str, b: str, options: Options, benchmark: str | None) -> tuple[list[Pair], list[Side]]:
     """Return the results to compare, by benchmark and scaling, and those that nothing is left to compare with.
 
     If both sides have results of several organisations, each is compared with results of its own. Among several results
     those are paired first that have most in common: organisation, division, system, batch size, and the nearest number
     of units.
-    Raises UsageError without a common benchmark, or if nothing can be paired.
+    Raises UsageError without a common benchmark, if nothing can be paired, or for a path that does not exist.
     """
-    of_a, of_b = _results(a), _results(b)
+    of_a, of_b = _find_sides(a, options), _find_sides(b, options)
     common = [name for name in REFERENCES if name in of_a and name in of_b and benchmark in (None, name)]
     if not common:
         there = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
@@ -146,38 +126,35 @@ def pairs(a: str, b: str, benchmark: str | None = None) -> tuple[list[Pair], lis
             f"expected {wanted} on both sides: {there}. python -m compliance.check shows what the logs are"
         )
     rounds = all(len({side.organisations for sides in of.values() for side in sides}) > 1 for of in (of_a, of_b))
-    found: list[Pair] = []
+    matches: list[Pair] = []
     alone: list[Side] = []
     for name in common:
-        both = {side.scaling for side in of_a[name]} & {side.scaling for side in of_b[name]}
+        both = {side.row.scaling for side in of_a[name]} & {side.row.scaling for side in of_b[name]}
         # Without a scaling in common, results of any are paired.
         for scaling in [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]:
-            one, other = ([side for side in of[name] if scaling in ("", side.scaling)] for of in (of_a, of_b))
+            one, other = ([side for side in of[name] if scaling in ("", side.row.scaling)] for of in (of_a, of_b))
             paired = _paired(name, one, other, rounds)
             used = {id(side) for pair in paired for side in (pair.a, pair.b)}
-            found += paired
+            matches += paired
             alone += [side for side in (*one, *other) if id(side) not in used]
-    if not found:
+    if not matches:
         folders = ", ".join(dict.fromkeys((alone[0].path, alone[-1].path)))
         raise UsageError(
             f"no organisation has results in both {a} and {b}; name the folder of one result each, such as {folders}"
         )
-    return found, alone
+    return matches, alone
 
 
-def _results(path: str) -> dict[str, list[Side]]:
-    """Return the results below a path by benchmark; logs outside of result sets form one side per benchmark."""
-    report = check_paths([path], Options(allow_mini=True, progress=sys.stderr.isatty(), details=True))
-    found: dict[str, list[Side]] = {}
-    for results in report.sets:
+def _find_sides(path: str, options: Options) -> dict[str, list[Side]]:
+    """Return the results below a path by benchmark, and the logs outside of results."""
+    report = read_logs([path], options)
+    named = {id(results) for results in report.sets}
+    sides: dict[str, list[Side]] = {}
+    for results in every_set(report):
         if results.benchmark and results.runs:
-            found.setdefault(results.benchmark, []).append(Side(results.folder, results.runs, results))
-    in_sets = {id(run) for results in report.sets for run in (*results.runs, *results.pruned)}
-    singles = [run for run in report.runs if id(run) not in in_sets]
-    for name in REFERENCES:
-        if runs := [run for run in singles if run.benchmark == name]:
-            found.setdefault(name, []).append(Side(path, runs))
-    return found
+            names = (results.name, results.folder) if id(results) in named else (path, path)
+            sides.setdefault(results.benchmark, []).append(Side(*names, results, row_of(results, report)))
+    return sides
 
 
 def _paired(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pair]:

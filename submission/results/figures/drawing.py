@@ -29,11 +29,13 @@ Point = tuple[float, float]
 class Drawing:
     """A chart of `width` x `height`.
 
-    name: makes its ids unique on the page. description: text for screen readers. class_: of the whole chart.
+    name: makes its ids unique on the page. description: text for screen readers. class_: of the whole chart. result:
+    the key of the result that is being drawn, by which the page filters.
     """
 
     width: float = WIDTH
     class_: str | None = None
+    result: str | None = None
 
     def __init__(self, name: str, title: str, description: str, height: float) -> None:
         self.name, self.title, self.description, self.height = name, title, description, height
@@ -42,7 +44,7 @@ class Drawing:
     def add(self, shape: str, class_: str, hint: str = "", **attributes: Attribute) -> None:
         """Draw a shape; `hint` is its tooltip."""
         inside = [element("title", hint)] if hint else []
-        self._shapes.append(element(shape, *inside, class_=class_, **attributes))
+        self._shapes.append(element(shape, *inside, class_=class_, data_result=self.result, **attributes))
 
     def line(self, begin: Point, end: Point, class_: str) -> None:
         """Draw a straight line."""
@@ -76,7 +78,9 @@ class Drawing:
     def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
         """Write text with its baseline at `place`."""
         x, y = place
-        words = element("text", text, class_=class_, x=short(x), y=short(y), text_anchor=anchor)
+        words = element(
+            "text", text, class_=class_, data_result=self.result, x=short(x), y=short(y), text_anchor=anchor
+        )
         self._shapes.append(words)
 
     def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:

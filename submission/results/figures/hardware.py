@@ -19,9 +19,10 @@ from submission.results.figures.panel import (
     mark_items,
     organisation_items,
 )
-from submission.results.operations import ResultOperations, known_accelerators
+from submission.results.operations import known_accelerators
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
+from submission.results.rows import ResultOperations
 
 LEFT, RIGHT, TOP, BOTTOM = 60, 62, 40, 50
 """Space around the panel for its titles and numbers."""
@@ -31,34 +32,33 @@ SIDE: Final = 8
 """How far the results of a benchmark stand from those of the next."""
 Peak = tuple[float, float]
 """The watts and the peak of a device, in TFLOPS."""
-Rated = Sequence[tuple[AnalysedSet, ResultOperations]]
-"""Results with their operations."""
 
 
-def peak_against_power(rated: Rated, name: str, width: int = WIDE) -> Html:
+def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw the peak of each accelerator by its watts, with the FLOPS over the training time of results below it.
 
     Results on devices whose watts no data sheet gives are left out; without others there is no figure.
     """
     known = {device: entry for device, entry in known_accelerators().items() if entry.watts}
-    results = [(each, operations) for each, operations in rated if operations.accelerator in known]
-    results = [(each, operations) for each, operations in results if drawable(operations.training_utilization)]
-    if not results:
+    sets = [each for each in sets if each.row.operations.accelerator in known]
+    sets = [each for each in sets if drawable(each.row.operations.training_utilization)]
+    if not sets:
         return Html("")
-    devices = _name_peaks(known, {operations.accelerator: operations.peak_format for _, operations in results})
-    points = [_find_point(known, operations) for _, operations in results]
-    figure = Figure(name, "Peak against power, and what results achieve", _describe(results), width)
+    formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
+    devices = _name_peaks(known, formats)
+    points = [_find_point(known, each.row.operations) for each in sets]
+    figure = Figure(name, "Peak against power, and what results achieve", _describe(sets), width)
     x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
     y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
     panel.iso_lines(Iso(slope=1, factor=1e-3, unit=" GFLOPS/W"))
-    benchmarks = sorted({each.row.benchmark for each, _ in results})
+    benchmarks = sorted({each.row.benchmark for each in sets})
     spots = []
-    for (each, _), point in zip(results, points, strict=True):
+    for each, point in zip(sets, points, strict=True):
         across, up = panel.place(*point)
         spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
     panel.taken += [around(spot, 6) for spot in spots]
-    best = list(_find_best(known, results, spots)) if figure.is_wide else []  # a phone has no room for both
+    best = list(_find_best(known, sets, spots)) if figure.is_wide else []  # a phone has no room for both
     panel.write_labels(
         [*(panel.place(*peak) for peak in devices), *(spot for spot, _ in best)],
         [*devices.values(), *(text for _, text in best)],
@@ -67,10 +67,9 @@ def peak_against_power(rated: Rated, name: str, width: int = WIDE) -> Html:
         figure.draw_mark(
             panel.place(*peak), ("triangle", ""), "mark", f"{text}: {peak[1]:,.4g} TFLOPS, {peak[0]:,.0f} W"
         )
-    for (each, operations), (_, achieved), spot in zip(results, points, spots, strict=True):
-        share = f"{operations.training_utilization:.1%} of {operations.peak_format}"
+    for each, (_, achieved), spot in zip(sets, points, spots, strict=True):
+        share = f"{each.row.operations.training_utilization:.1%} of {each.row.operations.peak_format}"
         figure.mark(spot, each, f"{each.full_name}: {achieved:,.3g} TFLOPS of a device, {share}")
-    sets = [each for each, _ in results]
     items = [("triangle", "peak of dense products"), *mark_items(sets), ("iso", "equal GFLOPS per watt")]
     return figure.finish(organisation_items(sets), figure.legend(items, TOP + HEIGHT + BOTTOM) + 4)
 
@@ -92,10 +91,13 @@ def _find_point(known: Mapping[str, Ceilings], operations: ResultOperations) -> 
     return entry.watts or 0.0, peak * (operations.training_utilization or 0.0) / TERA
 
 
-def _find_best(known: Mapping[str, Ceilings], results: Rated, spots: Sequence[Point]) -> Iterator[tuple[Point, str]]:
+def _find_best(
+    known: Mapping[str, Ceilings], sets: Sequence[AnalysedSet], spots: Sequence[Point]
+) -> Iterator[tuple[Point, str]]:
     """Yield the place and the label of the best result of each benchmark on devices of these watts and this peak."""
     best: dict[tuple[str, float | None, float], tuple[float, Point]] = {}
-    for (each, operations), spot in zip(results, spots, strict=True):
+    for each, spot in zip(sets, spots, strict=True):
+        operations = each.row.operations
         entry = known[operations.accelerator]
         key = each.marked_benchmark, entry.watts, entry.find_peak(operations.peak_format)[1]
         best[key] = max(best.get(key, (0.0, spot)), (operations.training_utilization or 0.0, spot))
@@ -103,8 +105,9 @@ def _find_best(known: Mapping[str, Ceilings], results: Rated, spots: Sequence[Po
         yield spot, f"{benchmark} {100 * share:.3g} %"
 
 
-def _describe(results: Rated) -> Iterator[str]:
+def _describe(sets: Sequence[AnalysedSet]) -> Iterator[str]:
     yield "FLOP of training by the time of training and the number of devices."
-    for each, operations in results:
+    for each in sets:
+        operations = each.row.operations
         share = 100 * (operations.training_utilization or 0.0)
         yield f"{each.full_name}: {share:.3g} % of the {operations.peak_format} peak of {operations.accelerator}."

@@ -56,7 +56,7 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     points = [_draw_capacities(panel, held) for held in data]
     named = figure.is_wide and len(results) <= MANY
     if named:
-        panel.write_labels(points, texts)
+        panel.write_labels(points, texts, sets=results)
     else:
         panel.number(points, numbers(results))
     for each, point, text, size in zip(results, points, texts, sizes, strict=True):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, TypeGuard
 
 from compliance.model.finding import FAIL, INCOMPLETE
@@ -59,11 +61,19 @@ class Figure(Drawing):
         self.height = self.legend(items, top) + 4
         return self.svg()
 
+    @contextmanager
+    def drawing_of(self, each: AnalysedSet) -> Iterator[None]:
+        """Say that what is drawn is about a result."""
+        before, self.result = self.result, each.full_name
+        yield
+        self.result = before
+
     def mark(self, point: Point, each: AnalysedSet, hint: str = "", radius: float = MARK) -> None:
         """Draw the mark of a result: its shape says the division and throughput, what is over it the state."""
         state = state_of(each)
         hint = f"{hint}; {STATES[state]}" if hint and state else hint
-        self.draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
+        with self.drawing_of(each):
+            self.draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
 
     def draw_mark(self, point: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK) -> None:
         """Draw a mark. look: its shape and state."""
@@ -98,10 +108,11 @@ class Figure(Drawing):
         lines = math.ceil(len(sets) / columns)
         for at, (each, (text, value)) in enumerate(zip(sets, rows, strict=True)):
             x, y = area.left + (at // lines) * column, area.top + (at % lines) * (LINE + 2)
-            self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
-            self.mark((x + name - 11, y), each, text)
-            self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
-            self.text((x + column - 12, y + 4.5), value, "label", "end")
+            with self.drawing_of(each):
+                self.text((x + name - 22, y + 4.5), str(at + 1), "number", "end")
+                self.mark((x + name - 11, y), each, text)
+                self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
+                self.text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
 
     def legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
@@ -266,14 +277,16 @@ class Panel:
         if not curve:
             return
         outline = [place(curve[0][0], 0), *(place(*point) for point in curve), place(curve[-1][0], 0)]
-        self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
+        with self.figure.drawing_of(each):
+            self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
         self.taken.append(enclose(outline))
 
     def _runs(self, each: AnalysedSet, name: str, place: Callable[[float], Point]) -> None:
         for kept, class_ in ((True, "runs"), (False, "runs left-out")):
             points = [place(value) for value in run_values(each, name, (kept,))]
             if 0 < len(points) <= MANY_RUNS:
-                self.figure.path(dots(points), f"{class_} {colour_of(each)}")
+                with self.figure.drawing_of(each):
+                    self.figure.path(dots(points), f"{class_} {colour_of(each)}")
                 self.taken.append(enclose(points, 3))
 
     def number(self, points: Sequence[Point], texts: Sequence[str]) -> None:
@@ -287,17 +300,22 @@ class Panel:
                 last.append(text)
         self.write_labels([point for point, _ in groups], [", ".join(found) for _, found in groups], "number")
 
-    def write_labels(self, points: Sequence[Point], texts: Sequence[str], class_: str = "name") -> None:
-        """Write a label beside each point that covers nothing; one without room is left out."""
+    def write_labels(
+        self, points: Sequence[Point], texts: Sequence[str], class_: str = "name", sets: Sequence[AnalysedSet] = ()
+    ) -> None:
+        """Write a label beside each point that covers nothing; one without room is left out. sets: of the points."""
         widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
-        for point, text, place in zip(points, texts, placed(points, widths, self.area, self.taken), strict=True):
+        places = placed(points, widths, self.area, self.taken)
+        for point, text, place, each in zip_longest(points, texts, places, sets):
             if place is None:
                 continue
+            self.figure.result = each.full_name if isinstance(each, AnalysedSet) else None
             if place.leader:
                 self.figure.line(point, place.leader, "leader")
             left_of_it = place.box.right < point[0]
             edge = place.box.right - 1 if left_of_it else place.box.left + 1
             self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+        self.figure.result = None
 
 
 def dots(points: Iterable[Point]) -> str:

@@ -46,7 +46,8 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
         top += 34
         rows = sorted(zip(several, labels(several), strict=True), key=lambda row: -(row[0].mean("run_time") or 0))
         for each, label in rows:
-            top = _draw_bar(figure, each, label, top)
+            with figure.drawing_of(each):
+                top = _draw_bar(figure, each, label, top)
         top += 10
     items = [(f"part {part}", text) for part, text in NAMES.items()]
     said = set() if figure.is_wide else {_explain_missing(each) for each in shown}

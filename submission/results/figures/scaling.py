@@ -66,7 +66,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     points = [panel.place(count, mean) for count, mean in zip(units, means, strict=True)]
     is_named, top = figure.is_wide and len(sets) <= MANY, bottom + TIME_BOTTOM
     if is_named:
-        panel.write_labels(points, texts)
+        panel.write_labels(points, texts, sets=sets)
     else:
         panel.number(points, numbers(sets))
         rows = [(text, f"{amount(mean)} min") for text, mean in zip(texts, means, strict=True)]

@@ -138,7 +138,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     panel.taken += [around(point, 3) for point in curve]
     several = [sets[point.name] for point in fit.points]
     spots = [panel.place(point.x, point.y) for point in fit.points]
-    panel.write_labels(spots, labels(several))
+    panel.write_labels(spots, labels(several), sets=several)
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
     items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]

@@ -6,8 +6,9 @@ import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote
 
 from common.command import counted
 from common.tree import ANYWHERE
@@ -36,10 +37,16 @@ SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "�
 
 @dataclass(slots=True)
 class Site:
-    """The place of the page: its folder, and how many more excerpts fit."""
+    """The page and what is linked in it: its folder, the file of each section beside it, how many more excerpts fit."""
 
     folder: str
     excerpts_left: int = MAX_EXCERPTS
+    pages: dict[str, str] = field(default_factory=dict)
+
+    def address(self, section: str, finding: str = "") -> str:
+        """Return the address of a section, or of a finding in it, for links from the main page."""
+        page = self.pages.get(section)
+        return f"{f'./{quote(page)}' if page else ''}#{finding or section}"
 
     def link(self, path: str, base: str, line: int = 0) -> Html:
         """Return a link to a file, named relative to `base`."""
@@ -62,35 +69,51 @@ def badge(word: str) -> Html:
     return element("span", sign, " ", word, class_=f"badge {word.lower()}")
 
 
-def findings(found: Sequence[Shown], base: str, site: Site) -> Html:
-    """Return all findings: errors and warnings at once, notes and skipped rules after a click."""
-    parts = [_group(group, base, site) for group in grouped(found, ERROR, WARNING)]
-    minor = grouped(found, NOTE, SKIPPED)
+def finding_id(section: str, rule: str) -> str:
+    """Return the id of the first findings of a rule in a section."""
+    return f"{section}-{rule}"
+
+
+def findings(entries: Sequence[Shown], base: str, site: Site, section: str) -> Html:
+    """Return all findings: errors and warnings at once, notes and skipped rules after a click.
+
+    section: the id of where they stand.
+    """
+    major, minor = grouped(entries, ERROR, WARNING), grouped(entries, NOTE, SKIPPED)
+    drawn: set[str] = set()
+
+    def draw(group: Group) -> Html:
+        name = finding_id(section, group.rule)
+        first = name not in drawn
+        drawn.add(name)
+        return _group(group, base, site, name if first else None)
+
+    parts = [draw(group) for group in major]
     notes, skipped = (sum(len(g.entries) for g in minor if g.severity == kind) for kind in (NOTE, SKIPPED))
     if minor:
-        said = [counted(notes, "note")] if notes else []
-        said += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
-        parts.append(disclosure(", ".join(said), *(_group(group, base, site) for group in minor), class_="minor"))
+        counts = [counted(notes, "note")] if notes else []
+        counts += [f"{counted(skipped, 'rule')} not checked"] if skipped else []
+        parts.append(disclosure(", ".join(counts), *map(draw, minor), class_="minor"))
     return joined(parts) if parts else element("p", "No findings.", class_="quiet")
 
 
-def _group(group: Group, base: str, site: Site) -> Html:
+def _group(group: Group, base: str, site: Site, name: str | None) -> Html:
     rule = RULES.get(group.rule)
     texts = list(group.texts().items())
-    shown = [_text(text, found, base, site) for text, found in texts[:MAX_SHOWN_TEXTS]]
+    parts = [_text(text, entries, base, site) for text, entries in texts[:MAX_SHOWN_TEXTS]]
     if texts[MAX_SHOWN_TEXTS:]:
-        items = [_list_item(text, found, base) for text, found in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
+        items = [_list_item(text, entries, base) for text, entries in texts[MAX_SHOWN_TEXTS:MAX_LISTED]]
         items += [element("li", f"and {len(texts) - MAX_LISTED} more")] if len(texts) > MAX_LISTED else []
-        shown.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
+        parts.append(disclosure(f"{len(texts) - MAX_SHOWN_TEXTS} more findings of {group.rule}", element("ul", *items)))
     texts_of_rule = (("Why:", rule.why), ("How to fix:", group.fix), ("Source:", rule.cite)) if rule else ()
     reasons = [element("p", element("b", label), " ", text) for label, text in texts_of_rule if text]
     head = element("p", badge(group.severity), " ", element("code", group.rule), " ", group.title, class_="rule")
     why = disclosure("Why, and how to fix it", *reasons) if reasons else ""
-    return element("div", head, *shown, why, class_="finding")
+    return element("div", head, *parts, why, class_="finding", id=name)
 
 
-def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
-    first = {(finding.path, finding.line): None for finding in found}
+def _text(text: str, entries: Sequence[Finding], base: str, site: Site) -> Html:
+    first = {(finding.path, finding.line): None for finding in entries}
     places = [_place(path, line, base, site) for path, line in list(first)[:MAX_SHOWN_PLACES] if path]
     others = list(first)[MAX_SHOWN_PLACES:]
     if others:
@@ -100,9 +123,10 @@ def _text(text: str, found: Sequence[Finding], base: str, site: Site) -> Html:
     return element("div", element("p", text), *places, class_="said")
 
 
-def _list_item(text: str, found: Sequence[Finding], base: str) -> Html:
-    where = display_name(found[0].path, base, found[0].line) if found[0].path else ""
-    return element("li", text, f" ({where}; {extent(list(found))})" if found[1:] else f" ({where})" if where else "")
+def _list_item(text: str, entries: Sequence[Finding], base: str) -> Html:
+    where = display_name(entries[0].path, base, entries[0].line) if entries[0].path else ""
+    where = f"{where}; {extent(list(entries))}" if where and entries[1:] else where
+    return element("li", text, f" ({where})" if where else "")
 
 
 def _place(path: str, line: int, base: str, site: Site) -> Html:

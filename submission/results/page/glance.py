@@ -1,9 +1,8 @@
-"""The first section of the page: the best results, and what failed and why."""
+"""What the page begins with: what failed and why, and the best results."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,17 +13,21 @@ from compliance.model.finding import ERROR, FAIL, INCOMPLETE
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
-from submission.results.page.findings import badge
+from submission.results.page.findings import Site, badge, finding_id
 from submission.results.page.html import Html, disclosure, element, escaped, joined, table
 from submission.results.page.results_table import ResultLine, model, system
 from submission.results.rows import ALL_ORGANISATIONS, Difference, Row, best, differences
 
 MAX_FAILURES: Final = 12
 """Failures that are shown at once; further ones after a click."""
-MAX_REASON: Final = 160
-"""Characters of the message of an error."""
+MAX_CAUSES: Final = 3
+"""Broken rules that are named for each; further ones are counted."""
+FAILED: Final = "what-failed"
+"""The id of the section with what failed."""
 TOO_MANY_FAILED: Final = "RUN02"
 """The rule that is broken because logs break others, which say more."""
+PACKAGE: Final = "submission-"
+"""What the id of the section of a submission begins with."""
 ACROSS: Final = "across"
 """The id of the section with the findings across submissions."""
 SCORES: Final = {STRONG: ("Time to train", "min"), WEAK: ("Throughput", "models/min")}
@@ -32,35 +35,32 @@ SCORES: Final = {STRONG: ("Time to train", "min"), WEAK: ("Throughput", "models/
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something failed: the message, the rule ("" for missing runs) and the section with the finding."""
+
+    text: str
+    rule: str
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """What failed, or lacks runs: its verdict, the id of its section, its name and the reason in one line."""
+    """What failed, or lacks runs: its verdict, the id of its section, its name and why."""
 
     verdict: str
     section: str
     name: str
-    reason: str
-
-
-def glance(
-    lines: Sequence[ResultLine], failed: Sequence[Failure], previous: Sequence[Row] = (), figure: Html | None = None
-) -> Html:
-    """Return the section. previous: results of the previous round. figure: of all results, above the best ones."""
-    return element(
-        "section",
-        element("h2", "At a glance"),
-        figure or "",
-        *_best(lines, previous),
-        element("h3", "What failed"),
-        *_failures(failed),
-        id="glance",
-    )
+    causes: list[Cause]
 
 
 # -- the best results --------------------------------------------------------------------------------------
 
 
-def _best(lines: Sequence[ResultLine], previous: Sequence[Row]) -> Iterator[Html]:
-    """Yield a table of the best passing results of each round and scaling; nothing for logs outside of submissions."""
+def draw_best(lines: Sequence[ResultLine], previous: Sequence[Row], site: Site) -> Iterator[Html]:
+    """Yield a table of the best passing results of each round and scaling; nothing for logs outside of submissions.
+
+    previous: results of the previous round.
+    """
     scored = [line for line in lines if not line.results.loose]
     rounds = dict.fromkeys(line.row.round for line in scored)
     tables = []
@@ -70,9 +70,9 @@ def _best(lines: Sequence[ResultLine], previous: Sequence[Row]) -> Iterator[Html
             rows = list(_best_rows(inside, scaling, previous))
             caption = f"{title}, round {round_}" if len(rounds) > 1 else title
             caption += "; previous round and speed-up with staging" if previous else ""
-            tables += [_table(rows, unit, caption, bool(previous))] if rows else []
+            tables += [_table(rows, unit, caption, bool(previous), site)] if rows else []
     if scored:
-        yield element("h3", "Best passing results")
+        yield element("h2", "Best passing results")
         yield from tables or [element("p", "No result passes.")]
 
 
@@ -82,13 +82,15 @@ def _best_rows(
     """Yield the best result of each benchmark and division, None without one, and how it differs from the previous."""
     rows = [line.row for line in lines]
     by_row = {id(line.row): line for line in lines}
-    found = best(rows)
+    best_rows = best(rows)
     for change in differences(previous, rows):
         if change.organisation == ALL_ORGANISATIONS and change.scaling == scaling:
-            yield by_row[id(found[change.key])] if change.key in found else None, change
+            yield by_row[id(best_rows[change.key])] if change.key in best_rows else None, change
 
 
-def _table(rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, title: str, compared: bool) -> Html:
+def _table(
+    rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, title: str, compared: bool, site: Site
+) -> Html:
     """Return the table, without columns that are empty."""
     heads = ["Benchmark", "System", f"Score, {unit}", "Staging, min", f"With staging, {unit}"]
     heads += [f"Previous round, {unit}", "Speed-up"] if compared else []
@@ -99,22 +101,22 @@ def _table(rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, titl
         before = (change.before_with_staging, speedup) if compared else ()
         mini = element("span", "mini", class_="tag") if change.mini else ""
         benchmark = joined([change.benchmark, " ", mini, element("div", change.division, class_="quiet")])
-        cells.append((benchmark, _system(line), *_scores(line, change), *before))
+        cells.append((benchmark, _system(line, site), *_scores(line, change), *before))
     texts = iter(aligned([cell for row in cells for cell in row]))
     lines = [[next(texts) for _ in row] for row in cells]
     columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
-    shown = {head: column for head, column in columns.items() if any(column)}
-    return table(list(shown), zip(*shown.values(), strict=True), title, 2)
+    filled = {head: column for head, column in columns.items() if any(column)}
+    return table(list(filled), zip(*filled.values(), strict=True), title, 2)
 
 
-def _system(line: ResultLine | None) -> Html:
+def _system(line: ResultLine | None, site: Site) -> Html:
     """Return the link to a result, with its organisation and accelerators."""
     if line is None:
         return escaped("no passing result")
     row = line.row
     number = row.accelerators or row.processors
     machine = joined([f"{plain(number)} × " if number else "", model(row)])
-    return system(line, row.organisation, machine)
+    return system(line, site, row.organisation, machine)
 
 
 def _scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
@@ -128,55 +130,75 @@ def _scores(line: ResultLine | None, change: Difference) -> tuple[object, ...]:
 # -- what failed -------------------------------------------------------------------------------------------
 
 
-def failures(lines: Sequence[ResultLine], report: Report) -> list[Failure]:
-    """Return the results that fail or lack runs, then the errors of whole submissions and across them."""
-    found = [_failure(line, shown_of(line.results)) for line in lines]
+def read_failures(lines: Sequence[ResultLine], report: Report) -> list[Failure]:
+    """Return what fails: whole submissions and what is across them, then results, then results that lack runs."""
     whole = [(package_id(at), package.organisation, package.findings) for at, package in enumerate(report.packages, 1)]
-    for section, name, findings in (*whole, (ACROSS, "across submissions", report.own)):
-        reason = _reason(lowered(findings, False))
-        found += [Failure(FAIL, section, name, reason)] if reason else []
-    return [one for one in found if one]
+    whole.append((ACROSS, "across the submissions", report.own))
+    places = {id(finding): section for section, _, findings in whole for finding in findings}
+    failed = [
+        Failure(FAIL, section, name, _causes(lowered(several, False), section)) for section, name, several in whole
+    ]
+    results = [_result_failure(line, places) for line in lines if line.row.verdict in (FAIL, INCOMPLETE)]
+    results.sort(key=lambda failure: failure.verdict == INCOMPLETE)
+    return [*(failure for failure in failed if failure.causes), *results]
 
 
 def package_id(number: int) -> str:
     """Return the id of the section of a submission, counted from 1."""
-    return f"submission-{number}"
+    return f"{PACKAGE}{number}"
 
 
-def _failure(line: ResultLine, found: Sequence[Shown]) -> Failure | None:
+def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
+    """Return what a result lacks. places: the section with each finding that is not on a result."""
     row = line.row
-    if row.verdict not in (FAIL, INCOMPLETE):
-        return None
     benchmark = f"{row.benchmark or 'unknown benchmark'}{' throughput' if row.scaling == WEAK else ''}"
-    result = " ".join(word for word in (row.division, benchmark, "on", line.system) if word)
+    result = " ".join(filter(None, (row.division, benchmark, "on", line.system)))
+    causes = _causes(shown_of(line.results), line.name)
+    if row.verdict == FAIL and not causes:
+        rules = {
+            finding.rule: places.get(id(finding), ACROSS)
+            for finding in line.results.inherited
+            if finding.severity == ERROR
+        }
+        causes = [
+            Cause(f"an error of the submission: {RULES[rule].title() if rule in RULES else rule}", rule, section)
+            for rule, section in rules.items()
+        ]
+    if line.incomplete and not causes:
+        causes.append(Cause(f"{line.incomplete}: the others are missing", "", line.name))
     name = f"{row.organisation}: {result}" if row.organisation else result
-    reason = _reason(found) or _reason(lowered(line.results.inherited, False)) if row.verdict == FAIL else ""
-    missing = f"{line.incomplete}: the others are missing" if line.incomplete else ""
-    return Failure(row.verdict, line.name, name, "; ".join(filter(None, (missing, reason))))
+    return Failure(row.verdict, line.name, name, causes)
 
 
-def _reason(found: Sequence[Shown]) -> str:
-    """Return the first error, its rule, and how many other rules are broken; "" without errors."""
-    errors = [shown for shown in found if shown.severity == ERROR]
-    if not errors:
-        return ""
-    first = min(errors, key=lambda shown: shown.finding.rule == TOO_MANY_FAILED)
-    rules = {shown.finding.rule for shown in errors}
-    rule = RULES.get(first.finding.rule)
-    said = textwrap.shorten(first.text, MAX_REASON, placeholder=" …")
-    said += f" (rule {first.finding.rule}: {rule.title().rstrip('.')})" if rule else ""
-    return said + (f"; {counted(len(rules) - 1, 'more broken rule')}" if len(rules) > 1 else "")
+def _causes(entries: Sequence[Shown], section: str) -> list[Cause]:
+    """Return the first error of each broken rule, without those that follow from another."""
+    errors = [entry for entry in entries if entry.severity == ERROR]
+    causes: dict[str, Cause] = {}
+    for entry in [entry for entry in errors if not entry.finding.cause] or errors:
+        causes.setdefault(entry.finding.rule, Cause(entry.text, entry.finding.rule, section))
+    return sorted(causes.values(), key=lambda cause: cause.rule == TOO_MANY_FAILED)
 
 
-def _failures(failed: Sequence[Failure]) -> Iterator[Html]:
-    if not failed:
-        yield element("p", "Nothing failed.")
-        return
-    items = [
-        element("li", badge(one.verdict), " ", element("a", one.name, href=f"#{one.section}"), f" – {one.reason}")
-        for one in failed
-    ]
-    yield element("ul", *items[:MAX_FAILURES], class_="failures")
+def draw_failures(failures: Sequence[Failure], site: Site) -> Html:
+    """Return the section with what failed, each line a link to the finding; nothing if nothing failed."""
+    if not failures:
+        return Html("")
+    items = [_draw_failure(failure, site) for failure in failures]
+    parts = [element("ul", *items[:MAX_FAILURES], class_="failures")]
     if items[MAX_FAILURES:]:
         rest = element("ul", *items[MAX_FAILURES:], class_="failures")
-        yield disclosure(f"{len(items) - MAX_FAILURES} more", rest)
+        parts.append(disclosure(f"{len(items) - MAX_FAILURES} more", rest))
+    return element("section", element("h2", "What failed"), *parts, id=FAILED)
+
+
+def _draw_failure(failure: Failure, site: Site) -> Html:
+    causes = []
+    for cause in failure.causes[:MAX_CAUSES]:
+        address = site.address(cause.section, finding_id(cause.section, cause.rule) if cause.rule else "")
+        rule = (" ", element("code", cause.rule, class_="quiet")) if cause.rule else ()
+        causes.append(element("div", element("a", cause.text, href=address), *rule))
+    more = len(failure.causes) - MAX_CAUSES
+    if more > 0:
+        words = f"and {counted(more, 'more broken rule')}"
+        causes.append(element("div", element("a", words, href=site.address(failure.section)), class_="quiet"))
+    return element("li", badge(failure.verdict), " ", element("b", failure.name), *causes)

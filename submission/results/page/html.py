@@ -9,8 +9,10 @@ import base64
 import hashlib
 import html
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
+from itertools import chain
 from typing import Final
 from urllib.parse import quote
 
@@ -42,16 +44,25 @@ def element(tag: str, *children: object, **attributes: Attribute) -> Html:
 
     Values and children are escaped; attribute names are not.
     """
+    start = _start_tag(tag, attributes)
+    return start if tag in VOID else Html(f"{start}{joined(children)}</{tag}>")
+
+
+def stream(tag: str, children: Iterable[Html], **attributes: Attribute) -> Iterator[Html]:
+    """Yield an element in pieces, for one that is large."""
+    yield _start_tag(tag, attributes)
+    yield from children
+    yield Html(f"</{tag}>")
+
+
+def _start_tag(tag: str, attributes: Mapping[str, Attribute]) -> Html:
     words = [tag]
     for name, value in attributes.items():
         if value is None or value is False:
             continue
         name = name.rstrip("_").replace("_", "-")
         words.append(name if value is True else f'{name}="{escaped(value)}"')
-    start = f"<{' '.join(words)}>"
-    if tag in VOID:
-        return Html(start)
-    return Html(f"{start}{joined(children)}</{tag}>")
+    return Html(f"<{' '.join(words)}>")
 
 
 def disclosure(summary: object, *children: object, class_: str | None = None, id_: str | None = None) -> Html:
@@ -76,19 +87,30 @@ def table(
     The first cell of a row is its heading.
     """
     kinds = [None if at < texts or at >= len(head) - ends else "number" for at in range(len(head))]
+    return table_of_kinds(head, kinds, ((row, {}) for row in rows), caption)
+
+
+def table_of_kinds(
+    head: Sequence[object],
+    kinds: Sequence[str | None],
+    rows: Iterable[tuple[Sequence[object], Mapping[str, Attribute]]],
+    caption: str,
+    class_: str | None = None,
+) -> Html:
+    """Return a table. kinds: the class of the cells of each column. rows: the cells and the attributes of each."""
     titles = [element("th", text, scope="col", class_=kind) for text, kind in zip(head, kinds, strict=True)]
     lines = []
-    for row in rows:
-        first, *rest = row
+    for (first, *rest), attributes in rows:
         cells = [element("td", cell, class_=kind) for cell, kind in zip(rest, kinds[1:], strict=True)]
-        lines.append(element("tr", element("th", first, scope="row", class_=kinds[0]), *cells))
+        lines.append(element("tr", element("th", first, scope="row", class_=kinds[0]), *cells, **attributes))
     whole = element(
         "table",
         element("caption", caption) if caption else "",
         element("thead", element("tr", *titles)),
         element("tbody", *lines),
+        class_=class_,
     )
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+    return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption or "table")
 
 
 def shorten_end(text: str, most: int) -> str:
@@ -99,28 +121,31 @@ def shorten_end(text: str, most: int) -> str:
 # -- documents ---------------------------------------------------------------------------------------------
 
 
-def document(title: str, body: Html, generator: Html, script: Html | None = None) -> str:
-    """Return the whole page. generator: the `meta` tag by which a command recognises its own pages.
+GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite report">')
+"""The tag by which the command recognises its own pages."""
 
-    Only this style and this script can run, whatever a log has brought onto the page.
-    """
-    style = asset("submission.results.page", "page.css")
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
-    policy += f"; script-src '{_digest(script)}'" if script else ""
+
+def document(title: str, body: Iterable[Html]) -> Iterator[str]:
+    """Yield a whole page in pieces. Only our style and script can run, whatever a log has brought onto the page."""
+    style, script = asset(__package__, "page.css"), asset(__package__, "page.js")
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'; "
     head = [
         Html('<meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
-        generator,
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}script-src \'{_digest(script)}\'">'),
+        GENERATOR,
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", title),
         element("style", style),
     ]
-    scripts = [element("script", script)] if script else []
-    whole = element("html", element("head", *head), element("body", body, *scripts), lang="en")
-    return f"<!DOCTYPE html>\n{whole}\n"
+    yield "<!DOCTYPE html>\n"
+    yield from stream(
+        "html", chain([element("head", *head)], stream("body", chain(body, [element("script", script)]))), lang="en"
+    )
+    yield "\n"
 
 
+@cache
 def asset(package: str, name: str) -> Html:
     """Return a style sheet or a script that lies in a package."""
     return Html(files(package).joinpath(name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The tables of results at the top of the page, which report.js can sort and filter."""
+"""The tables of results at the top of the page, which page.js can sort and filter."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from compliance.formats.table import shortened
-from compliance.formats.words import aligned, plain
+from compliance.formats.words import aligned
 from compliance.model.layout import STRONG, WEAK
 from compliance.model.result_set import ResultSet
-from submission.results.page.findings import badge
-from submission.results.page.html import Html, element, joined
+from submission.results.columns import HEADINGS, RESULT_COLUMNS, SHOWN
+from submission.results.page.findings import Site, badge
+from submission.results.page.html import Html, element, joined, table_of_kinds
+from submission.results.quantities import AnalysedSet
 from submission.results.rows import Row
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
-TEXTS: Final = 6
-"""Number of text columns at the left of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ class ResultLine:
     name: str
     results: ResultSet
     row: Row
+
+    @property
+    def key(self) -> str:
+        """The name of the result in the analysis, which marks it in figures."""
+        return AnalysedSet(self.row, self.results.folder, None).full_name
 
     @property
     def system(self) -> str:
@@ -46,14 +51,15 @@ class ResultLine:
 
 
 def filtered(line: ResultLine) -> dict[str, str]:
-    """Return the attributes by which report.js filters rows and sections."""
+    """Return the attributes of a row by which page.js filters, and of `data-result` all else that it is about."""
     row = line.row
     words = (row.organisation, line.system, row.benchmark, row.division, row.accelerator, row.processor, row.framework)
-    return {"data_text": " ".join(words).lower(), **{f"data_{name}": str(getattr(row, name)) for name in FILTERS}}
+    choices = {f"data_{name}": str(getattr(row, name)) for name in FILTERS}
+    return {"data_result": line.key, "data_text": " ".join(words).lower(), **choices}
 
 
 def filter_form(lines: Sequence[ResultLine]) -> Html:
-    """Return the controls of the filter, hidden until report.js runs; nothing for a single result."""
+    """Return the controls of the filter, hidden until page.js runs; nothing for a single result."""
     if len(lines) < 2:
         return Html("")
     search = element("input", type="search", name="text", placeholder="system, accelerator, framework …")
@@ -68,47 +74,61 @@ def filter_form(lines: Sequence[ResultLine]) -> Html:
     return element("form", *fields, count, id="filter", class_="filter", hidden=True)
 
 
-def tables(lines: Sequence[ResultLine]) -> list[Html]:
+def tables(lines: Sequence[ResultLine], site: Site) -> list[Html]:
     """Return the non-empty tables of time to train and throughput."""
     # Round and organisation are in the header of the page if all results share them.
-    said = (("Round", {line.row.round for line in lines}), ("Organisation", {line.row.organisation for line in lines}))
-    same = {name for name, values in said if len(values) == 1}
-    shown = []
-    for scaling, title, head, cells in (
-        (STRONG, "Time to train", TIME_HEAD, _time_cells),
-        (WEAK, "Throughput", RATE_HEAD, _rate_cells),
-    ):
-        found = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
-        if found:
-            rows = [(line, (*_name_cells(line), *cells(line))) for line in found]
-            shown += [element("h3", title), _table(title, (*NAMES_HEAD, *head), rows, same)]
-    return shown
+    same = {name for name in ("Round", "Organisation") if len({getattr(line.row, name.lower()) for line in lines}) == 1}
+    drawn = []
+    for scaling, title in TITLES.items():
+        several = sorted((line for line in lines if line.row.scaling == scaling), key=ResultLine.sort_key)
+        if several:
+            drawn.append(_table(title, scaling, several, site, same))
+    return drawn
 
 
+TITLES: Final = {STRONG: "Time to train", WEAK: "Throughput"}
 NAMES_HEAD: Final = ("Verdict", "Round", "Benchmark", "Division", "Organisation", "System")
-TIME_HEAD: Final = (
-    "Accelerators", "Batch size", "Time to train, min", "Normalised, min", "Scaled, min", "Staging, min",
-    "With staging, min", "Epochs to target", "Energy, kJ", "Runs", "Reference",
-)  # fmt: skip
-RATE_HEAD: Final = (
-    "Accelerators", "Per model", "Models", "Time for all, min", "Models per min", "Normalised, per min",
-    "Staging, min", "With staging, min", "Epochs to target", "Energy, kJ", "Runs", "Reference",
-)  # fmt: skip
-LONG: Final = ("System", "Reference")
-"""Columns of text that may be broken into lines."""
+KEYS: Final = {
+    scaling: [key for key in keys if key not in ("verdict", "organisation", "system", "states")]
+    for scaling, keys in SHOWN.items()
+}
+"""The columns of numbers: those of the summary without names and states."""
 
 
-def _name_cells(line: ResultLine) -> tuple[object, ...]:
+def _name_cells(line: ResultLine, site: Site) -> tuple[object, ...]:
     row = line.row
+    verdict = joined([badge(row.verdict), *(element("div", state, class_="quiet") for state in line.results.states)])
     benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
     framework = _with_title(short_framework(row.framework), row.framework)
-    name = system(line, model(row), framework)
-    return (badge(row.verdict), row.round, benchmark, row.division, breakable(row.organisation), name)
+    name = system(line, site, model(row), framework)
+    return (verdict, row.round, benchmark, row.division, breakable(row.organisation), name)
 
 
-def system(line: ResultLine, *words: object) -> Html:
+def _table(title: str, scaling: str, lines: Sequence[ResultLine], site: Site, same: set[str]) -> Html:
+    """Return the table without empty columns and those named in `same`."""
+    head: list[object] = list(NAMES_HEAD)
+    columns = [list(cells) for cells in zip(*(_name_cells(line, site) for line in lines), strict=True)]
+    kinds = ["text long" if name == "System" else "text" for name in NAMES_HEAD]
+    for key in KEYS[scaling]:
+        column = RESULT_COLUMNS[key]
+        name, unit = HEADINGS[scaling].get(key, (column.name, column.unit))
+        head.append(element("span", " ".join(filter(None, (name, unit))), title=column.meaning))
+        columns.append(aligned([_cell(line, key) for line in lines], column.decimals))
+        kinds.append("text long rcp" if key == "rcp" else "number")
+    kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
+    rows = [([columns[at][row] for at in kept], filtered(line)) for row, line in enumerate(lines)]
+    return table_of_kinds([head[at] for at in kept], [kinds[at] for at in kept], rows, title, "results")
+
+
+def _cell(line: ResultLine, key: str) -> object:
+    if key == "runs" and line.incomplete:
+        return element("strong", line.incomplete, class_="label-word")
+    return line.row.rcp if key == "rcp" else RESULT_COLUMNS[key].cell(line.row)
+
+
+def system(line: ResultLine, site: Site, *words: object) -> Html:
     """Return the link to the section of a result, and below it the words that are not empty."""
-    link = element("a", breakable(line.system), href=f"#{line.name}")
+    link = element("a", breakable(line.system), href=site.address(line.name))
     parts = [word for word in words if word]
     return joined([link, element("div", joined(parts, ", "), class_="quiet") if parts else ""])
 
@@ -125,77 +145,6 @@ def _with_title(short: str, name: str) -> Html | str:
 def breakable(name: str) -> Html:
     """Return a name that may be broken into lines after its punctuation."""
     return joined(re.split(r"(?<=[_+@-])", name), element("wbr"))
-
-
-def _time_cells(line: ResultLine) -> tuple[object, ...]:
-    row = line.row
-    return (
-        _processors(row),
-        _number(row.batch_size),
-        "–" if row.minutes is None else row.minutes,
-        row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else "",
-        row.scaled,
-        *row.staging_cells,
-        *_ends(line, str(row.runs)),
-    )
-
-
-def _rate_cells(line: ResultLine) -> tuple[object, ...]:
-    row = line.row
-    normalised = row.normalised if row.rcp_factor is not None and row.rcp_factor > 1 else None
-    return (
-        _processors(row),
-        ("~" if row.states_whole_system else "") + _number(row.instance_scale),
-        _number(row.models),
-        "–" if row.minutes is None else row.minutes,
-        "–" if row.models_per_minute is None else row.models_per_minute,
-        normalised,
-        *row.staging_cells,
-        # The models are the runs, as long as none is rejected.
-        *_ends(line, "" if row.runs == row.models else str(row.runs)),
-    )
-
-
-def _ends(line: ResultLine, runs: str) -> tuple[object, ...]:
-    row = line.row
-    converged = row.convergence
-    if converged is not None and row.convergence_unit != "epochs":
-        shown: object = joined([f"{converged:,.0f}", element("br"), row.convergence_unit])
-    else:
-        shown = converged
-    energy = None if row.energy_joules is None else row.energy_joules / 1000
-    short_of = element("strong", line.incomplete, class_="label-word") if line.incomplete else runs
-    return (shown, energy, short_of, row.rcp)
-
-
-def _processors(row: Row) -> Html | str:
-    """Return the number of accelerators of the system, or of processors if it has none."""
-    if row.accelerators == 0:
-        return joined([_number(row.processors), element("br"), "CPU" if row.processors == 1 else "CPUs"])
-    return _number(row.accelerators)
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else plain(value)
-
-
-def _table(
-    title: str, head: Sequence[str], rows: Sequence[tuple[ResultLine, tuple[object, ...]]], same: set[str]
-) -> Html:
-    """Return the table without empty columns and those named in `same`."""
-    columns = [
-        aligned(cells, 0 if name.startswith("Energy") else 2)
-        for name, cells in zip(head, zip(*(cells for _, cells in rows), strict=True), strict=True)
-    ]
-    kept = [at for at, cells in enumerate(columns) if any(cells) and head[at] not in same]
-    kinds = {at: "text long" if head[at] in LONG else "text" if at < TEXTS else "number" for at in kept}
-    titles = [element("th", head[at], scope="col", class_=kinds[at]) for at in kept]
-    lines = []
-    for number, (line, _) in enumerate(rows):
-        cells = [element("td", columns[at][number], class_=kinds[at]) for at in kept]
-        lines.append(element("tr", *cells, **filtered(line), data_result=True))
-    whole = element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_="results")
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=title)
 
 
 # -- short names, so that they fit the table -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The section of a result on the page: charts, score, findings and system."""
+"""The card of a result on the page: charts, score, findings and system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from compliance.logs.timeline import PARTS
 from compliance.model.finding import INCOMPLETE
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
-from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
 from compliance.model.score import IN, OUT, Throughput, TimeToTrain
 from compliance.model.system import OPEN
@@ -23,7 +22,7 @@ from submission.results.figures import result_charts as charts
 from submission.results.page.findings import Site, badge, findings
 from submission.results.page.html import Html, disclosure, element, joined, shorten_end, table
 from submission.results.page.provenance import facts_table, shared_facts
-from submission.results.page.results_table import ResultLine, filtered
+from submission.results.page.results_table import ResultLine
 
 Score = TimeToTrain | Throughput | None
 KEPT, DROPPED, FAILED = "kept", "dropped", "failed"
@@ -31,13 +30,11 @@ MAX_VALUE: Final = 2000
 """Characters of a value of a system description that are shown."""
 
 
-def section(line: ResultLine, report: Report, site: Site) -> Html:
-    """Return the section of a result of a report. site: the place of the page."""
+def draw_card(line: ResultLine, site: Site, is_open: bool) -> Html:
+    """Return the card of a result, which folds."""
     results, name = line.results, line.name
     curves, goal = curves_of(results), goal_of(results)
-    found = shown_of(results)
     provenance = shared_facts([run.details.provenance for run in results.runs])
-    head = element("h3", badge(line.row.verdict), " ", *_title(line))
     body = [
         key_figures(results),
         element("div", *draw_charts(name, curves, goal, results.score), class_="charts"),
@@ -45,11 +42,14 @@ def section(line: ResultLine, report: Report, site: Site) -> Html:
         *(element("p", sentence) for sentence in how_scored(results)),
         disclosure("Table of the runs", runs_table(curves, goal.unit if goal else "epochs", _clock(results.score))),
         element("h4", "Findings"),
-        findings(found, results.folder, site),
+        findings(shown_of(results), results.folder, site, name),
         *description(results, site),
         *([facts_table("Provenance in the logs", provenance)] if provenance else []),
     ]
-    return element("section", head, *body, id=name, class_="result", **filtered(line))
+    head = element("summary", element("h3", badge(line.row.verdict), " ", *_title(line)))
+    # A link to what is inside of closed details opens them, a link to the details themselves does not.
+    content = element("div", *body, id=name)
+    return element("details", head, content, class_="result", data_result=line.key, open=is_open)
 
 
 def _title(line: ResultLine) -> list[object]:
@@ -73,8 +73,8 @@ def curves_of(results: ResultSet) -> list[charts.Curve]:
     curves = []
     for run in results.runs:
         points = tuple(
-            (float(at if found.epoch is None else found.epoch), float(found.value))
-            for at, found in enumerate(run.details.evaluations, 1)
+            (float(at if evaluation.epoch is None else evaluation.epoch), float(evaluation.value))
+            for at, evaluation in enumerate(run.details.evaluations, 1)
         )
         name = run_name(run.path, results.folder if results.loose else "")
         curves.append(charts.Curve(name, state[run.path], points, run.minutes, run.details.seconds))
@@ -130,8 +130,8 @@ def key_figures(results: ResultSet) -> Html:
     pairs.append(("runs", runs_text(results)))
     pairs.append(("global batch size", plain(results.batch_size)))
     pairs.append(("reference", convergence_text(results)))
-    shown = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
-    return element("dl", *shown, class_="figures")
+    items = [element("div", element("dt", name), element("dd", text)) for name, text in pairs if text]
+    return element("dl", *items, class_="figures")
 
 
 def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
@@ -146,21 +146,22 @@ def _staging(score: TimeToTrain | Throughput) -> list[tuple[str, str]]:
 
 def draw_charts(name: str, curves: Sequence[charts.Curve], goal: charts.Goal | None, score: Score) -> list[Html]:
     """Return the figures for which the logs have data."""
-    shown = []
+    figures = []
     if goal and any(curve.points for curve in curves):
         keys = _state_keys(curves) if sum(bool(c.points) for c in curves) <= charts.MANY else MANY_KEYS
         keys = [*keys, ("target", "target"), *(REFERENCE_KEYS if goal.band else [])]
         table_ = disclosure("Table", convergence_table(curves, goal.unit))
-        shown.append(_figure("Convergence", charts.convergence(f"{name}-convergence", curves, goal), keys, table_))
+        figures.append(_figure("Convergence", charts.convergence(f"{name}-convergence", curves, goal), keys, table_))
     if any(curve.minutes is not None for curve in curves):
         keys = _state_keys(curves) if len(curves) <= charts.MANY else []
         mean = score.minutes if isinstance(score, TimeToTrain) else None
-        shown.append(_figure(f"Spread of the runs{_clock(score)}", charts.spread(f"{name}-spread", curves, mean), keys))
+        spread = charts.spread(f"{name}-spread", curves, mean)
+        figures.append(_figure(f"Spread of the runs{_clock(score)}", spread, keys))
     if any(curve.seconds for curve in curves):
         keys = [(f"part {part}", part) for part in PARTS]
         title = "Time breakdown" + (" (selected runs)" if len(curves) > charts.MANY_BARS else "")
-        shown.append(_figure(title, charts.breakdown(f"{name}-time", curves), keys))
-    return shown
+        figures.append(_figure(title, charts.breakdown(f"{name}-time", curves), keys))
+    return figures
 
 
 REFERENCE_KEYS: Final = [("band", "means below the limit fail: too fast"), ("reference", "mean of the reference")]
@@ -168,14 +169,14 @@ MANY_KEYS: Final = [("run kept", "median"), ("area", "middle 80 %"), ("end kept"
 
 
 def _state_keys(curves: Sequence[charts.Curve]) -> list[tuple[str, str]]:
-    found = {curve.state for curve in curves}
-    return [(f"end {state}", text) for state, text in charts.STATES.items() if state in found]
+    states = {curve.state for curve in curves}
+    return [(f"end {state}", text) for state, text in charts.STATES.items() if state in states]
 
 
 def _figure(title: str, chart: Html, keys: Sequence[tuple[str, str]], *more: Html) -> Html:
     items = [element("li", _swatch(class_), text) for class_, text in keys]
     legend = element("ul", *items, class_="legend") if items else ""
-    canvas = element("div", chart, class_="canvas", tabindex="0", role="region", aria_label=title)
+    canvas = element("div", chart, class_="canvas", tabindex="0", role="group", aria_label=title)
     return element("figure", element("figcaption", title), canvas, legend, *more)
 
 
@@ -195,8 +196,8 @@ def _swatch(class_: str) -> Html:
 def convergence_table(curves: Sequence[charts.Curve], unit: str) -> Html:
     """Return the table of minimum, median and maximum quality at each evaluation."""
     rows = [
-        (plain(epoch), f"{found[0]:.5g}", f"{found[len(found) // 2]:.5g}", f"{found[-1]:.5g}", len(found))
-        for epoch, found in sorted(charts.quality_by_epoch(curves).items())
+        (plain(epoch), f"{values[0]:.5g}", f"{values[len(values) // 2]:.5g}", f"{values[-1]:.5g}", len(values))
+        for epoch, values in sorted(charts.quality_by_epoch(curves).items())
     ]
     return table((unit, "minimum", "median", "maximum", "runs"), rows, "Quality at each evaluation", 0)
 
@@ -224,10 +225,10 @@ def runs_table(curves: Sequence[charts.Curve], unit: str, clock: str) -> Html:
 
 def run_states(results: ResultSet) -> dict[str, str]:
     """Return the state of each run by path: KEPT, DROPPED (fastest and slowest) or FAILED (rejected)."""
-    found = {run.path: FAILED if run.verdict == "FAIL" else KEPT for run in results.runs}
+    states = {run.path: FAILED if run.verdict == "FAIL" else KEPT for run in results.runs}
     for run in left_out(results):
-        found[run.path] = DROPPED
-    return found
+        states[run.path] = DROPPED
+    return states
 
 
 def left_out(results: ResultSet) -> list[JudgedRun]:
@@ -350,15 +351,15 @@ def _explain_convergence(results: ResultSet) -> Iterator[str]:
 
 def description(results: ResultSet, site: Site) -> list[Html]:
     """Return the system description, [] without one."""
-    found = results.description
-    if found is None:
+    system = results.description
+    if system is None:
         return []
-    values = {name.replace("_", " "): shorten_end(str(value), MAX_VALUE) for name, value in found.fields.items()}
+    values = {name.replace("_", " "): shorten_end(str(value), MAX_VALUE) for name, value in system.fields.items()}
     empty = element("span", "empty", class_="quiet")
     rows = [(name, element("mark", text) if OPEN in text else text or empty) for name, text in values.items()]
-    nodes, accelerator = found.fields.get("number_of_nodes"), found.fields.get("accelerator_model_name")
-    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(found.fields.get("framework") or "")]
-    summary = f"System {found.name}: {', '.join(filter(None, words))[:200] or 'no fields'}"
-    source = element("p", site.link(found.path, results.folder), class_="quiet")
-    problem = [element("p", f"The file cannot be read: it {found.problem}")] if found.problem else []
+    nodes, accelerator = system.fields.get("number_of_nodes"), system.fields.get("accelerator_model_name")
+    words = [f"{nodes} nodes" if nodes else "", str(accelerator or ""), str(system.fields.get("framework") or "")]
+    summary = f"System {system.name}: {', '.join(filter(None, words))[:200] or 'no fields'}"
+    source = element("p", site.link(system.path, results.folder), class_="quiet")
+    problem = [element("p", f"The file cannot be read: it {system.problem}")] if system.problem else []
     return [disclosure(summary, *problem, table(("field", "value"), rows, "System description", 2), source)]

@@ -72,10 +72,14 @@ class Tab:
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=features)
         self.call("Page.navigate", url=path.as_uri())
+        self.wait_until(f"document.readyState + location.href == 'complete{path.as_uri()}'")
+
+    def wait_until(self, expression: str) -> None:
+        """Wait until a JavaScript expression is true."""
         until = time.monotonic() + PATIENCE_S
-        while self.value("document.readyState + location.href") != f"complete{path.as_uri()}":
+        while not self.value(expression):
             if time.monotonic() > until:
-                raise RuntimeError(f"{path} is not loaded after {PATIENCE_S} s")
+                raise RuntimeError(f"not true after {PATIENCE_S} s: {expression}")
             time.sleep(0.02)
 
     def value(self, expression: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command `python -m submission.analysis`: what it writes, and bad input."""
+"""The analysis of `python -m submission.report --data`: what it writes, and bad input."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from common.measure import accelerators
 from compliance.samples.package import SamplePackage
-from submission.analysis import main
+from submission.report import main
 from submission.results import quantity_tables
 from tests.submission.results.conftest import CEILINGS
 
@@ -29,42 +29,42 @@ def run(*arguments):
     return main([str(argument) for argument in arguments])
 
 
-def test_it_writes_page_data_tables_and_figures(tree, tmp_path, capsys):
+def test_it_writes_data_tables_and_figures_and_the_page_has_the_analysis(tree, tmp_path, capsys):
     out = tmp_path / "new" / "out"
-    assert run(tree / "v2.0", tree / "v3.0", "-o", out) == 0
+    assert run(tree / "v2.0", tree / "v3.0", "--data", out, "-o", tmp_path / "report.html") == 0
     said = capsys.readouterr().out
-    assert "Example example_n64" in said and "analysis.html" in said
+    assert "Example example_n64" in said and "analysis.json" in said
     document = json.loads((out / "analysis.json").read_text())
     assert [one["round"] for one in document["results"]] == ["2.0", "3.0"]
     quantities = document["results"][0]["quantities"]
     assert quantities["run_stop_epoch.mean"] > 0 and quantities["run_staging_time.mean"] is None
     assert len(rows(out / "runs.csv")) == 15
-    page = (out / "analysis.html").read_text()
-    assert "<script" not in page and "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
-    names = [name for name in os.listdir(out) if name.endswith(".csv")]
-    assert all(f'href="{name}"' in page for name in names) and {"results.csv", "runs.csv"} <= set(names)
-    assert {name.rpartition(".")[2] for name in os.listdir(out)} == {"html", "json", "csv", "svg"}
+    page = (tmp_path / "report.html").read_text()
+    assert all(f">Analysis of round {round_}</h2>" in page for round_ in ("2.0", "3.0")) and "<script>alert" not in page
+    assert "Best passing results of each round" in page and "http" not in page.replace("http-equiv", "")
+    assert {"results.csv", "runs.csv"} <= set(os.listdir(out))
+    assert {name.rpartition(".")[2] for name in os.listdir(out)} == {"json", "csv", "svg"}
 
 
 def test_a_second_analysis_needs_force_and_gives_the_same(tree, tmp_path, capsys):
     out = tmp_path / "out"
-    assert run(tree / "v3.0", "-o", out) == 0
+    assert run(tree / "v3.0", "--data", out) == 0
     first = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert run(tree / "v3.0", "-o", out) == 2 and "holds an earlier analysis; --force" in capsys.readouterr().err
-    assert run(tree / "v3.0", "-o", out, "--force") == 0
+    assert run(tree / "v3.0", "--data", out) == 2 and "holds an earlier analysis; --force" in capsys.readouterr().err
+    assert run(tree / "v3.0", "--data", out, "--force") == 0
     assert {path.name: path.read_bytes() for path in out.iterdir()} == first
 
 
 def test_force_removes_what_the_new_analysis_does_not_have_and_nothing_else(tree, tmp_path, capsys):
     out = tmp_path / "out"
-    assert run(tree / "v2.0", tree / "v3.0", "-o", out) == 0
+    assert run(tree / "v2.0", tree / "v3.0", "--data", out) == 0
     (out / "notes.txt").write_text("mine")
-    assert run(tree / "v3.0", "-o", out, "--force") == 0
+    assert run(tree / "v3.0", "--data", out, "--force") == 0
     names = set(os.listdir(out))
     assert "notes.txt" in names and not any(name.startswith("v2-0") for name in names)
     assert names - {"notes.txt"} == set(json.loads((out / "analysis.json").read_text())["files"])
-    (out / "analysis.html").unlink()
-    assert run(tree / "v3.0", "-o", out, "--force") == 2
+    (out / "analysis.json").unlink()
+    assert run(tree / "v3.0", "--data", out, "--force") == 2
     assert "holds other files and no analysis" in capsys.readouterr().err
 
 
@@ -73,7 +73,7 @@ def test_what_of_the_users_files_has_no_effect_is_said(tree, tmp_path, capsys):
     facts.write_text("power_cap_watts: {3.0/Example/example_n46/strong/oc20: 250}")
     shipped = Path(accelerators.__file__).with_name("accelerators.yaml").read_text()
     ceilings.write_text(shipped)
-    assert run(tree / "v3.0", "-o", tmp_path / "out", "--facts", facts, "--ceilings", ceilings) == 0
+    assert run(tree / "v3.0", "--data", tmp_path / "out", "--facts", facts, "--ceilings", ceilings) == 0
     said = capsys.readouterr().err
     assert "facts.yaml: no result is named 3.0/Example/example_n46/strong/oc20 (did you mean" in said
     assert "ceilings.yaml: no entry matches 'some'; the cost model leaves it out" in said
@@ -84,11 +84,11 @@ def test_results_that_cannot_be_analysed_are_named(tree, tmp_path, capsys):
     for number in range(1, 6):
         package.edit(number, lambda log: log.drop("run_stop"))
     package.write(tmp_path / "v3.0" / "Broken")
-    assert run(tree / "v3.0", "-o", tmp_path / "out") == 0
+    assert run(tree / "v3.0", "--data", tmp_path / "out", "-o", tmp_path / "report.html") == 0
     said = capsys.readouterr().err
     assert "Broken/example_n64/strong/deepcam, round 3.0: 5 runs, none of which can be analysed" in said
-    assert "run_start or run_stop is missing" in (tmp_path / "out" / "analysis.html").read_text()
-    assert run(tree / "v3.0" / "Broken", "-o", tmp_path / "alone") == 1
+    assert "run_start or run_stop is missing" in (tmp_path / "report.html").read_text()
+    assert run(tree / "v3.0" / "Broken", "--data", tmp_path / "alone") == 1
     assert "no result can be analysed" in capsys.readouterr().err and not (tmp_path / "alone").exists()
 
 
@@ -108,7 +108,7 @@ def test_projections_power_caps_and_ceilings_of_the_user(tmp_path, capsys):
     (tmp_path / "facts.yaml").write_text("\n".join(facts))
     (tmp_path / "mine.yaml").write_text(CEILINGS)
     given = ["--project", "128", "--facts", tmp_path / "facts.yaml", "--ceilings", tmp_path / "mine.yaml"]
-    assert run(tmp_path / "v3.0", "-o", tmp_path / "out", *given) == 0
+    assert run(tmp_path / "v3.0", "--data", tmp_path / "out", "-o", tmp_path / "report.html", *given) == 0
     text = capsys.readouterr().out
     assert "projections, not results" in text
     assert_outputs_agree(tmp_path / "out", text)
@@ -118,7 +118,7 @@ def test_projections_power_caps_and_ceilings_of_the_user(tmp_path, capsys):
     assert {one["ceilings"] for one in rows(tmp_path / "out" / "cost_model.csv")} == {"mine"}
     (caps,) = (one for one in rows(tmp_path / "out" / "fits.csv") if one["x"] == "power cap" and one["y"] == "run time")
     assert caps["points"] == "2" and float(caps["b"]) < 0
-    page = (tmp_path / "out" / "analysis.html").read_text()
+    page = (tmp_path / "report.html").read_text()
     assert "Projections, not results" in page and "Cost model, not results" in page
 
 
@@ -128,7 +128,7 @@ def assert_outputs_agree(out, text):
     Return how many projections there are.
     """
     document, table = json.loads((out / "analysis.json").read_text()), rows(out / "projections.csv")
-    page = (out / "analysis.html").read_text()
+    page = (out.parent / "report.html").read_text()
     costs = {tuple(each[key] for key in STEP): float(each["epoch_seconds"]) for each in rows(out / "cost_model.csv")}
     projections = document["projections"]["projections"]
     assert len(projections) == len(table) and document["projections"]["said"] in text
@@ -164,13 +164,16 @@ def format_range(each, part):
 
 @pytest.mark.exhaustive
 def test_all_outputs_agree_on_the_published_results(corpus, tmp_path, capsys):
-    assert run(corpus, "-o", tmp_path / "out", "--project", "2048,4096,16384,100000") == 0
+    assert (
+        run(corpus, "--data", tmp_path / "out", "-o", tmp_path / "report.html", "--project", "2048,4096,16384,100000")
+        == 0
+    )
     assert assert_outputs_agree(tmp_path / "out", capsys.readouterr().out) > 100
 
 
 def test_a_single_log_is_enough(tree, tmp_path):
     log = next((tree / "v3.0").rglob("result_1.txt"))
-    assert run(log, "-o", tmp_path / "out") == 0
+    assert run(log, "--data", tmp_path / "out") == 0
     document = json.loads((tmp_path / "out" / "analysis.json").read_text())
     (one,) = document["results"]
     assert one["problem"] == "" and len(one["runs"]) == 1 and one["division"] == "closed"
@@ -180,15 +183,15 @@ def test_a_single_log_is_enough(tree, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "wanted"),
     [
-        (["missing", "-o", "out"], 2, "no such file or folder: missing"),
-        (["empty", "-o", "out"], 1, "no logs in empty: expected submissions"),
-        (["v3.0", "-o", "v3.0/out"], 2, "which is read; name a folder outside of it"),
-        (["v3.0", "-o", "file"], 2, "-o file is a file"),
-        (["v3.0", "-o", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
-        (["v3.0", "-o", "out", "--facts", "missing"], 2, "missing: cannot be read: No such file"),
-        (["v3.0", "-o", "out", "--facts", "empty"], 2, "empty: cannot be read: Is a directory"),
-        (["v3.0", "-o", "out", "--ceilings", "file"], 2, "file: unknown key V100"),
-        (["v3.0", "-o", "out", "--ceilings", "missing"], 2, "missing: cannot be read: No such file"),
+        (["missing", "--data", "out"], 2, "no such file or folder: missing"),
+        (["empty", "--data", "out"], 1, "no logs below empty: expected submissions"),
+        (["v3.0", "--data", "v3.0/out"], 2, "which is read; name a folder outside of it"),
+        (["v3.0", "--data", "file"], 2, "--data file is a file"),
+        (["v3.0", "--data", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
+        (["v3.0", "--data", "out", "--facts", "missing"], 2, "missing: cannot be read: No such file"),
+        (["v3.0", "--data", "out", "--facts", "empty"], 2, "empty: cannot be read: Is a directory"),
+        (["v3.0", "--data", "out", "--ceilings", "file"], 2, "file: unknown key V100"),
+        (["v3.0", "--data", "out", "--ceilings", "missing"], 2, "missing: cannot be read: No such file"),
     ],
 )
 def test_wrong_use(tree, tmp_path, monkeypatch, capsys, arguments, code, wanted):

@@ -9,7 +9,7 @@ import pytest
 
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.compare import main
+from submission.summary import main as summary
 from tests.measurement import STEPS
 
 CONFIG = {
@@ -23,8 +23,12 @@ CONFIG = {
 }
 
 
+def main(a, b, *options):
+    return summary([str(a), "--compare", str(b), *map(str, options)])
+
+
 def compared(*arguments, capsys):
-    assert main([*map(str, arguments), "--format", "json"]) == 0
+    assert main(*arguments, "--format", "json") == 0
     document = json.loads(capsys.readouterr().out)
     return document["comparisons"]
 
@@ -110,7 +114,7 @@ def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, capsys)
         for at, rate in enumerate((0.0055, 0.005499999970197678))
     ]
     assert compared(*logs, capsys=capsys)[0]["changes"] == []
-    main([*map(str, logs)])
+    main(*logs)
     assert "differs" not in capsys.readouterr().out
 
 
@@ -122,7 +126,7 @@ def test_times_of_different_clocks_have_no_ratio(tmp_path, capsys):
     assert (about["a"], about["b"]) == ("inside the time", "outside the time")
     assert score["time to train, min"]["a"] == score["time to train with staging, min"]["a"]
     assert score["time to train, min"]["b"] == score["time to train without staging, min"]["b"]
-    main([a, b])
+    main(a, b)
     text = {line.split(",")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
     assert text["time to train"].endswith("clocks differ") and text["run_start to run_stop"].endswith("clocks differ")
     assert text["time to train with staging"].endswith("1.000")
@@ -165,7 +169,7 @@ def test_logs_of_this_suite_give_overrides(tmp_path, capsys):
     }
     (back,) = compared(b, a, capsys=capsys)
     assert {"'schedule.decay={}'", "'optim.name=\"true\"'"} <= set(back["changes"])
-    assert main([str(a), str(a)]) == 0
+    assert main(a, a) == 0
     assert capsys.readouterr().out.endswith("B has A's hyperparameters.\n")
 
 
@@ -219,6 +223,9 @@ def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
     # 10,240 samples lie between b's evaluations at 7,680 (0.575) and 15,360 (0.65).
     assert curve["sample 10,240"]["b"] == pytest.approx(0.6, rel=1e-2)
     assert lines(comparison, "Convergence")["steps to target, mean"]["b"] == 160
+    time = lines(comparison, "Time")
+    assert {"init, mean, min", "staging, mean, min", "train, mean, min", "eval, mean, min"} <= set(time)
+    assert time["train, mean, min"]["b"] == pytest.approx(2 * time["train, mean, min"]["a"], rel=0.01)
 
 
 def test_tables_for_people(packages, capsys):
@@ -226,7 +233,7 @@ def test_tables_for_people(packages, capsys):
         ("table", "Hyperparameters, as logged", "opt_base_learning_rate"),
         ("markdown", "**Hyperparameters, as logged**", "| opt_base_learning_rate |"),
     ):
-        assert main([*packages, "--format", form]) == 0
+        assert main(*packages, "--format", form) == 0
         text = capsys.readouterr().out
         assert heading in text and "0.0 (9 runs), 0.5 (1 run)" in text
         found = next(line for line in text.splitlines() if line.strip().startswith(row))
@@ -235,10 +242,10 @@ def test_tables_for_people(packages, capsys):
 
 
 def test_tables_respect_columns(packages, monkeypatch, capsys):
-    assert main([*packages]) == 0
+    assert main(*packages) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) > 90
     monkeypatch.setenv("COLUMNS", "90")
-    assert main([*packages]) == 0
+    assert main(*packages) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
 
 
@@ -246,12 +253,12 @@ def test_hostile_text_stays_text(tmp_path, capsys):
     log = with_config(SampleLog(), optim={"x\x1b[31m": "</code>|$(reboot)\x1b[31m"})
     log.set("opt_name", "<script>\x1b]0;x\x07 | a\n")
     a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", with_config(SampleLog(run=1)))
-    assert main([str(a), str(b)]) == 0
+    assert main(a, b) == 0
     text = capsys.readouterr().out
     assert "\x1b" not in text and "\x07" not in text
     # One word of the shell, in single quotes.
     assert any(line.strip().startswith("'optim.x") and line.endswith("'") for line in text.splitlines())
-    assert main([str(a), str(b), "--format", "markdown"]) == 0
+    assert main(a, b, "--format", "markdown") == 0
     text = capsys.readouterr().out
     assert "\x1b" not in text and "<script>" not in text and "</code>|" not in text
 
@@ -270,7 +277,7 @@ def test_damaged_logs_are_compared_as_far_as_they_go(damage, tmp_path, capsys):
     a, b = write(tmp_path / "a.txt", log), write(tmp_path / "b.txt", SampleLog(run=1))
     for first, second in ((a, b), (b, a)):
         for form in ("table", "markdown", "json"):
-            assert main([str(first), str(second), "--format", form]) == 0
+            assert main(first, second, "--format", form) == 0
             capsys.readouterr()
 
 
@@ -287,13 +294,32 @@ def test_huge_numbers_are_no_traceback(key, tmp_path, capsys):
         assert comparison["benchmark"] == "cosmoflow"
 
 
-def test_epochs_are_counted_from_1_whatever_the_log_does(tmp_path, capsys):
+def test_epochs_are_those_of_the_check_without_a_ratio_where_logs_count_them_from_0_and_1(tmp_path, capsys):
     a, b = SamplePackage(), SamplePackage()
     for number in range(1, 11):
         a.edit(number, lambda log: log.renumber(0))
-    (comparison,) = compared(a.write(tmp_path / "A"), b.write(tmp_path / "B"), capsys=capsys)
-    for title in ("Convergence", "eval_error"):
-        assert all(line["a"] == pytest.approx(line["b"], rel=1e-2) for line in lines(comparison, title).values())
+    sides = a.write(tmp_path / "A"), b.write(tmp_path / "B")
+    (comparison,) = compared(*sides, capsys=capsys)
+    convergence = lines(comparison, "Convergence")
+    epochs = convergence["epochs to target, mean"]
+    assert (epochs["a"], epochs["b"]) == (24, 25)
+    for line in (convergence["steps to target, mean"], *lines(comparison, "eval_error").values()):
+        assert line["a"] == pytest.approx(line["b"], rel=1e-2)
+    assert main(*sides) == 0
+    text = {line.split(",")[0].strip(): line for line in capsys.readouterr().out.splitlines()}
+    assert text["steps to target"].endswith("1.000") and "counted from 0 and 1" in text["epochs to target"]
+
+
+def test_the_mean_of_epochs_is_that_of_the_score_and_left_out_evaluations_are_counted(tmp_path, capsys):
+    epochs = [24, 25, 25, 26, 25, 25, 24, 25, 26, 29]
+    path = SamplePackage(epochs=epochs).write(tmp_path / "A")
+    (comparison,) = compared(path, path, capsys=capsys)
+    assert lines(comparison, "Convergence")["epochs to target, mean"]["a"] == (sum(epochs) - 24 - 29) / 8
+    titles = [section["title"] for section in comparison["sections"]]
+    assert "eval_error, mean of the runs that reached the epoch (8 of 29 evaluations)" in titles
+    assert summary([path, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert row["convergence"] == lines(comparison, "Convergence")["epochs to target, mean"]["a"]
 
 
 def many(folder, results):
@@ -316,7 +342,7 @@ def test_several_results_are_paired_by_what_they_have_in_common(tmp_path, capsys
     b = many(
         tmp_path / "B", {"t16": (16, large), "t8": (8, small), "open": (8, {"division": "open"}), "u": (64, large)}
     )
-    assert main([str(a), str(b), "--format", "json"]) == 0
+    assert main(a, b, "--format", "json") == 0
     out, error = capsys.readouterr()
     found = json.loads(out)["comparisons"]
     assert set(systems(found)) == {("s4", "t8"), ("s16", "t16"), ("free", "open")}
@@ -324,7 +350,7 @@ def test_several_results_are_paired_by_what_they_have_in_common(tmp_path, capsys
     assert why["s16"] == "same division, batch size"
     assert why["s4"] == "same division, batch size; nearest size: 64 and 128 units"
     assert error == "not compared, nothing to pair with: 1 result (B/u/strong/cosmoflow)\n"
-    assert main([str(a), str(b)]) == 0 and f"cosmoflow ({why['s16']})" in capsys.readouterr().out
+    assert main(a, b) == 0 and f"cosmoflow ({why['s16']})" in capsys.readouterr().out
 
 
 def test_the_division_of_a_result_is_that_of_its_system(tmp_path, capsys):
@@ -351,17 +377,18 @@ def test_wrong_use(packages, tmp_path, capsys):
     for name in ("first/one", "first/two", "second/three", "second/four"):
         SamplePackage("cosmoflow").write(tmp_path / name)
     for arguments, said in (
-        ([a], "only a fom.json can stand alone"),
+        ([a, b, "--runs"], "--runs is not for --compare"),
+        ([a, b, "--format", "csv"], "a comparison is table, markdown or json"),
         ([a, "nowhere"], "no such file or folder: nowhere"),
         ([a, other], "has cosmoflow"),
         ([a, b, "--benchmark", "oc20"], "expected results of oc20 on both sides"),
         ([a, __file__], "has none"),
         ([tmp_path / "first", tmp_path / "second"], "name the folder of one result each, such as"),
     ):
-        assert main([*map(str, arguments)]) == 2
+        assert main(*arguments) == 2
         assert said in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        main([str(a), str(b), "--format", "html"])
+        main(a, b, "--format", "html")
 
 
 def test_inputs_are_not_changed(packages, capsys):
@@ -380,7 +407,7 @@ def measurement(path, **changes):
 
 
 def test_a_measurement_and_published_results(tmp_path, capsys):
-    assert main([measurement(tmp_path / "fom.json")]) == 0
+    assert summary([measurement(tmp_path / "fom.json")]) == 0
     title, _, _, first, *rest = capsys.readouterr().out.splitlines()
     assert "not an MLPerf result" in title and len(rest) == 7
     # LBNL on 64 V100: epochs of 262,144 samples
@@ -396,12 +423,12 @@ def test_a_measurement_and_published_results(tmp_path, capsys):
         ({"network": "mini"}, [], "published results have the full one"),
         ({"benchmark": "nosuch"}, [], "nosuch"),
         ({"benchmark": "openfold"}, [], "no published results of openfold"),
-        ({}, ["--format", "json"], "name B"),
-        ({}, ["--benchmark", "oc20"], "--benchmark is for two results: name B"),
-        ({}, ["--rules", "own.py"], "--rules is for two results: name B"),
+        ({}, ["--format", "json"], "choose table or markdown"),
+        ({}, ["--benchmark", "oc20"], "--benchmark is not for a measurement"),
+        ({}, ["--rules", "own.py"], "--rules is not for a measurement"),
     ],
 )
 def test_a_measurement_that_cannot_be_compared(changes, words, told, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("compliance.cli.load_rules", list)  # own.py is not read
-    assert main([measurement(tmp_path / "fom.json", **changes), *words]) == 2
+    assert summary([measurement(tmp_path / "fom.json", **changes), *words]) == 2
     assert told in capsys.readouterr().err

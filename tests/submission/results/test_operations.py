@@ -9,8 +9,8 @@ import pytest
 from common.reference import Target
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
-from submission.cost import main
 from submission.results.operations import find_valid_share, rate_result
+from submission.summary import main
 
 TRAIN_FLOP, EVAL_FLOP = 1.966e12, 655.3e9
 
@@ -178,32 +178,41 @@ def test_the_table_and_csv_show_each_log(tmp_path, capsys):
     for name, log in {"a": deepcam(), "b": SampleLog("oc20"), "c": deepcam().drop("run_stop")}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "result_0.txt").write_bytes(log.bytes())
-    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--runs"]) == 0
     text = capsys.readouterr().out
     assert "per second, on the units of the run (of a throughput result: of one instance)" in text
     assert "1 multiply-add = 2, of convolutions and products" in text and "better than the target makes it" in text
     assert text.count("deepcam, round 3.0: 1,966 GFLOP for a sample trained, 655.3 evaluated") == 1
     row = next(line for line in text.splitlines() if line.startswith("a/result_0.txt")).split()
     assert row[1:] == ["242,532", "3.333", "2,384", "1,656", "0.8200", "0.82", "10", "2,384"]
-    assert main([str(tmp_path), "--format", "csv"]) == 0
+    assert main([str(tmp_path), "--runs", "--format", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["reason"] for row in rows] == ["", "run_start or run_stop is missing", "edges not logged"]
+
+
+def test_a_log_outside_of_results_is_a_run_in_the_summary(tmp_path, capsys):
+    (tmp_path / "result_0.txt").write_bytes(deepcam().bytes())
+    texts = []
+    for options in ([], ["--runs"]):
+        assert main([str(tmp_path / "result_0.txt"), *options]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] and "2,384" in texts[0] and "units:" not in texts[0]
 
 
 def test_the_table_says_which_operations_of_graphs_it_counts(tmp_path, capsys):
     for log, told in ((frames(), True), (SampleLog("oc20"), False)):
         (tmp_path / "result_0.txt").write_bytes(log.bytes())
-        assert main([str(tmp_path)]) == 0
+        assert main([str(tmp_path), "--runs"]) == 0
         assert ("oc20: FLOP of the published algorithm" in capsys.readouterr().out) == told
         for form in ("json", "csv"):
-            assert main([str(tmp_path), "--format", form]) == 0
+            assert main([str(tmp_path), "--runs", "--format", form]) == 0
             assert ("oc20: FLOP of the published algorithm" in capsys.readouterr().out) == told
 
 
 def test_without_a_result_log_there_is_nothing_to_show(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("no log\n")
     for path in (tmp_path, tmp_path / "notes.txt"):
-        assert main([str(path)]) == 1
+        assert main([str(path), "--runs"]) == 1
         assert "no result log found: expected files with :::MLLOG lines" in capsys.readouterr().err
 
 

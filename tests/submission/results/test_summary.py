@@ -12,11 +12,16 @@ import pytest
 from compliance import check_logs
 from compliance.formats.table import TextTable, csv_text, plain_text, shortened
 from compliance.samples.package import SamplePackage
-from submission.results.rows import differences, rows
-from submission.results.tables import csv_summary, json_summary, markdown_summary, plain_summary, table_text
+from submission.results.read_rows import rows
+from submission.results.rows import differences
+from submission.results.tables import Summary
 from submission.summary import main
 
 EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
+
+
+def plain_summary(rows, changes=(), width=None):
+    return Summary(rows, changes).write_text(width)
 
 
 @pytest.fixture
@@ -95,7 +100,7 @@ def test_a_speedup_compares_the_same_clock_of_both_rounds(tmp_path):
     assert found.speedup == pytest.approx(before.score / (now.score + 30)) and found.speedup < before.score / now.score
     text = plain_summary([before, now], [found])
     assert "30.00 in" in text and "30.00 out" in text and "speed-up (both with staging)" in text
-    (table,) = csv.DictReader(io.StringIO(csv_summary([now])["time_to_train.csv"]))
+    (table,) = csv.DictReader(io.StringIO(Summary([now]).write_csv()["time_to_train.csv"]))
     assert float(table["time_with_staging_minutes"]) == pytest.approx(now.minutes + 30)
     assert float(table["time_without_staging_minutes"]) == now.minutes
 
@@ -209,17 +214,17 @@ def test_hostile_text_is_harmless(folder):
     row = replace(row_of(SamplePackage(), folder), organisation=EVIL, system=EVIL, framework=EVIL)
     changes = differences([row], [row])
     assert "\x1b" not in plain_summary([row], changes)
-    markdown = markdown_summary([row], changes)
+    markdown = Summary([row], changes).write_markdown()
     assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
     assert len({line.count("|") for line in markdown.split("\n\n")[1].splitlines()}) == 1
-    (line,) = csv.DictReader(io.StringIO(csv_summary([row])["time_to_train.csv"]))
+    (line,) = csv.DictReader(io.StringIO(Summary([row]).write_csv()["time_to_train.csv"]))
     assert line["framework"].startswith("'=cmd") and "\x1b" not in line["framework"]
-    assert json.loads(json_summary([row]))["results"][0]["system"] == EVIL
+    assert json.loads(Summary([row]).write_json())["results"][0]["system"] == EVIL
 
 
 def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
     report = check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder))
-    texts = csv_summary(rows(report))
+    texts = Summary(rows(report)).write_csv()
     assert list(texts) == ["time_to_train.csv", "throughput.csv"]
     strong, weak = (list(csv.DictReader(io.StringIO(text))) for text in texts.values())
     assert len(strong) == len(weak) == 1
@@ -230,8 +235,8 @@ def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
 
 def test_text_is_the_same_each_time(folder):
     report = check_logs(SamplePackage().write(folder))
-    assert table_text(report) == table_text(check_logs(folder))
-    assert json_summary(rows(report)) == json_summary(rows(check_logs(folder)))
+    for write in (Summary.write_text, Summary.write_json):
+        assert write(Summary(rows(report))) == write(Summary(rows(check_logs(folder))))
 
 
 # -- waivers -----------------------------------------------------------------------------------------------
@@ -361,6 +366,40 @@ def test_nothing_to_summarise(tmp_path, capsys):
     (tmp_path / "notes.md").write_text("nothing")
     assert main([str(tmp_path)]) == 1
     assert "no results in" in capsys.readouterr().err
+
+
+def test_columns_and_their_order_are_chosen_by_name(folder, tmp_path, capsys):
+    for name, epochs in (("Slow", 30), ("Fast", 25)):
+        SamplePackage(epochs=epochs).write(folder.parent / name)
+    SamplePackage("oc20").write(folder.parent / "Other")
+    command = [str(folder.parent), "--columns", "organisation,score,flops", "--benchmark", "cosmoflow"]
+    for order, names in (("score", ["Fast", "Slow"]), ("-score", ["Slow", "Fast"])):
+        assert main([*command, f"--sort={order}"]) == 0
+        _, heading, _, group, *lines = capsys.readouterr().out.splitlines()
+        assert heading.split() == ["organisation", "score", "training"] and group == "cosmoflow, closed"
+        assert [line.split()[0] for line in lines[:2]] == names
+    assert main([*command, "--sort", "organisation", "--format", "csv"]) == 0
+    fast, slow = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert list(fast) == ["organisation", "score", "flops"] and float(fast["score"]) < float(slow["score"])
+    assert main([str(folder.parent), "--runs", "--benchmark", "cosmoflow", "--sort=-train_minutes"]) == 0
+    assert capsys.readouterr().out.splitlines()[4].startswith("Slow")
+
+
+def test_columns_are_listed_and_unknown_ones_refused(folder, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--columns", "help"])
+    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"score", "utilization", "states", "train_minutes"} <= listed
+    path = SamplePackage().write(folder)
+    for options, message in (
+        (["--columns", "scor"], "no column 'scor' (did you mean 'score'?)"),
+        (["--sort=-nothing"], "no column 'nothing'"),
+        (["--columns", "score", "--format", "json"], "JSON has all fields"),
+        (["--runs", "--columns", "score"], "no column 'score'"),
+        (["--n", "3"], "--n is for runs: add --runs"),
+        (["--runs", "--previous", path], "--previous is for results"),
+    ):
+        assert main([path, *options]) == 2 and message in capsys.readouterr().err
 
 
 def test_help_shows_examples(capsys):

@@ -1,6 +1,7 @@
 """Peak against power, with what results achieve."""
 
 import re
+from dataclasses import replace
 from importlib.resources import files
 from xml.etree import ElementTree
 
@@ -8,7 +9,7 @@ import pytest
 
 from submission.results.figures.hardware import peak_against_power
 from submission.results.figures.panel import NARROW, WIDE
-from submission.results.operations import ResultOperations
+from submission.results.rows import ResultOperations
 from tests.submission.results.conftest import analysed_set
 
 STYLE = files("submission.results.page").joinpath("page.css").read_text(encoding="utf-8")
@@ -16,17 +17,18 @@ STYLE = files("submission.results.page").joinpath("page.css").read_text(encoding
 
 def rated(system="s", accelerator="A100", share=0.25, number_format="fp16"):
     operations = ResultOperations(training_utilization=share, accelerator=accelerator, peak_format=number_format)
-    return analysed_set(system, 256, 128), operations
+    each = analysed_set(system, 256, 128)
+    return replace(each, row=replace(each.row, operations=operations))
 
 
-@pytest.mark.parametrize("pairs", [[], [rated(accelerator="A64FX")], [rated(share=None)], [rated(accelerator="")]])
-def test_without_watts_or_a_share_there_is_no_figure(pairs):
-    assert peak_against_power(pairs, "x") == ""
+@pytest.mark.parametrize("sets", [[], [rated(accelerator="A64FX")], [rated(share=None)], [rated(accelerator="")]])
+def test_without_watts_or_a_share_there_is_no_figure(sets):
+    assert peak_against_power(sets, "x") == ""
 
 
 def test_a_result_stands_below_the_peak_of_its_device():
-    pairs = [rated(share=0.1), rated(share=0.25), rated('</svg><script>"', "P100", 0.5, "fp32")]
-    wide, narrow = (peak_against_power(pairs, "x", width) for width in (WIDE, NARROW))
+    sets = [rated(share=0.1), rated(share=0.25), rated('</svg><script>"', "P100", 0.5, "fp32")]
+    wide, narrow = (peak_against_power(sets, "x", width) for width in (WIDE, NARROW))
     root = ElementTree.fromstring(wide)
     texts = [element.text for element in root.iter("text")]
     assert {"A100 fp16", "P100 fp32", "H100 fp16", "cosmoflow 25 %", "cosmoflow 50 %"} <= set(texts)

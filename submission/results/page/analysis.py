@@ -1,0 +1,212 @@
+"""The sections of the page with the analysis: figures and tables of each round, then what holds across rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, takewhile
+from operator import attrgetter, not_
+from typing import Final
+
+from common.command import clean, counted
+from compliance.formats.table import TextTable
+from compliance.formats.words import plain
+from submission.results.analysis import Analysis
+from submission.results.cost_model.model import cost_table, error_table
+from submission.results.figures.hardware import peak_against_power
+from submission.results.figures.labels import by_benchmark, slug
+from submission.results.figures.memory import data_per_node
+from submission.results.figures.panel import HALF, NARROW, WIDE
+from submission.results.figures.runs import time_shares, variation
+from submission.results.figures.scaling import compute_analysis, time_to_solution
+from submission.results.figures.trends import best_by_round, draw_fit
+from submission.results.fits.projection import Projections, projection_table
+from submission.results.page.html import Html, disclosure, element, joined, table
+from submission.results.page.sheets import Part
+from submission.results.quantities import QUANTITIES, AnalysedSet
+from submission.results.quantity_tables import number, short_name, tables
+
+BEST: Final = "Best passing results of each round"
+TIME_CAPTION: Final = "Each result at its units, with the distribution of its runs. Dotted: equal unit-hours."
+SHARES_CAPTION: Final = "Shares of the time of a run, as ratios of means."
+VARIATION_CAPTION: Final = (
+    "Logarithmic principal components of epochs and epoch time. A flat ellipse varies in epochs, by the training; an "
+    "upright one varies in the time of an epoch, by the system."
+)
+COMPUTE_CAPTION: Final = (
+    "Batch size, epochs, epochs per minute and units, with lines of equal samples per unit, steps, throughput per unit "
+    "and compute time. Samples per minute have a panel of their own, because their scale differs."
+)
+UTILIZATION_CAPTION: Final = (
+    "Peaks are those of data sheets for dense products. A result stands below the peak of its device at the FLOP of "
+    "training by the time of training, per device."
+)
+MEMORY_CAPTION: Final = (
+    "Training and validation set, shared evenly by the nodes of a run: how they shrink below the memory of a node."
+)
+
+
+def draw_analysis(analysis: Analysis) -> Iterator[Part]:
+    """Yield the sections of an analysis that have something to show, in pieces."""
+    for round_, several in groupby(pictures(analysis.sets), attrgetter("round")):
+        section, heading = f"round-{round_.replace('.', '-')}", f"Analysis of round {round_}"
+        if not round_:
+            section, heading = "best-by-round", BEST
+        for picture in several:
+            # All times to solution are at the top of the page.
+            if picture.draw is not time_to_solution and (drawing := _draw(picture)):
+                yield Part(section, heading, drawing)
+        inside = [each for each in analysis.sets if each.row.round == round_ and not each.problem]
+        yield from (Part(section, heading, body) for body in _round_tables(inside))
+    yield from _derived(analysis)
+    problems = [
+        element("li", f"round {each.row.round}, {each.name}: {each.problem}") for each in analysis.sets if each.problem
+    ]
+    if problems:
+        yield Part("problems", "Results that cannot be analysed", element("ul", *problems))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of some results.
+
+    name: its id on the page and the name of its file. round: "" for one of all rounds. folded: opened by a click.
+    """
+
+    name: str
+    round: str
+    title: str
+    caption: str
+    draw: Callable[[Sequence[AnalysedSet], str, int], Html]
+    sets: list[AnalysedSet]
+    folded: bool = False
+
+    @cached_property
+    def wide(self) -> Html:
+        """The drawing for a screen, for paper and for a file; empty if there is nothing to draw."""
+        return self.draw(self.sets, self.name, WIDE)
+
+
+def pictures(sets: Sequence[AnalysedSet]) -> Iterator[Picture]:
+    """Yield figures 1 to 4 of each round, two of them for each benchmark, and the best results of all rounds."""
+    good = [each for each in sets if not each.problem]
+    for round_ in dict.fromkeys(each.row.round for each in good):
+        inside = [each for each in good if each.row.round == round_]
+        several = by_benchmark(inside)
+        for benchmark, results in several.items():
+            name = _file_name(round_, benchmark, "time-to-solution")
+            yield Picture(name, round_, "Time to solution", TIME_CAPTION, time_to_solution, results)
+        name = _file_name(round_, "time-shares")
+        yield Picture(name, round_, "Where the time goes", SHARES_CAPTION, time_shares, inside)
+        name = _file_name(round_, "variation")
+        yield Picture(name, round_, "Variation of the runs", VARIATION_CAPTION, variation, inside, folded=True)
+        name, title = _file_name(round_, "utilization"), "Utilization: peak against power, and what results achieve"
+        yield Picture(name, round_, title, UTILIZATION_CAPTION, peak_against_power, inside, folded=True)
+        for benchmark, results in several.items():
+            name, title = _file_name(round_, benchmark, "compute"), f"Compute analysis: {benchmark}"
+            yield Picture(name, round_, title, COMPUTE_CAPTION, compute_analysis, results, folded=True)
+            name, title = _file_name(round_, benchmark, "memory"), f"Data per node: {benchmark}"
+            yield Picture(name, round_, title, MEMORY_CAPTION, data_per_node, results, folded=True)
+    yield Picture("best-by-round", "", "", "", best_by_round, good)
+
+
+def _file_name(round_: str, *words: str) -> str:
+    return slug(" ".join((f"v{round_}", *words)))
+
+
+def _draw(picture: Picture) -> Html:
+    """Return the figure with its title and caption, empty if there is nothing to draw."""
+    if not picture.wide:
+        return picture.wide
+    drawing = joined([picture.wide, picture.draw(picture.sets, picture.name, NARROW)])
+    caption = element("p", picture.caption, class_="quiet") if picture.caption else ""
+    if picture.folded:
+        return disclosure(picture.title, element("figure", drawing, caption, class_="plots"), class_="folded")
+    title = element("figcaption", picture.title) if picture.title else ""
+    return element("figure", title, drawing, caption, class_="plots")
+
+
+def _derived(analysis: Analysis) -> Iterator[Part]:
+    """Yield what follows from the results, each part marked for what it is."""
+    if any(fit.power for fit in analysis.fits):
+        yield Part("fits", "Fits", element("div", *_fits(analysis), class_="pairs"))
+    if analysis.projected.projections:
+        yield Part("projections", "Projections, not results", joined(_projections(analysis.projected)))
+    elif analysis.projected.not_projected:
+        yield Part("projections", "Projections, not results", element("p", analysis.projected.said))
+    if analysis.costed:
+        steps, error = cost_table(analysis.costed), analysis.cost_error
+        errors = _html_table(error_table(error)) if error.pairs else element("p", error.text)
+        model = disclosure("Predicted and published times", errors, disclosure(steps.title, _html_table(steps)))
+        yield Part("cost-model", "Cost model, not results", model)
+
+
+def _projections(projected: Projections) -> Iterator[Html]:
+    whole = projection_table(projected)
+    rows = tuple(row[:-1] for row in whole.rows)
+    yield _html_table(replace(whole, headings=whole.headings[:-1], rows=rows, numeric=whole.numeric[:-1]))
+    notes = [element("li", f"{row[0]} on {row[2]}: {row[-1]}") for row in whole.rows]
+    yield disclosure("How each was projected", element("ul", *notes))
+
+
+def draw_fits(analysis: Analysis, width: int) -> list[Html]:
+    """Return the drawing of each fit; empty where there is no law. width: HALF for the page and a file, or NARROW."""
+    sets = {each.full_name: each for each in analysis.sets}
+    return [draw_fit(fit, sets, width) for fit in analysis.fits]
+
+
+def _fits(analysis: Analysis) -> Iterator[Html]:
+    drawings = (draw_fits(analysis, width) for width in (HALF, NARROW))
+    for fit, *widths in zip(analysis.fits, *drawings, strict=True):
+        critical = fit.critical
+        sentences = [fit.said]
+        if critical is not None:
+            known = critical.e0 is not None and critical.bc is not None
+            sentences.append(
+                f"E0 (1 + B / Bc): E0 {critical.e0:.4g}, Bc {critical.bc:.4g}" if known else critical.problem
+            )
+        sentences += [
+            f"{each.second_units:,} units are {each.efficiency:.3f} times as efficient as {each.first_units:,}"
+            for each in fit.efficiencies
+        ]
+        rows = [(point.name, plain(point.x), number(point.y), "") for point in fit.points]
+        rows += [(other.name, "", "", other.reason) for other in fit.left_out]
+        head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
+        points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
+        drawing = joined(widths)
+        figure = element("figure", drawing, class_="plots") if drawing else ""
+        yield element("div", *(element("p", sentence) for sentence in sentences), figure, points)
+
+
+def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
+    """Yield the tables of a round and the notes on its results."""
+    yield from (disclosure(each.title, _html_table(each)) for each in tables(sets))
+    items = []
+    for each in sets:
+        if notes := [*each.notes, *(f"{key}: {reason}" for key, reason in each.excluded.items())]:
+            items.append(element("li", f"{short_name(each)}, {each.row.benchmark}: {'; '.join(map(clean, notes))}"))
+    if items:
+        yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
+
+
+def _html_table(content: TextTable) -> Html:
+    """Return a table of text as HTML, with its title as the caption; groups are a column."""
+    head = [" ".join(filter(None, (name, f"({unit})" if unit in UNITS else unit))) for name, unit in content.headings]
+    texts, ends = (len(list(takewhile(not_, order))) for order in (content.numeric, reversed(content.numeric)))
+    rows: Sequence[Sequence[object]] = content.rows
+    if content.groups:
+        head, texts = ["benchmark", *head], texts + 1
+        rows = [(group, *row) for group, row in zip(content.groups, content.rows, strict=True)]
+    return table(head, rows, content.title, texts, ends)
+
+
+UNITS: Final = {*(quantity.unit for quantity in QUANTITIES.values()), *"% ms s samples/s".split()}
+
+
+WHICH_RUNS: Final = (
+    "Means and deviations are over the runs of a result without the fastest and the slowest; runs that have no time to "
+    "solution count as the slowest, and the notes say why. All other runs of a throughput result count. Throughputs "
+    "are averaged harmonically, and shares are ratios of means. Units are accelerators, or processors of a system "
+    "without. The quantities are those of the MLPerf HPC paper (arXiv 2110.11466)."
+)

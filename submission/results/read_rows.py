@@ -1,0 +1,159 @@
+"""Read results as rows.
+
+All numbers come from the report of `compliance.engine.check_paths`, so that there is one verdict and one score.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from common.errors import UsageError
+from common.values import as_count, is_number
+from compliance.engine import Options, check_paths
+from compliance.formats.findings import alone, result_sets
+from compliance.formats.words import convergence_text
+from compliance.logs.run import Run
+from compliance.model.case import Case
+from compliance.model.judged_run import JudgedRun
+from compliance.model.report import Report
+from compliance.model.result_set import ResultSet
+from compliance.model.score import Throughput, TimeToTrain
+from compliance.model.system import SystemDescription
+from submission.results.operations import rate_result
+from submission.results.rows import NoResultsError, ResultOperations, Row
+
+OF_SCORES: Final = (
+    *("minutes", "staging_minutes", "staging_clock"),
+    *("time_with_staging_minutes", "time_without_staging_minutes"),
+)
+"""The fields of a row that scores of both kinds have under the same name."""
+
+
+def read_report(paths: Sequence[str], options: Options) -> Report:
+    """Return the report on the results below the paths.
+
+    Raises NoResultsError if there are none, UsageError for a path that does not exist.
+    """
+    report = read_logs(paths, options)
+    if not report.sets:
+        raise NoResultsError(
+            f"no results in {', '.join(paths)}: expected submissions (<organisation>/results/...) or folders with the "
+            "logs of several runs"
+        )
+    return report
+
+
+def read_logs(paths: Sequence[str], options: Options) -> Report:
+    """Return the report on the logs below the paths, in results or not; UsageError for a path that does not exist."""
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}")
+    return check_paths(paths, options)
+
+
+def rows(report: Report) -> list[Row]:
+    """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
+    every = (row_of(results, report) for results in report.sets)
+    return sorted(every, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
+
+
+def every_set(report: Report) -> list[ResultSet]:
+    """Return the results, and the logs outside of them as loose sets, one for each round, benchmark and variant."""
+    return [*result_sets(report), *_single_logs(report)]
+
+
+def _single_logs(report: Report) -> Iterator[ResultSet]:
+    kinds: dict[tuple[str, str | None, str], list[JudgedRun]] = {}
+    for run in alone(report):
+        kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
+    for (round_, benchmark, variant), runs in kinds.items():
+        folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
+        divisions = {run.division for run in runs}
+        division = divisions.pop() if len(divisions) == 1 else None
+        case = Case(round_, report.profile, division, benchmark, variant)
+        yield ResultSet(folder, case, variant=variant, runs=runs, loose=True)
+
+
+def row_of(results: ResultSet, report: Report) -> Row:
+    """Return the row of one result of a report."""
+    required = results.reference.runs if results.reference else None
+    count = len(results.runs)
+    return Row(
+        verdict=report.verdict_of(results),
+        round=results.round,
+        organisation=results.organisation or _common_value(results, "submission_org"),
+        division=results.division or "",
+        system=results.system or _common_value(results, "submission_platform"),
+        scaling=results.scaling,
+        benchmark=results.benchmark or results.folder_benchmark,
+        mini=results.mini,
+        batch_size=results.batch_size if is_number(results.batch_size) else None,
+        runs=count,
+        required_runs=required,
+        incomplete=f"{count} of {required} runs" if required and count < required else "",
+        states=results.states,
+        operations=rate_result(results) if any(run.detailed for run in results.runs) else ResultOperations(),
+        **_machine(results),
+        **_outcome(results),
+    )
+
+
+def _common_value(results: ResultSet, key: str) -> str:
+    """Return the value of a submission key if all logs agree, else ""."""
+    said = {text for run in results.runs if isinstance(text := run.submission.get(key), str)}
+    return said.pop() if len(said) == 1 else ""
+
+
+def _machine(results: ResultSet) -> dict[str, Any]:
+    """Return the fields of a row about the system."""
+    described = results.description or SystemDescription("", "")
+    run = results.runs[0] if results.runs else Run("")
+    nodes = described.count("number_of_nodes")
+    each = described.count("accelerators_per_node")
+    if nodes is None:
+        nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
+    processors = described.count("host_processors_per_node")
+    return {
+        "availability": _text(described, "status") or _common_value(results, "submission_status"),
+        "nodes": nodes,
+        "processor": _text(described, "host_processor_model_name"),
+        "processors": None if nodes is None or processors is None else nodes * processors,
+        "accelerator": _text(described, "accelerator_model_name"),
+        "accelerators": None if nodes is None or each is None else nodes * each,
+        "framework": _text(described, "framework"),
+    }
+
+
+def _text(description: SystemDescription, name: str) -> str:
+    value = description.fields.get(name)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _outcome(results: ResultSet) -> dict[str, Any]:
+    """Return the fields of a row about score and convergence."""
+    verdict, score = results.judged_convergence, results.score
+    factor = verdict.normalization if verdict and verdict.passed else None
+    fields: dict[str, Any] = {
+        "rcp": convergence_text(results).removeprefix("RCP "),
+        "rcp_factor": factor,
+        "waiver": results.waiver if verdict and not verdict.passed else "",
+        "bypass": str(results.bypasses[0]) if results.bypasses and verdict and not verdict.passed else "",
+        "convergence": verdict.submission_mean if verdict else None,
+        "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
+        "energy_joules": results.energy_joules,
+    }
+    if isinstance(score, TimeToTrain):
+        fields |= {name: getattr(score, name) for name in (*OF_SCORES, "run_minutes", "convergence", "scaled")}
+        fields["normalised"] = score.normalized if factor else None
+    if isinstance(score, Throughput):
+        accepted = [run for run in results.runs if run.verdict != "FAIL"]
+        names = (*OF_SCORES, "models", "models_per_minute", "instance_scale")
+        fields |= {name: getattr(score, name) for name in names}
+        fields |= {
+            "run_minutes": tuple(sorted(run.minutes for run in accepted if run.minutes is not None)),
+            "states_whole_system": results.states_whole_system,
+            "normalised": score.normalized_models_per_minute if factor else None,
+        }
+    return fields

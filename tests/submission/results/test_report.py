@@ -166,7 +166,7 @@ def test_staging_out_of_the_clock_is_said_with_the_time_that_contains_it(tmp_pat
     page = page_of(tmp_path, SamplePackage().staged("init_stop", 30 * 60_000))
     check_form(page)
     assert "Staging took 30.00 minutes, outside the time; with all of it the score is 116." in page.text
-    assert "With staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
+    assert "Score with staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
 
 
 def test_the_numbers_of_a_column_have_equal_decimals():

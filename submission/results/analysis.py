@@ -10,12 +10,7 @@ from typing import Final
 from common.measure.accelerators import ceilings_of, read_ceilings
 from compliance.model.report import Report
 from compliance.model.waivers import meant
-from submission.results.cost_model.model import (
-    CostedStep,
-    CostModel,
-    ModelError,
-    read_workloads,
-)
+from submission.results.cost_model.model import CostedStep, CostModel, ModelError, read_workloads
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, cost_bound, project_sets, read_published
 from submission.results.quantities import AnalysedSet

@@ -10,15 +10,7 @@ from typing import Final
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
 from submission.results.figures.labels import YEARS, Box, around, labels, slug, title_of
-from submission.results.figures.panel import (
-    WIDE,
-    Axis,
-    Figure,
-    Panel,
-    drawable,
-    logarithmic,
-    mark_items,
-)
+from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, mark_items
 from submission.results.fits.fit import Fit
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet

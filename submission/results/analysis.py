@@ -14,7 +14,7 @@ from submission.results.cost_model.model import CostedStep, CostModel, ModelErro
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, cost_bound, project_sets, read_published
 from submission.results.quantities import AnalysedSet
-from submission.results.sets import Facts, analyse, known_facts, read_facts
+from submission.results.sets import Facts, analyse, read_facts
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)
 """Units for which the cost model is shown."""
@@ -44,7 +44,7 @@ def analyse_report(
     facts_file, ceilings_file: of the user's, if any; UsageError if they cannot be used. units: to project results to.
     """
     own = read_facts(Path(facts_file)) if facts_file else Facts()
-    facts = known_facts().updated(own)
+    facts = read_facts().updated(own)
     model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
     sets = analyse(report, facts)
     good = [one for one in sets if not one.problem]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -69,6 +70,7 @@ class _WorkloadsFile:
     workloads: dict[str, dict[str, Any]]
 
 
+@cache
 def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
     """Return the workloads of a file by name; UsageError as for ceilings."""
     entries = load(_WorkloadsFile, path).workloads

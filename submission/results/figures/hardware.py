@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from common.measure.accelerators import Ceilings
+from common.measure.accelerators import Ceilings, read_ceilings
 from submission.results.figures.drawing import Point
 from submission.results.figures.labels import around
 from submission.results.figures.panel import (
@@ -19,7 +19,6 @@ from submission.results.figures.panel import (
     mark_items,
     organisation_items,
 )
-from submission.results.operations import known_accelerators
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
 from submission.results.rows import ResultOperations
@@ -39,7 +38,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
 
     Results on devices whose watts no data sheet gives are left out; without others there is no figure.
     """
-    known = {device: entry for device, entry in known_accelerators().items() if entry.watts}
+    known = {device: entry for device, entry in read_ceilings().items() if entry.watts}
     sets = [each for each in sets if each.row.operations.accelerator in known]
     sets = [each for each in sets if drawable(each.row.operations.training_utilization)]
     if not sets:

@@ -10,7 +10,7 @@ from compliance.engine import Options, check_paths
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from submission.results.operations import ResultOperations, count_operations, rate_result
-from submission.results.rows import every_set
+from submission.results.read_rows import every_set
 
 Rated = list[tuple[ResultSet, ResultOperations]]
 

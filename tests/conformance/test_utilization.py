@@ -9,8 +9,9 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
-from submission.results.operations import ResultOperations, count_operations, rate_result
+from submission.results.operations import count_operations, rate_result
 from submission.results.read_rows import every_set
+from submission.results.rows import ResultOperations
 
 Rated = list[tuple[ResultSet, ResultOperations]]
 

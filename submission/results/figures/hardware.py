@@ -7,7 +7,7 @@ from typing import Final
 
 from common.measure.accelerators import Ceilings, read_ceilings
 from submission.results.figures.drawing import Point
-from submission.results.figures.labels import around
+from submission.results.figures.labels import around, title_of
 from submission.results.figures.panel import (
     WIDE,
     Axis,
@@ -23,7 +23,7 @@ from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
 from submission.results.rows import ResultOperations
 
-LEFT, RIGHT, TOP, BOTTOM = 60, 62, 40, 50
+LEFT, RIGHT, TOP, BOTTOM = 60, 100, 40, 50
 """Space around the panel for its titles and numbers."""
 HEIGHT: Final = 460
 TERA: Final = 1e12
@@ -46,7 +46,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
     formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
     devices = _name_peaks(known, formats)
     points = [_find_point(known, each.row.operations) for each in sets]
-    figure = Figure(name, "Peak against power, and what results achieve", _describe(sets), width)
+    figure = Figure(name, title_of("Peak against power, and what results achieve", sets), _describe(sets), width)
     x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
     y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))

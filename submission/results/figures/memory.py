@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from submission.results.cost_model.node_data import CACHEABLE, NodeData
-from submission.results.figures.labels import LINE, Box, amount, around, labels
+from submission.results.figures.labels import LINE, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
     MARK,
     WIDE,
@@ -44,7 +44,7 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         for held in data
     ]
     described = [f"{text}, {size}." for text, size in zip(texts, sizes, strict=True)]
-    figure = Figure(name, f"Data per node: {results[0].marked_benchmark}", described, width)
+    figure = Figure(name, title_of("Data per node", results), described, width)
     bottom = TOP + HEIGHT
     x = logarithmic([held.nodes for held in data], LEFT, width - RIGHT)
     amounts = [size for held in data for size in (held.raw, held.stored, held.memory, held.disk) if size]
@@ -65,12 +65,10 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     if not named:
         rows = list(zip(texts, sizes, strict=True))
         end = figure.numbered_list(results, rows, Box(LEFT, end + LINE, width - RIGHT, math.inf))
-    items = [("fit", "data per node, as stored"), ("track open", "decoded")]
-    items += (
-        [("batch", f"memory of a node; files have at most {100 * CACHEABLE:g} % of it")]
-        if any(h.memory for h in data)
-        else []
-    )
+    items = [("fit", "data per node, as stored")]
+    items += [("track open", "decoded")] if any(held.raw != held.stored for held in data) else []
+    memory = f"memory of a node; files have at most {100 * CACHEABLE:g} % of it"
+    items += [("batch", memory)] if any(held.memory for held in data) else []
     items += [("triangle", "local disk")] if any(held.disk for held in data) else []
     return figure.finish(organisation_items(results), figure.legend([*mark_items(results), *items], end + 8) + 4)
 

@@ -64,8 +64,7 @@ def analyse_report(
         sets,
         [
             *fit.epochs_against_batch(good),
-            *fit.epoch_time_against_units(good),
-            *fit.energy_against_units(good),
+            *fit.against_units(good),
             *fit.against_power_cap(good, facts.power_cap_watts),
         ],
         projected,

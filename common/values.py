@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from json import JSONDecodeError
 from typing import Any, Final
 
@@ -47,6 +47,12 @@ def plain(value: Any) -> Any:
 def same(one: Any, other: Any) -> bool:
     """Tell whether two values are the same; NaN is the same as NaN."""
     return identity(one) == identity(other)
+
+
+def shared_value(values: Iterable[Any], otherwise: Any = None) -> Any:
+    """Return the value if all are equal, else the other one; values are hashable."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else otherwise
 
 
 def identity(value: Any) -> Hashable:

@@ -23,7 +23,6 @@ from submission.results.comparison.comparison import compare
 from submission.results.comparison.formats import FORMATS
 from submission.results.comparison.published import compare_with_published
 from submission.results.comparison.sides import pair_results
-from submission.results.cost_model.model import read_workloads
 from submission.results.operations import Operations, read_operations
 from submission.results.read_rows import read_logs, read_report, rows
 from submission.results.rows import NoResultsError, differences
@@ -148,7 +147,7 @@ def _read_runs(report: Report, arguments: argparse.Namespace) -> list[Operations
         if arguments.n:
             raise UsageError("--n is for runs: add --runs")
         return []
-    runs = read_operations(report, read_workloads(), arguments.n)
+    runs = read_operations(report, arguments.n)
     chosen = (run for run in runs if arguments.runs or run.log in outside)
     return [run for run in chosen if arguments.benchmark in (None, run.benchmark)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,9 +45,8 @@ class Ceilings:
         values = {name: getattr(self, name) for name in rates}
         values |= {f"other_peaks.{name}": peak for name, peak in self.other_peaks.items()}
         for name, value in values.items():
-            low, high = PEAKS
-            if not low <= value <= high:
-                raise ValueError(f"{name}: expected {low:.0e} to {high:.0e} per second; got {value}")
+            if not PEAKS[0] <= value <= PEAKS[1]:
+                raise ValueError(f"{name}: expected {PEAKS[0]:.0e} to {PEAKS[1]:.0e} per second; got {value}")
         if self.watts is not None and not WATTS[0] <= self.watts <= WATTS[1]:
             raise ValueError(f"watts: expected {WATTS[0]:g} to {WATTS[1]:g}; got {self.watts}")
 
@@ -63,6 +63,7 @@ class _CeilingsFile:
     ceilings: dict[str, dict[str, Any]]
 
 
+@cache
 def read_ceilings(path: Path = HERE / "accelerators.yaml") -> dict[str, Ceilings]:
     """Return the ceilings of a file by name; UsageError with file, key and what was expected if it is broken."""
     entries = load(_CeilingsFile, path).ceilings
@@ -81,11 +82,9 @@ def rate_device(model: str, number_format: str, flop_per_s: float) -> tuple[floa
 
     model: as its driver names it.
     """
-    known = read_ceilings()
-    name = ceilings_of(model, known)
-    if not name:
+    if not (name := ceilings_of(model, read_ceilings())):
         return None, None
-    peak_format, peak = known[name].find_peak(number_format)
+    peak_format, peak = read_ceilings()[name].find_peak(number_format)
     return flop_per_s / peak, peak_format
 
 

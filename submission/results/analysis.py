@@ -10,16 +10,11 @@ from typing import Final
 from common.measure.accelerators import ceilings_of, read_ceilings
 from compliance.model.report import Report
 from compliance.model.waivers import meant
-from submission.results.cost_model.model import (
-    CostedStep,
-    CostModel,
-    ModelError,
-    read_workloads,
-)
+from submission.results.cost_model.model import CostedStep, CostModel, ModelError, read_workloads
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, cost_bound, project_sets, read_published
 from submission.results.quantities import AnalysedSet
-from submission.results.sets import Facts, analyse, known_facts, read_facts
+from submission.results.sets import Facts, analyse, read_facts
 
 LARGE: Final = (10_000, 20_000, 50_000, 100_000)
 """Units for which the cost model is shown."""
@@ -49,7 +44,7 @@ def analyse_report(
     facts_file, ceilings_file: of the user's, if any; UsageError if they cannot be used. units: to project results to.
     """
     own = read_facts(Path(facts_file)) if facts_file else Facts()
-    facts = known_facts().updated(own)
+    facts = read_facts().updated(own)
     model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
     sets = analyse(report, facts)
     good = [one for one in sets if not one.problem]
@@ -69,8 +64,7 @@ def analyse_report(
         sets,
         [
             *fit.epochs_against_batch(good),
-            *fit.epoch_time_against_units(good),
-            *fit.energy_against_units(good),
+            *fit.against_units(good),
             *fit.against_power_cap(good, facts.power_cap_watts),
         ],
         projected,

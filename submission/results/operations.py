@@ -16,14 +16,14 @@ two; the peak is that of dense products in the format that the logs state, or el
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from operator import mul
 from typing import Any, Final
 
-from common.measure.accelerators import Ceilings, ceilings_of, read_ceilings
+from common.measure.accelerators import ceilings_of, read_ceilings
 from common.reference import Target
-from common.values import is_number
+from common.values import is_number, shared_value
 from compliance.benchmarks import reference_of
 from compliance.logs.run import text_of
 from compliance.model.finding import FAIL
@@ -31,7 +31,7 @@ from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
-from submission.results.cost_model.model import Workload, read_workloads, workload_of
+from submission.results.cost_model.model import read_workloads, workload_of
 from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
 from submission.results.rows import NoResultsError, ResultOperations
 
@@ -86,7 +86,7 @@ class Operations:
         return self.round, self.benchmark, self.mini
 
 
-def read_operations(report: Report, workloads: Mapping[str, Workload], n: float | None) -> list[Operations]:
+def read_operations(report: Report, n: float | None) -> list[Operations]:
     """Return the operations of each log of a report with details, by round, benchmark and path.
 
     n: exponent of VFLOPS, None for that of the benchmark. Raises NoResultsError if no file is a result log.
@@ -94,30 +94,27 @@ def read_operations(report: Report, workloads: Mapping[str, Workload], n: float 
     logs = [run for run in report.runs if run.submission or run.details.seconds]
     if not logs:
         raise NoResultsError("no result log found: expected files with :::MLLOG lines, or folders with result_*.txt")
-    costs = [count_operations(run, workloads, n) for run in logs]
+    costs = [count_operations(run, n) for run in logs]
     return sorted(costs, key=lambda cost: (*cost.table_order, cost.log))
 
 
-def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float | None) -> Operations:
-    """Return the operations of the run of one log."""
+def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
+    """Return the operations of the run of one log. n: see `read_operations`."""
     benchmark = run.benchmark or ""
     empty = Operations(run.path, run.round, benchmark, run.mini)
-    reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, workloads)
+    reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, read_workloads())
     if reference is None:
         problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""
         return replace(empty, reason=problem or "no benchmark of this round is named in submission_benchmark")
-    training, forward, source = _read_stated_flop(run)
-    if not source:
-        if reason := _explain_uncounted(run, workload):
-            return replace(empty, reason=reason)
-        if (cost := _size_workload(workloads[workload], run)) is None:
-            return replace(empty, reason="edges not logged")
-        training, forward, source = cost.training_flop, cost.forward_flop, WORKLOADS
+    flop = _find_sample_flop(run, workload)
+    if isinstance(flop, str):
+        return replace(empty, reason=flop)
+    training, forward, source = flop
     known = replace(empty, workload=workload, training_flop=training, forward_flop=forward, flop_source=source)
     if reason := unmeasured(run):
         return replace(known, reason=reason)
-    found = quantities(run, reference, None)
-    samples, train = found.get(SAMPLES, 0.0), found.get("run_train_time", 0.0)
+    measured = quantities(run, reference, None)
+    samples, train = measured.get(SAMPLES, 0.0), measured.get("run_train_time", 0.0)
     evaluated = evaluated_samples(run) or 0.0
     if reason := _explain_unrated(samples, evaluated, train):
         return replace(known, reason=reason)
@@ -129,42 +126,36 @@ def count_operations(run: JudgedRun, workloads: Mapping[str, Workload], n: float
         samples=samples,
         evaluated=evaluated,
         train_minutes=train,
-        run_minutes=found[RUN_TIME],
+        run_minutes=measured[RUN_TIME],
         quality=quality,
         target=target.value,
         n=exponent,
         flops=flops,
-        sustained_flops=(training * samples + forward * evaluated) / (60 * found[RUN_TIME]),
+        sustained_flops=(training * samples + forward * evaluated) / (60 * measured[RUN_TIME]),
         vflops=None if share is None else flops * share,
         reason="no VFLOPS: the quality has no ratio to the target" if share is None else "",
     )
 
 
-def _read_stated_flop(run: JudgedRun) -> tuple[float, float, str]:
-    """Return the FLOP for a sample in training and evaluation that a log of this suite states, and LOG; else ""."""
-    flops: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
-    if not all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in flops):
-        return 0.0, 0.0, ""
-    return float(flops[0]), float(flops[1]), LOG
+def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str] | str:
+    """Return the FLOP for a sample in training and evaluation and who counts them, or why they are unknown.
 
-
-def _explain_uncounted(run: JudgedRun, workload: str) -> str:
-    """Return why the operations of a sample are unknown, "" if they are known."""
-    if run.mini:
-        return "mini problem: its log states no flop_per_sample"
-    return "" if workload else f"operations of {run.benchmark} are not counted"
-
-
-def _size_workload(cost: Workload, run: JudgedRun) -> Workload | None:
-    """Return the workload with the operations of the run's mean sample, None if they depend on what is not logged."""
-    each = (cost.atom_flop, cost.edge_flop, cost.triplet_flop)
+    Those of graphs are of the run's mean sample.
+    """
+    stated: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
+    if all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in stated):
+        return float(stated[0]), float(stated[1]), LOG
+    if run.mini or not workload:
+        uncounted = f"operations of {run.benchmark} are not counted"
+        return "mini problem: its log states no flop_per_sample" if run.mini else uncounted
+    cost = read_workloads()[workload]
+    if cost.atom_flop is None or cost.edge_flop is None or cost.triplet_flop is None:
+        return cost.training_flop, cost.forward_flop, WORKLOADS
     means: list[Any] = [run.details.sample_means.get(name) for name in GRAPH]
-    if None in each:
-        return cost
     if not all(is_number(mean) and 0 < mean < LARGEST_MEAN for mean in means):
-        return None
-    forward = sum(flop * mean for flop, mean in zip(each, means, strict=True) if flop and mean)
-    return replace(cost, forward_flop=forward, training_flop=TRAINING * forward)
+        return "edges not logged"
+    forward = sum(map(mul, (cost.atom_flop, cost.edge_flop, cost.triplet_flop), means))
+    return TRAINING * forward, forward, WORKLOADS
 
 
 def _explain_unrated(samples: float, evaluated: float, train_minutes: float) -> str:
@@ -193,25 +184,26 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 # -- results -----------------------------------------------------------------------------------------------
 
 
-def rate_result(results: ResultSet, n: float | None = None) -> ResultOperations:
-    """Return the operations of a result of a report with details. n: exponent of VFLOPS, None: of the benchmark."""
+def rate_result(results: ResultSet) -> ResultOperations:
+    """Return the operations of a result of a report with details."""
     counted = [run for run in results.runs if run.verdict != FAIL]
-    operations = [count_operations(run, known_workloads(), n) for run in counted]
+    operations = list(map(count_operations, counted))
     reason = next((run.reason for run in operations if run.flops is None), "" if operations else "no run is accepted")
     if reason:
         return ResultOperations(reason=reason)
-    rated = _combine_runs(operations, results.scaling == WEAK)
-    name, number_format, peak, reason = _find_peak(results, counted)
-    if peak is None:
-        return replace(rated, reason=_join(rated.reason, reason))
-    minutes = results.score.minutes if results.scaling == WEAK and results.score else _sum(operations, "run_minutes")
+    weak = results.scaling == WEAK
+    rated, device_peak = _combine_runs(operations, weak), _find_peak(results, counted)
+    if isinstance(device_peak, str):
+        return replace(rated, reason=_join(rated.reason, device_peak))
+    name, number_format, peak = device_peak
+    minutes = results.score.minutes if weak and results.score else _sum(operations, "run_minutes")
     flop = sum(60 * (run.run_minutes or 0.0) * (run.sustained_flops or 0.0) for run in operations)
     utilization = flop / (60 * minutes) / peak if minutes else None
     if utilization is None or utilization > 1:
         reason = "no time of the result" if utilization is None else "more FLOPS than the peak: is it the right one?"
         return replace(rated, reason=_join(rated.reason, reason))
     # Instances one after another use the same units.
-    active = min(1.0, results.at_once / len(counted)) if results.scaling == WEAK else 1.0
+    active = min(1.0, results.at_once / len(counted)) if weak else 1.0
     return replace(
         rated,
         utilization=utilization,
@@ -240,19 +232,18 @@ def _combine_runs(operations: Sequence[Operations], of_instances: bool) -> Resul
     )
 
 
-def _find_peak(results: ResultSet, runs: Sequence[JudgedRun]) -> tuple[str, str, float | None, str]:
-    """Return the accelerator, the format of its peak, that of all units in FLOP/s, and why there is none."""
+def _find_peak(results: ResultSet, runs: Sequence[JudgedRun]) -> tuple[str, str, float] | str:
+    """Return the accelerator, the format of its peak and that of all units in FLOP/s, or why they are unknown."""
     device, units = _read_device(results, runs), results.system_scale
     if units is None and results.scaling != WEAK:
         units = results.stated_scale
-    name = ceilings_of(device, known_accelerators())
+    name = ceilings_of(device, read_ceilings())
     if not name:
-        return "", "", None, f"peak of {device!r:.60} unknown" if device else "no accelerator is named"
+        return f"peak of {device!r:.60} unknown" if device else "no accelerator is named"
     if not units or not 0 < units < LARGEST:
-        return "", "", None, "units of the system unknown"
-    formats = {run.details.precision for run in runs}
-    number_format, peak = known_accelerators()[name].find_peak(formats.pop() if len(formats) == 1 else "")
-    return name, number_format, peak * units, ""
+        return "units of the system unknown"
+    number_format, peak = read_ceilings()[name].find_peak(shared_value((run.details.precision for run in runs), ""))
+    return name, number_format, peak * units
 
 
 def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
@@ -263,8 +254,8 @@ def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
         models = [model.strip() if isinstance(model, str) else "" for model in stated]
         return models[1] if description.count("accelerators_per_node") == 0 or not models[0] else models[0]
     hosts = [run.details.provenance.get("host") for run in runs]
-    devices = {text_of(host.get("accelerator")) if isinstance(host, dict) else None for host in hosts}
-    return (devices.pop() or "") if len(devices) == 1 else ""
+    devices = (text_of(host.get("accelerator")) if isinstance(host, dict) else None for host in hosts)
+    return shared_value(devices) or ""
 
 
 def _sum(operations: Iterable[Operations], name: str) -> float:
@@ -273,15 +264,3 @@ def _sum(operations: Iterable[Operations], name: str) -> float:
 
 def _join(*texts: str) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
-
-
-@cache
-def known_workloads() -> dict[str, Workload]:
-    """Return the workloads of this suite, read once."""
-    return read_workloads()
-
-
-@cache
-def known_accelerators() -> dict[str, Ceilings]:
-    """Return the accelerators of this suite, read once."""
-    return read_ceilings()

@@ -6,16 +6,17 @@ All numbers come from the report of `compliance.engine.check_paths`, so that the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from common.errors import UsageError
-from common.values import as_count, is_number
+from common.values import as_count, is_number, shared_value
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
 from compliance.logs.run import Run
 from compliance.model.case import Case
+from compliance.model.finding import FAIL
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -25,10 +26,10 @@ from submission.results.operations import rate_result
 from submission.results.rows import NoResultsError, ResultOperations, Row
 
 OF_SCORES: Final = (
-    *("minutes", "staging_minutes", "staging_clock"),
-    *("time_with_staging_minutes", "time_without_staging_minutes"),
+    "minutes staging_minutes staging_clock time_with_staging_minutes time_without_staging_minutes run_minutes "
+    "convergence scaled models models_per_minute instance_scale".split()
 )
-"""The fields of a row that scores of both kinds have under the same name."""
+"""The fields of a row that scores of one kind or both have under the same name."""
 
 
 def read_report(paths: Sequence[str], options: Options) -> Report:
@@ -55,25 +56,21 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
 
 def rows(report: Report) -> list[Row]:
     """Return a row for each result set, by round, kind of scaling, benchmark, division, organisation and system."""
-    every = (row_of(results, report) for results in report.sets)
-    return sorted(every, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
+    unsorted = (row_of(results, report) for results in report.sets)
+    return sorted(unsorted, key=lambda row: (*row.table_order, row.organisation.lower(), row.system.lower()))
 
 
 def every_set(report: Report) -> list[ResultSet]:
     """Return the results, and the logs outside of them as loose sets, one for each round, benchmark and variant."""
-    return [*result_sets(report), *_single_logs(report)]
-
-
-def _single_logs(report: Report) -> Iterator[ResultSet]:
     kinds: dict[tuple[str, str | None, str], list[JudgedRun]] = {}
     for run in alone(report):
         kinds.setdefault((run.round, run.benchmark, run.variant), []).append(run)
+    sets = result_sets(report)
     for (round_, benchmark, variant), runs in kinds.items():
         folder = os.path.commonpath([os.path.dirname(os.path.abspath(run.path)) for run in runs])
-        divisions = {run.division for run in runs}
-        division = divisions.pop() if len(divisions) == 1 else None
-        case = Case(round_, report.profile, division, benchmark, variant)
-        yield ResultSet(folder, case, variant=variant, runs=runs, loose=True)
+        case = Case(round_, report.profile, shared_value(run.division for run in runs), benchmark, variant)
+        sets.append(ResultSet(folder, case, variant=variant, runs=runs, loose=True))
+    return sets
 
 
 def row_of(results: ResultSet, report: Report) -> Row:
@@ -102,8 +99,8 @@ def row_of(results: ResultSet, report: Report) -> Row:
 
 def _common_value(results: ResultSet, key: str) -> str:
     """Return the value of a submission key if all logs agree, else ""."""
-    said = {text for run in results.runs if isinstance(text := run.submission.get(key), str)}
-    return said.pop() if len(said) == 1 else ""
+    texts = (run.submission.get(key) for run in results.runs)
+    return str(shared_value((text for text in texts if isinstance(text, str)), ""))
 
 
 def _machine(results: ResultSet) -> dict[str, Any]:
@@ -144,16 +141,12 @@ def _outcome(results: ResultSet) -> dict[str, Any]:
         "convergence_unit": results.reference.epoch_unit if results.reference else "epochs",
         "energy_joules": results.energy_joules,
     }
-    if isinstance(score, TimeToTrain):
-        fields |= {name: getattr(score, name) for name in (*OF_SCORES, "run_minutes", "convergence", "scaled")}
-        fields["normalised"] = score.normalized if factor else None
+    fields |= {name: getattr(score, name) for name in OF_SCORES if hasattr(score, name)}
+    if isinstance(score, TimeToTrain) and factor:
+        fields["normalised"] = score.normalized
     if isinstance(score, Throughput):
-        accepted = [run for run in results.runs if run.verdict != "FAIL"]
-        names = (*OF_SCORES, "models", "models_per_minute", "instance_scale")
-        fields |= {name: getattr(score, name) for name in names}
-        fields |= {
-            "run_minutes": tuple(sorted(run.minutes for run in accepted if run.minutes is not None)),
-            "states_whole_system": results.states_whole_system,
-            "normalised": score.normalized_models_per_minute if factor else None,
-        }
+        accepted = [run for run in results.runs if run.verdict != FAIL]
+        fields["run_minutes"] = tuple(sorted(run.minutes for run in accepted if run.minutes is not None))
+        fields["states_whole_system"] = results.states_whole_system
+        fields["normalised"] = score.normalized_models_per_minute if factor else None
     return fields

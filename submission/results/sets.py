@@ -12,13 +12,12 @@ import reprlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from common.command import counted
 from common.config import load, rebuild, shown
-from common.values import identity, is_number, is_stated, same
+from common.values import identity, is_number, is_stated, same, shared_value
 from compliance.logs.run import NOT_HYPERPARAMETERS
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
@@ -50,6 +49,7 @@ from submission.results.quantities import (
 from submission.results.read_rows import every_set, row_of
 from submission.results.rows import Row
 
+HERE: Final = Path(__file__).parent
 MOST: Final = 1e9
 """Numbers of epochs and watts are below it."""
 SUCCESS: Final = ("success", None)
@@ -96,10 +96,10 @@ class Facts:
     power_cap_watts: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for section in (one.name for one in fields(self)):
-            for name in getattr(self, section):
+        for section in fields(self):
+            for name in getattr(self, section.name):
                 if name.count("/") != FORM.count("/"):
-                    raise ValueError(f"{section}: {shown(name)} names no result; expected {FORM}")
+                    raise ValueError(f"{section.name}: {shown(name)} names no result; expected {FORM}")
         for name, watts in self.power_cap_watts.items():
             _check_positive(f"power_cap_watts: {name}", watts)
 
@@ -109,7 +109,7 @@ class Facts:
 
     def updated(self, other: Facts) -> Facts:
         """Return these facts with those of another file, which count where both know a result."""
-        return Facts(*({**getattr(self, name), **getattr(other, name)} for name in (one.name for one in fields(self))))
+        return Facts(*(getattr(self, section.name) | getattr(other, section.name) for section in fields(self)))
 
     def read_normalisation(self, name: str, source: str = "facts") -> Normalisation | None:
         """Return how a result is normalised, None if it is not; UsageError, which names the source, if it is broken."""
@@ -117,13 +117,8 @@ class Facts:
         return None if entry is None else rebuild(Normalisation, entry, f"{source}: reference_epochs: {name}")
 
 
-def known_facts() -> Facts:
-    """Return the facts of published results."""
-    return read_facts(Path(__file__).with_name("facts.yaml"))
-
-
-def read_facts(path: Path) -> Facts:
-    """Return the facts of a file of the user's; UsageError if it is broken."""
+def read_facts(path: Path = HERE / "facts.yaml") -> Facts:
+    """Return the facts of a file, those of published results by default; UsageError if it is broken."""
     facts = load(Facts, path)
     for name in facts.reference_epochs:
         facts.read_normalisation(name, str(path))
@@ -140,60 +135,49 @@ def _check_positive(name: str, value: float) -> None:
 
 def analyse(report: Report, facts: Facts) -> list[AnalysedSet]:
     """Return the analysis of each result of a report with details, in the order of the summary."""
-    analysed = [_analysed(results, row_of(results, report), facts) for results in every_set(report)]
-    return sorted(analysed, key=lambda one: (*one.row.table_order, one.units or 0, one.name))
+    analysed = [_analyse_set(results, row_of(results, report), facts) for results in every_set(report)]
+    return sorted(analysed, key=lambda result: (*result.row.table_order, result.units or 0, result.name))
 
 
-def _analysed(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
-    units = _units(results, row)
-    data = _find_node_data(results, row, units)
-    empty = AnalysedSet(row, results.folder, units, sharing=_sharing(results), data=data)
+def _analyse_set(results: ResultSet, row: Row, facts: Facts) -> AnalysedSet:
+    units = _find_units(results, row)
+    sharing = shared_value((run.details.sharing for run in results.runs), 1)
+    empty = AnalysedSet(row, results.folder, units, sharing=sharing, data=_find_node_data(results, row, units))
     if not results.runs:
         return replace(empty, problem="there are no logs of runs; expected files result_*.txt")
     if results.benchmark is None:
         return replace(empty, problem="the logs name no benchmark of this round; expected submission_benchmark")
     measured = {run.path: quantities(run, results.reference, units) for run in results.runs}
-    failed = {run.path: why for run in results.runs if (why := _failure(run))}
+    failed = {run.path: reason for run in results.runs if (reason := _explain_failure(run))}
     if len(failed) == len(results.runs):
         reasons = ", ".join(dict.fromkeys(failed.values()))
         return replace(empty, problem=f"{counted(len(failed), 'run')}, none of which can be analysed: {reasons}")
-    outcome = _Outcome(results, measured, failed, {}, [])
+    outcome = _Outcome(empty, results, measured, failed)
     outcome.apply(facts)
-    return outcome.analysed(empty)
+    return outcome.summarise()
 
 
-def _sharing(results: ResultSet) -> int:
-    """Return how many ranks share each sample, if all logs agree."""
-    stated = {run.details.sharing for run in results.runs}
-    return stated.pop() if len(stated) == 1 else 1
-
-
-def _units(results: ResultSet, row: Row) -> int | None:
+def _find_units(results: ResultSet, row: Row) -> int | None:
     """Return the accelerators, or processors, of one run."""
-    if results.scaling == WEAK:
-        scale = results.instance_scale
-        return scale if scale is not None and 0 < scale < LARGEST else None
-    stated = {run.scale for run in results.runs}
-    known = results.system_scale or row.accelerators or row.processors or (stated.pop() if len(stated) == 1 else None)
-    return known if known is not None and 0 < known < LARGEST else None
-
-
-_read_workloads = cache(read_workloads)
+    units = results.instance_scale
+    if results.scaling != WEAK:
+        units = results.system_scale or row.units or shared_value(run.scale for run in results.runs)
+    return units if units is not None and 0 < units < LARGEST else None
 
 
 def _find_node_data(results: ResultSet, row: Row, units: int | None) -> NodeData | None:
     """Return the data of a node that takes part in a run; None for mini problems, and where a number is unknown."""
-    name = workload_of(row.benchmark, row.round, _read_workloads())
-    every, stated = row.accelerators or row.processors, results.description.fields if results.description else {}
-    if row.mini or not (name and row.nodes and units and every):
+    name = workload_of(row.benchmark, row.round, read_workloads())
+    stated = results.description.fields if results.description else {}
+    if row.mini or not (name and row.nodes and units and row.units):
         return None
-    work, nodes = _read_workloads()[name], row.nodes * units / every
+    work, nodes = read_workloads()[name], row.nodes * units / row.units
     samples = (work.train_samples + work.eval_samples) / nodes
     memory, disk = (parse_bytes(stated.get(f"host_{kind}_capacity")) for kind in ("memory", "storage"))
     return NodeData(nodes, samples * work.input_bytes, samples * work.stored_bytes, memory, disk)
 
 
-def _failure(run: JudgedRun) -> str:
+def _explain_failure(run: JudgedRun) -> str:
     """Return why a run has no time to solution, "" if it has one; the paper counts such a run as the slowest."""
     return unmeasured(run) or ("" if run.status in SUCCESS else f"run_stop states {reprlib.repr(run.status)}")
 
@@ -202,14 +186,16 @@ def _failure(run: JudgedRun) -> str:
 class _Outcome:
     """A result on the way to its analysis.
 
-    measured: the quantities of each run by its path. failed: why runs have none. excluded, notes: see AnalysedSet.
+    empty: without what follows from runs. measured: the quantities of each run by its path. failed: why runs have none.
+    excluded, notes: see AnalysedSet.
     """
 
+    empty: AnalysedSet
     results: ResultSet
     measured: dict[str, dict[str, float]]
     failed: dict[str, str]
-    excluded: dict[str, str]
-    notes: list[str]
+    excluded: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     normalisation: float = 1.0
 
     def apply(self, facts: Facts) -> None:
@@ -228,10 +214,9 @@ class _Outcome:
                     values["run_rest_time"] += values.get(STAGING_INSIDE, 0.0)
                 for key in (STAGING, STAGING_INSIDE, STAGING_RATE):
                     values.pop(key, None)
-        given = facts.read_normalisation(name)
-        if given is not None:
-            self._normalise(given.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
-            self.excluded["normalised"] = given.reason
+        if normalisation := facts.read_normalisation(name):
+            self._normalise(normalisation.factor([v[EPOCHS] for v in self.measured.values() if EPOCHS in v]))
+            self.excluded["normalised"] = normalisation.reason
 
     def _normalise(self, factor: float) -> None:
         """Multiply epochs and all times but staging."""
@@ -246,29 +231,31 @@ class _Outcome:
                 if "run_compute_budget" in values:
                     values["run_compute_budget"] *= values[RUN_TIME] / before
 
-    def analysed(self, empty: AnalysedSet) -> AnalysedSet:
+    def summarise(self) -> AnalysedSet:
         """Return the analysis."""
-        runs = tuple(self._runs())
+        runs = tuple(self._choose_runs())
         kept = [run.values for run in runs if run.kept]
         named = {name: [values[name] for values in kept if name in values] for name in QUANTITIES}
-        found = {name: summarise(name, values) for name, values in named.items() if len(values) == len(kept)}
-        both = {EPOCHS, EPOCH_TIME} <= found.keys()
+        statistics = {name: summarise(name, values) for name, values in named.items() if len(values) == len(kept)}
+        both = {EPOCHS, EPOCH_TIME} <= statistics.keys()
         pca = log_pca(zip(named[EPOCHS], named[EPOCH_TIME], strict=True)) if both else None
         if pca is not None and pca.correlation is None:
             self.excluded["epochs_system_correlation"] = "epochs or epoch times do not vary"
+        first, *others = (run.details.hyperparameters for run in self.results.runs)
+        keys = (key for key in first if key not in NOT_HYPERPARAMETERS)
         return replace(
-            empty,
+            self.empty,
             runs=runs,
-            statistics=found,
-            ratios=self._ratios(found, empty.units),
+            statistics=statistics,
+            ratios=self._divide_means(statistics),
             pca=pca,
-            hyperparameters=self._hyperparameters(),
+            hyperparameters={key: first[key] for key in keys if all(same(run.get(key), first[key]) for run in others)},
             excluded=self.excluded,
-            notes=(*self.notes, *self._notes(runs)),
+            notes=(*self.notes, *self._explain_runs(runs)),
             normalisation=self.normalisation,
         )
 
-    def _runs(self) -> Iterator[AnalysedRun]:
+    def _choose_runs(self) -> Iterator[AnalysedRun]:
         """Yield the runs; of three or more of time to train, neither the fastest nor the slowest counts."""
         ranked = sorted((values[RUN_TIME], path) for path, values in self.measured.items() if path not in self.failed)
         out = dict(self.failed)
@@ -278,12 +265,14 @@ class _Outcome:
         for path, values in self.measured.items():
             yield AnalysedRun(os.path.relpath(path, self.results.folder), values, path not in out, out.get(path, ""))
 
-    def _ratios(self, found: Mapping[str, Statistics], units: int | None) -> dict[str, float | None]:
-        def ratio(above: str, below: str) -> float | None:
-            one, other = found.get(above), found.get(below)
-            return one.mean / other.mean if one and other and other.mean else None
+    def _divide_means(self, statistics: Mapping[str, Statistics]) -> dict[str, float | None]:
+        """Return the ratios of a result."""
 
-        size = self.results.batch_size
+        def ratio(above: str, below: str) -> float | None:
+            numerator, divisor = statistics.get(above), statistics.get(below)
+            return numerator.mean / divisor.mean if numerator and divisor and divisor.mean else None
+
+        size, units = self.results.batch_size, self.empty.units
         return {
             "staging_time/run_time": ratio(STAGING_INSIDE, RUN_TIME),
             **{f"{part}_time/run_time": ratio(f"run_{part}_time", RUN_TIME) for part in ("train", "eval", "rest")},
@@ -291,13 +280,7 @@ class _Outcome:
             "batch_size/units": size / units if is_number(size) and units else None,
         }
 
-    def _hyperparameters(self) -> dict[str, Any]:
-        """Return those on which all runs agree."""
-        stated = [run.details.hyperparameters for run in self.results.runs]
-        keys = (key for key in stated[0] if key not in NOT_HYPERPARAMETERS)
-        return {key: stated[0][key] for key in keys if all(same(one.get(key), stated[0][key]) for one in stated)}
-
-    def _notes(self, runs: Sequence[AnalysedRun]) -> Iterator[str]:
+    def _explain_runs(self, runs: Sequence[AnalysedRun]) -> Iterator[str]:
         """Yield what a reader must know: runs left out, epochs after the target, staging out of the clock."""
         for run in runs:
             if run.why_not not in ("", FASTEST, SLOWEST):
@@ -311,8 +294,8 @@ class _Outcome:
             yield "staging lies out of the clock: run_time lacks it"
         if len({identity(run.batch_size) for run in self.results.runs if is_stated(run.batch_size)}) > 1:
             yield "the runs differ in global_batch_size: the result has no batch size"
-        if (sharing := _sharing(self.results)) > 1:
-            yield f"{sharing} ranks share each sample, so that a step has fewer samples than units"
+        if self.empty.sharing > 1:
+            yield f"{self.empty.sharing} ranks share each sample, so that a step has fewer samples than units"
         if len(runs) < OLYMPIC:
             yield f"{counted(len(runs), 'run')}: none is left out as the fastest or the slowest"
 

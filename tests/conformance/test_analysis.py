@@ -12,7 +12,7 @@ from compliance.engine import Options, check_paths
 from submission.results.export import flat, standalone
 from submission.results.page.analysis import pictures
 from submission.results.quantities import AnalysedSet
-from submission.results.sets import analyse, known_facts
+from submission.results.sets import analyse, read_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -51,7 +51,7 @@ COLUMNS = (
 @pytest.fixture(scope="module")
 def sets(corpus: Path) -> list[AnalysedSet]:
     """Return the analysis of all published results."""
-    return analyse(check_paths([str(corpus)], Options(details=True)), known_facts())
+    return analyse(check_paths([str(corpus)], Options(details=True)), read_facts())
 
 
 def quantities(sets: list[AnalysedSet], system: str, benchmark: str) -> tuple[AnalysedSet, dict[str, float | None]]:

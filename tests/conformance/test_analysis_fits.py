@@ -7,9 +7,9 @@ import pytest
 from common.measure.accelerators import read_ceilings
 from compliance.engine import Options, check_paths
 from submission.results.cost_model.model import CostModel, read_workloads
-from submission.results.fits.fit import epoch_time_against_units, epochs_against_batch
+from submission.results.fits.fit import against_units, epochs_against_batch
 from submission.results.fits.projection import project_sets, read_published
-from submission.results.sets import analyse, known_facts
+from submission.results.sets import analyse, read_facts
 from tests.bench_script import bench_script
 
 pytestmark = pytest.mark.exhaustive
@@ -30,7 +30,7 @@ EFFICIENCIES = {256: 1.136, 1024: 0.933, 2048: 0.641, 8192: 0.144, 16384: 0.423}
 
 @pytest.fixture(scope="module")
 def sets(corpus):
-    return analyse(check_paths([str(corpus)], Options(details=True)), known_facts())
+    return analyse(check_paths([str(corpus)], Options(details=True)), read_facts())
 
 
 def test_epochs_against_batch(sets):
@@ -46,7 +46,7 @@ def test_epochs_against_batch(sets):
 
 
 def test_efficiencies_of_the_first_round(sets):
-    fits = [fit for fit in epoch_time_against_units(sets) if fit.benchmark == "cosmoflow" and fit.rounds == ("0.7",)]
+    fits = [fit for fit in against_units(sets) if fit.benchmark == "cosmoflow" and fit.rounds == ("0.7",)]
     found = {one.second_units: one.efficiency for fit in fits for one in fit.efficiencies}
     assert found == pytest.approx(EFFICIENCIES, abs=6e-4)
 

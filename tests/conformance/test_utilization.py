@@ -9,7 +9,7 @@ import pytest
 from compliance.engine import Options, check_paths
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
-from submission.results.operations import count_operations, known_workloads, rate_result
+from submission.results.operations import count_operations, rate_result
 from submission.results.read_rows import every_set
 from submission.results.rows import ResultOperations
 
@@ -59,7 +59,7 @@ def test_a_throughput_result_has_the_sum_of_its_instances(rated: Rated):
     weak = [(results, operations) for results, operations in rated if results.scaling == WEAK and operations.flops]
     assert len(weak) == 8
     for results, operations in weak:
-        runs = [count_operations(run, known_workloads(), None) for run in results.runs if run.verdict != "FAIL"]
+        runs = [count_operations(run) for run in results.runs if run.verdict != "FAIL"]
         assert len(runs) == results.score.models
         for name in ("flops", "sustained_flops", "vflops"):
             assert getattr(operations, name) == pytest.approx(sum(getattr(run, name) for run in runs), rel=1e-12)

@@ -38,6 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; return the exit status."""
     # torch takes seconds to import, and the other commands do without.
-    from common.measure.roofline.measured import run_roofline
+    from common.measure.roofline.ceilings import run_roofline
 
     return run_roofline(arguments)

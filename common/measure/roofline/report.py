@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from common.measure.fom import Measurement
-from common.measure.roofline.ceilings import Ceilings
+from common.precision import Format
 
 COMPUTE, FILES, NETWORK = "compute", "I/O", "network"
 CACHED: Final = "cached files"
@@ -18,6 +19,37 @@ COUNTS_DEVICES: Final = 0.5
 """The kernel counts what comes from devices if it does so for this part of files that are read for the first time."""
 LEAST_USE: Final = 0.5
 """A resource that works less than this share of the time does not limit the step that waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The measured ceilings; rates in operations or bytes per second, of all units unless the name says otherwise.
+
+    products: a square matrix product; convolutions: 3×3, 256 channels to 256. memory: reads and writes of a sum of two
+    vectors. cold_files, cached_files: reading the files for the first time and again, None without files; cold_share:
+    the part of the first time that came from devices, as far as the kernel tells. unit_network: what a rank sends in
+    an all-reduce by a ring, None with one rank. unit_input: copies from the host to the accelerator; None on a CPU.
+    """
+
+    units: int
+    nodes: int
+    device: str
+    model: str
+    dtype: Format
+    products: float
+    convolutions: float
+    memory: float
+    cold_files: float | None
+    cold_share: float | None
+    cached_files: float | None
+    unit_network: float | None
+    unit_input: float | None
+
+    @property
+    def words(self) -> list[str]:
+        """The words of the model's name, which a system description has too."""
+        plain = re.sub(r"\((R|TM|r|tm)\)|@.*", " ", self.model)
+        return [word for word in re.findall(r"[A-Za-z0-9]+", plain) if word not in ("CPU", "Processor")] or ["unknown"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -56,10 +57,9 @@ class Workload:
     triplet_flop: float | None = None
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for name, value in asdict(self).items():
             if isinstance(value, int | float) and not 0 < value < math.inf:
-                raise ValueError(f"{one.name}: expected a number above 0; got {value}")
+                raise ValueError(f"{name}: expected a number above 0; got {value}")
         if self.most_spatial > 1 and self.halo_bytes is None:
             raise ValueError("most_spatial above 1 needs halo_bytes, what ranks that share a sample send for it")
 
@@ -69,10 +69,11 @@ class _WorkloadsFile:
     workloads: dict[str, dict[str, Any]]
 
 
+@cache
 def read_workloads(path: Path = HERE / "workloads.yaml") -> dict[str, Workload]:
     """Return the workloads of a file by name; UsageError as for ceilings."""
     entries = load(_WorkloadsFile, path).workloads
-    return {name: rebuild(Workload, one, f"{path}: workloads.{name}") for name, one in entries.items()}
+    return {name: rebuild(Workload, entry, f"{path}: workloads.{name}") for name, entry in entries.items()}
 
 
 def workload_of(benchmark: str, round_: str, known: Mapping[str, Workload]) -> str:
@@ -208,13 +209,12 @@ class CostModel:
 
         More units than samples share samples; if even that leaves units idle, the batch grows.
         """
-        found = []
+        steps = []
         for count in units:
-            most = self.workloads[workload].most_spatial
-            ways = [ranks for ranks in range(1, most + 1) if count % ranks == 0]
+            ways = [ranks for ranks in range(1, self.workloads[workload].most_spatial + 1) if count % ranks == 0]
             spatial = next((ranks for ranks in ways if count // ranks <= batch), ways[-1])
-            found.append(self.cost(workload, ceilings, count, max(batch, count // spatial), spatial))
-        return found
+            steps.append(self.cost(workload, ceilings, count, max(batch, count // spatial), spatial))
+        return steps
 
     def find_names(self, result: AnalysedSet) -> tuple[str, str]:
         """Return the names of the workload and the ceilings of a result; "" where unknown, and of mini problems."""
@@ -255,8 +255,8 @@ class CostModel:
             published, model, storage = (first / second / growth for first, second in (times, predicted, with_storage))
             names = both[0].full_name, both[1].full_name, steps[0].binds, steps[1].binds
             ratios = first_ratio, second_ratio, second_ratio / first_ratio
-            held = (both[0].data.held_by if both[0].data else "", both[1].data.held_by if both[1].data else "")
-            pairs.append(CostedPair(*names, *ratios, published, model, storage, *held))
+            first_data_in, second_data_in = (result.data.held_by if result.data else "" for result in both)
+            pairs.append(CostedPair(*names, *ratios, published, model, storage, first_data_in, second_data_in))
         if not pairs:
             return ModelError(())
         return ModelError(

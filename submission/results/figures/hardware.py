@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from common.measure.accelerators import Ceilings
+from common.measure.accelerators import Ceilings, read_ceilings
 from submission.results.figures.drawing import Point
 from submission.results.figures.labels import around, title_of
 from submission.results.figures.panel import (
@@ -19,7 +19,6 @@ from submission.results.figures.panel import (
     mark_items,
     organisation_items,
 )
-from submission.results.operations import known_accelerators
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
 from submission.results.rows import ResultOperations
@@ -39,7 +38,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
 
     Results on devices whose watts no data sheet gives are left out; without others there is no figure.
     """
-    known = {device: entry for device, entry in known_accelerators().items() if entry.watts}
+    known = {device: entry for device, entry in read_ceilings().items() if entry.watts}
     sets = [each for each in sets if each.row.operations.accelerator in known]
     sets = [each for each in sets if drawable(each.row.operations.training_utilization)]
     if not sets:
@@ -51,27 +50,26 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
     x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
     y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
     panel = Panel(figure, Axis(x, "watts of a device by its data sheet"), Axis(y, "TFLOPS of a device"))
-    panel.iso_lines(Iso(slope=1, factor=1e-3, unit=" GFLOPS/W"))
+    panel.draw_iso_lines(Iso(slope=1, factor=1e-3, unit=" GFLOPS/W"))
     benchmarks = sorted({each.row.benchmark for each in sets})
     spots = []
     for each, point in zip(sets, points, strict=True):
-        across, up = panel.place(*point)
+        across, up = panel.locate(*point)
         spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
     panel.taken += [around(spot, 6) for spot in spots]
     best = list(_find_best(known, sets, spots)) if figure.is_wide else []  # a phone has no room for both
     panel.write_labels(
-        [*(panel.place(*peak) for peak in devices), *(spot for spot, _ in best)],
+        [*(panel.locate(*peak) for peak in devices), *(spot for spot, _ in best)],
         [*devices.values(), *(text for _, text in best)],
     )
-    for peak, text in devices.items():
-        figure.draw_mark(
-            panel.place(*peak), ("triangle", ""), "mark", f"{text}: {peak[1]:,.4g} TFLOPS, {peak[0]:,.0f} W"
-        )
+    for (watts, peak), text in devices.items():
+        hint = f"{text}: {peak:,.4g} TFLOPS, {watts:,.0f} W"
+        figure.draw_mark(panel.locate(watts, peak), ("triangle", ""), "mark", hint)
     for each, (_, achieved), spot in zip(sets, points, spots, strict=True):
         share = f"{each.row.operations.training_utilization:.1%} of {each.row.operations.peak_format}"
         figure.mark(spot, each, f"{each.full_name}: {achieved:,.3g} TFLOPS of a device, {share}")
     items = [("triangle", "peak of dense products"), *mark_items(sets), ("iso", "equal GFLOPS per watt")]
-    return figure.finish(organisation_items(sets), figure.legend(items, TOP + HEIGHT + BOTTOM) + 4)
+    return figure.finish(TOP + HEIGHT + BOTTOM, items, organisation_items(sets))
 
 
 def _name_peaks(known: Mapping[str, Ceilings], formats: Mapping[str, str]) -> dict[Peak, str]:

@@ -16,7 +16,6 @@ from submission.results.figures.panel import (
     Panel,
     logarithmic,
     mark_items,
-    numbers,
     organisation_items,
 )
 from submission.results.page.html import Html
@@ -58,42 +57,42 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     if named:
         panel.write_labels(points, texts, sets=results)
     else:
-        panel.number(points, numbers(results))
+        panel.write_numbers(points)
     for each, point, text, size in zip(results, points, texts, sizes, strict=True):
         figure.mark(point, each, f"{text}, {size}")
     end: float = bottom + BOTTOM
     if not named:
         rows = list(zip(texts, sizes, strict=True))
-        end = figure.numbered_list(results, rows, Box(LEFT, end + LINE, width - RIGHT, math.inf))
+        end = figure.list_results(results, rows, Box(LEFT, end + LINE, width - RIGHT, math.inf))
     items = [("fit", "data per node, as stored")]
     items += [("track open", "decoded")] if any(held.raw != held.stored for held in data) else []
     memory = f"memory of a node; files have at most {100 * CACHEABLE:g} % of it"
     items += [("batch", memory)] if any(held.memory for held in data) else []
     items += [("triangle", "local disk")] if any(held.disk for held in data) else []
-    return figure.finish(organisation_items(results), figure.legend([*mark_items(results), *items], end + 8) + 4)
+    return figure.finish(end + 8, [*mark_items(results), *items], organisation_items(results))
 
 
 def _draw_share(panel: Panel, total: float, kind: str) -> None:
     """Draw the data per node over the nodes, as far as they are in the panel. total: of the data set, in GB."""
     low, high = max(panel.x.low, total / panel.y.high), min(panel.x.high, total / panel.y.low)
     if low < high:
-        places = [low * (high / low) ** (at / STEPS) for at in range(STEPS + 1)]
-        points = [panel.place(nodes, total / nodes) for nodes in places]
+        several = (low * (high / low) ** (at / STEPS) for at in range(STEPS + 1))
+        points = [panel.locate(nodes, total / nodes) for nodes in several]
         panel.figure.line(points[0], points[-1], kind)
         panel.taken += [around(point, 3) for point in points]
 
 
 def _draw_capacities(panel: Panel, held: NodeData) -> tuple[float, float]:
     """Draw memory and disk of a node, with a link to its data; return the point of these."""
-    point = panel.place(held.nodes, held.stored / GIGA)
+    point = panel.locate(held.nodes, held.stored / GIGA)
     x = point[0]
     if held.memory:
-        _, up = panel.place(held.nodes, held.memory / GIGA)
+        _, up = panel.locate(held.nodes, held.memory / GIGA)
         panel.figure.line(point, (x, up), "link")
         panel.figure.line((x - MARK, up), (x + MARK, up), "batch")
         panel.taken.append(Box(x - MARK, min(up, point[1]), x + MARK, max(up, point[1])))
     if held.disk:
-        disk = panel.place(held.nodes, held.disk / GIGA)
+        disk = panel.locate(held.nodes, held.disk / GIGA)
         panel.figure.draw_mark(disk, ("triangle", ""), "mark", f"disk: {amount(held.disk / GIGA)} GB")
         panel.taken.append(around(disk, MARK))
     return point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -56,9 +56,11 @@ class Figure(Drawing):
         """Whether it is for a screen or paper, not for a phone."""
         return self.width > NARROW
 
-    def finish(self, items: Sequence[tuple[str, str]], top: float) -> Html:
-        """Draw the legend below everything else; return the drawing."""
-        self.height = self.legend(items, top) + 4
+    def finish(self, top: float, *legends: Sequence[tuple[str, str]]) -> Html:
+        """Draw legends below everything else; return the drawing."""
+        for items in legends:
+            top = self.draw_legend(items, top) + 4
+        self.height = top
         return self.svg()
 
     @contextmanager
@@ -99,7 +101,7 @@ class Figure(Drawing):
         elif state == WAIVED:
             self.dot(point, "waived", radius=radius + 3)
 
-    def numbered_list(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
+    def list_results(self, sets: Sequence[AnalysedSet], rows: Sequence[tuple[str, str]], area: Box) -> float:
         """List the numbers, marks, names and values of results in columns; return the lower end of the list."""
         values, names = max(text_width(value) for _, value in rows), max(text_width(text) for text, _ in rows)
         name = text_width(str(len(sets)), bold=True) + 28
@@ -115,35 +117,35 @@ class Figure(Drawing):
                 self.text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
 
-    def legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
+    def draw_legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
         """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
         x, y = 14.0, top
         for kind, text in items:
             width = 30 + text_width(text) + 14
             if x > 14 and x + width > self.width:
                 x, y = 14.0, y + LINE + 4
-            self._sample(kind, (x + 10, y))
+            self._draw_sample(kind, (x + 10, y))
             self.text((x + 28, y + 4.5), text)
             x += width
         return y + LINE
 
-    def _sample(self, kind: str, place: Point) -> None:
-        x, y = place
+    def _draw_sample(self, kind: str, point: Point) -> None:
+        x, y = point
         match kind:
             case "circle" | "star" | "square" | "triangle":
-                self.draw_mark(place, (kind, ""), "mark")
+                self.draw_mark(point, (kind, ""), "mark")
             case _ if kind in STATES:
-                self.draw_mark(place, ("circle", kind), "mark")
+                self.draw_mark(point, ("circle", kind), "mark")
             case "runs":
                 self.path(f"M{short(x - 8)} {short(y)}h0m7 0h0", "runs")
                 self.curve([(x + 4, y - 7), (x + 10, y - 1), (x + 10, y + 1), (x + 4, y + 7)], "violin", closed=True)
             case "cross":
-                self.cross(place, "stroke")
+                self.cross(point, "stroke")
             case "ellipse":
                 for factor in (1.0, 0.5):
                     self.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
             case _ if kind.startswith("org-"):
-                self.dot(place, f"mark {kind}", radius=MARK)
+                self.dot(point, f"mark {kind}", radius=MARK)
             case _ if kind.startswith(("part", "interval")):
                 self.box((x - 9, y - 6), 18, 12, kind)
             case _:
@@ -208,29 +210,29 @@ class Panel:
         left, top, right, bottom = self.area.left, self.area.top, self.area.right, self.area.bottom
         figure.box((left, top), right - left, bottom - top, "panel")
         columns, rows = x.ticks(36), y.ticks(22)
-        upright = "".join(f"M{short(place)} {short(top)}V{short(bottom)}" for place, _ in columns)
-        lying = "".join(f"M{short(left)} {short(place)}H{short(right)}" for place, _ in rows)
+        upright = "".join(f"M{short(across)} {short(top)}V{short(bottom)}" for across, _ in columns)
+        lying = "".join(f"M{short(left)} {short(up)}H{short(right)}" for up, _ in rows)
         figure.path(upright + lying, "grid")
-        for place, text in columns if x.numbers else []:
-            figure.text((place, bottom + 17), text, "tick", "middle")
-        for place, text in rows if y.numbers else []:
-            figure.text((left - 7, place + 4.5), text, "tick", "end")
+        for across, text in columns if x.numbers else []:
+            figure.text((across, bottom + 17), text, "tick", "middle")
+        for up, text in rows if y.numbers else []:
+            figure.text((left - 7, up + 4.5), text, "tick", "end")
         figure.path(f"M{short(left)} {short(top)}V{short(bottom)}H{short(right)}", "axis")
         if x.title:
             figure.text(((left + right) / 2, bottom + 37), x.title, "label", "middle")
         figure.text((left - 44 if y.numbers else left, top - 24), y.title)
 
-    def place(self, x: float, y: float) -> Point:
+    def locate(self, x: float, y: float) -> Point:
         """Return the position of a point."""
         return self.x(x), self.y(y)
 
-    def iso_lines(self, iso: Iso) -> None:
+    def draw_iso_lines(self, iso: Iso) -> None:
         """Draw lines of a constant quantity, each with its value where it leaves the panel above or to the right."""
         if iso.title:
             self.figure.text((self.area.right, self.area.top - 24), iso.title, "iso-text", "end")
         corners = [iso.quantity(x, y) for x in (self.x.low, self.x.high) for y in (self.y.low, self.y.high)]
         for value in round_values(Scale(min(corners), max(corners), 0, 1, logarithmic=True), 0.13):
-            ends = self._clipped(iso, value)
+            ends = self._clip_line(iso.constant(value), iso.slope)
             if ends is None:
                 continue
             self.figure.line(*ends, "iso")
@@ -246,13 +248,12 @@ class Panel:
                 self.figure.text((x + 2, y - 5), text, "iso-text")
                 self.taken.append(Box(x, y - 3 - LINE, x + 2 + text_width(text), y))
 
-    def _clipped(self, iso: Iso, value: float) -> tuple[Point, Point] | None:
-        """Return the ends of a line inside the panel, None if too little of it is inside."""
-        constant = iso.constant(value)
-        ends = [(x, constant * x**iso.slope) for x in (self.x.low, self.x.high)]
-        ends += [((y / constant) ** iso.slope, y) for y in (self.y.low, self.y.high)]
+    def _clip_line(self, constant: float, slope: int) -> tuple[Point, Point] | None:
+        """Return the ends of y = constant * x**slope inside the panel, None if too little of it is inside."""
+        ends = [(x, constant * x**slope) for x in (self.x.low, self.x.high)]
+        ends += [((y / constant) ** slope, y) for y in (self.y.low, self.y.high)]
         inside = [
-            self.place(x, y)
+            self.locate(x, y)
             for x, y in ends
             if self.x.low * 0.9999 <= x <= self.x.high * 1.0001 and self.y.low * 0.9999 <= y <= self.y.high * 1.0001
         ]
@@ -260,45 +261,37 @@ class Panel:
             return None
         return min(inside), max(inside)
 
-    def upright(self, each: AnalysedSet, name: str, x: float) -> None:
-        """Draw the distribution of a quantity of the runs along y, to the right of x, and its runs to the left."""
-        at = self.x(x)
-        self._distribution(each, name, lambda value, height: (at + 2 + VIOLIN * height, self.y(value)))
-        self._runs(each, name, lambda value: (at - 10, self.y(value)))
+    def draw_runs(self, each: AnalysedSet, name: str, origin: Point, upright: bool = False) -> None:
+        """Draw the distribution of a quantity of the runs above a point, or to the right of it, and the runs opposite.
 
-    def lying(self, each: AnalysedSet, name: str, y: float) -> None:
-        """Draw the distribution of a quantity of the runs along x, above y, and its runs below."""
-        at = self.y(y)
-        self._distribution(each, name, lambda value, height: (self.x(value), at - 2 - VIOLIN * 0.8 * height))
-        self._runs(each, name, lambda value: (self.x(value), at + 10))
+        upright: the quantity is that of the y axis.
+        """
 
-    def _distribution(self, each: AnalysedSet, name: str, place: Callable[[float, float], Point]) -> None:
-        curve = density(run_values(each, name, (True,)))
-        if not curve:
-            return
-        outline = [place(curve[0][0], 0), *(place(*point) for point in curve), place(curve[-1][0], 0)]
+        def locate(value: float, distance: float) -> Point:
+            return (origin[0] + distance, self.y(value)) if upright else (self.x(value), origin[1] - distance)
+
+        peak, colour = VIOLIN if upright else VIOLIN * 0.8, colour_of(each)
         with self.figure.drawing_of(each):
-            self.figure.curve(outline, f"violin {colour_of(each)}", closed=True)
-        self.taken.append(enclose(outline))
+            if curve := density(run_values(each, name, (True,))):
+                outline = [locate(curve[0][0], 2), *(locate(value, 2 + peak * height) for value, height in curve)]
+                outline.append(locate(curve[-1][0], 2))
+                self.figure.curve(outline, f"violin {colour}", closed=True)
+                self.taken.append(enclose(outline))
+            for kept, class_ in ((True, "runs"), (False, "runs left-out")):
+                points = [locate(value, -10) for value in run_values(each, name, (kept,))]
+                if 0 < len(points) <= MANY_RUNS:
+                    self.figure.path(dots(points), f"{class_} {colour}")
+                    self.taken.append(enclose(points, 3))
 
-    def _runs(self, each: AnalysedSet, name: str, place: Callable[[float], Point]) -> None:
-        for kept, class_ in ((True, "runs"), (False, "runs left-out")):
-            points = [place(value) for value in run_values(each, name, (kept,))]
-            if 0 < len(points) <= MANY_RUNS:
-                with self.figure.drawing_of(each):
-                    self.figure.path(dots(points), f"{class_} {colour_of(each)}")
-                self.taken.append(enclose(points, 3))
-
-    def number(self, points: Sequence[Point], texts: Sequence[str]) -> None:
-        """Write the number of each point beside it; points in one place share labels."""
+    def write_numbers(self, points: Sequence[Point], numbers: Sequence[int] = ()) -> None:
+        """Write the number of each point beside it, from 1 by default; points in one place share labels."""
         groups: list[tuple[Point, list[str]]] = []
-        for point, text in zip(points, texts, strict=True):
-            last = next((found for at, found in groups if math.dist(at, point) < 4 and len(found) < TOGETHER), None)
-            if last is None:
-                groups.append((point, [text]))
-            else:
-                last.append(text)
-        self.write_labels([point for point, _ in groups], [", ".join(found) for _, found in groups], "number")
+        for point, number in zip(points, numbers or range(1, len(points) + 1), strict=True):
+            near = (texts for spot, texts in groups if math.dist(spot, point) < 4 and len(texts) < TOGETHER)
+            if (texts := next(near, None)) is None:
+                groups.append((point, texts := []))
+            texts.append(str(number))
+        self.write_labels([point for point, _ in groups], [", ".join(texts) for _, texts in groups], "number")
 
     def write_labels(
         self, points: Sequence[Point], texts: Sequence[str], class_: str = "name", sets: Sequence[AnalysedSet] = ()
@@ -341,15 +334,9 @@ def density(values: Sequence[float]) -> list[tuple[float, float]]:
     if len(values) < 3 or (bandwidth := statistics.stdev(values) / 2) <= 0:
         return []
     low, high = min(values) - 2 * bandwidth, max(values) + 2 * bandwidth
-    places = [low + (high - low) * step / STEPS for step in range(STEPS + 1)]
-    curve = [sum(math.exp(-(((place - value) / bandwidth) ** 2) / 2) for value in values) for place in places]
-    peak = max(curve)
-    return [(place, height / peak) for place, height in zip(places, curve, strict=True) if place > 0]
-
-
-def numbers(sets: Sequence[AnalysedSet]) -> list[str]:
-    """Return the number of each result, by which `numbered_list` lists it."""
-    return [str(number) for number in range(1, len(sets) + 1)]
+    points = [low + (high - low) * step / STEPS for step in range(STEPS + 1)]
+    curve = [sum(math.exp(-(((point - value) / bandwidth) ** 2) / 2) for value in values) for point in points]
+    return [(point, height / max(curve)) for point, height in zip(points, curve, strict=True) if point > 0]
 
 
 def colour_of(each: AnalysedSet) -> str:
@@ -357,12 +344,9 @@ def colour_of(each: AnalysedSet) -> str:
     return colour(each.row.organisation)
 
 
-def _star(place: Point, radius: float) -> list[Point]:
-    sizes = [radius if corner % 2 == 0 else radius * 0.45 for corner in range(10)]
-    return [
-        (place[0] + size * math.sin(math.pi * corner / 5), place[1] - size * math.cos(math.pi * corner / 5))
-        for corner, size in enumerate(sizes)
-    ]
+def _star(middle: Point, radius: float) -> list[Point]:
+    polar = [(radius if corner % 2 == 0 else radius * 0.45, math.pi * corner / 5) for corner in range(10)]
+    return [(middle[0] + size * math.sin(angle), middle[1] - size * math.cos(angle)) for size, angle in polar]
 
 
 def shape_of(each: AnalysedSet) -> str:

@@ -52,7 +52,7 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
     items = [(f"part {part}", text) for part, text in NAMES.items()]
     said = set() if figure.is_wide else {_explain_missing(each) for each in shown}
     hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
-    return figure.finish([*items, *hints, *mark_items(shown)], top + 10)
+    return figure.finish(top + 10, [*items, *hints, *mark_items(shown)])
 
 
 def shares(each: AnalysedSet) -> dict[str, float]:
@@ -146,7 +146,7 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
     ]
     if not figure.is_wide:
         items[-1:] = [("component", "first component: its share and"), ("", "direction; r: correlation")]
-    return figure.finish(items, top + 8)
+    return figure.finish(top + 8, items)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-from submission.results.figures.drawing import Scale
+from submission.results.figures.drawing import Point
 from submission.results.figures.labels import LINE, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
     PADDING,
@@ -25,7 +25,6 @@ from submission.results.figures.panel import (
     drawable,
     logarithmic,
     mark_items,
-    numbers,
     organisation_items,
     run_values,
     state_of,
@@ -60,31 +59,30 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     y = logarithmic([*means, *(value for each in sets for value in run_values(each, "run_time"))], bottom, TIME_TOP)
     figure.text((8, 22), sets[0].marked_benchmark, "heading")
     panel = Panel(figure, Axis(x, UNITS), Axis(y, "minutes per run"))
-    panel.iso_lines(Iso(slope=-1, factor=60, unit=" h"))
-    for each, count in zip(sets, units, strict=True):
-        panel.upright(each, "run_time", count)
-    points = [panel.place(count, mean) for count, mean in zip(units, means, strict=True)]
+    panel.draw_iso_lines(Iso(slope=-1, factor=60, unit=" h"))
+    points = [panel.locate(count, mean) for count, mean in zip(units, means, strict=True)]
+    for each, point in zip(sets, points, strict=True):
+        panel.draw_runs(each, "run_time", point, upright=True)
     is_named, top = figure.is_wide and len(sets) <= MANY, bottom + TIME_BOTTOM
     if is_named:
         panel.write_labels(points, texts, sets=sets)
     else:
-        panel.number(points, numbers(sets))
+        panel.write_numbers(points)
         rows = [(text, f"{amount(mean)} min") for text, mean in zip(texts, means, strict=True)]
-        top = figure.numbered_list(sets, rows, Box(0, top + LINE, width, math.inf))
+        top = figure.list_results(sets, rows, Box(0, top + LINE, width, math.inf))
     for each, text, mean, point in zip(sets, texts, means, points, strict=True):
         figure.mark(point, each, _explain_time(each, text, mean))
     items = [("runs", "runs and their distribution"), ("iso", "equal accelerator (processor) hours")]
-    return figure.finish(organisation_items(sets), figure.legend([*mark_items(sets), *items], top + 24) + 4)
+    return figure.finish(top + 24, [*mark_items(sets), *items], organisation_items(sets))
 
 
 def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
-    found = each.statistics["run_time"]
-    spread = f" ± {amount(found.std)}" if found.std else ""
-    budget = amount(mean * (each.units or 0) / 60)
+    times = each.statistics["run_time"]
+    spread = f" ± {amount(times.std)}" if times.std else ""
     batch = f", batch size {each.row.batch_size}" if each.row.batch_size else ""
     return (
-        f"{text}: {amount(mean)}{spread} min (mean of {found.count} runs), {each.units} {each.unit}{batch}, "
-        f"{budget} unit hours, {each.row.verdict}"
+        f"{text}: {amount(mean)}{spread} min (mean of {times.count} runs), {each.units} {each.unit}{batch}, "
+        f"{amount(mean * (each.units or 0) / 60)} unit hours, {each.row.verdict}"
     )
 
 
@@ -110,14 +108,9 @@ def compute_analysis(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     figure = Figure(name, title, [_describe_batches(sets)], width)
     figure.text((8, 22), sets[0].marked_benchmark, "heading")
     bottom = _Block(figure, sets).draw(20.0)
-    items = [
-        *mark_items(sets),
-        ("triangle", "training"),
-        ("cross", "evaluation"),
-        ("runs", "runs and their distribution"),
-        ("iso", "equal values of what the panel's title says"),
-    ]
-    return figure.finish(items, bottom + 22)
+    items = [*mark_items(sets), ("triangle", "training"), ("cross", "evaluation")]
+    items += [("runs", "runs and their distribution"), ("iso", "equal values of what the panel's title says")]
+    return figure.finish(bottom + 22, items)
 
 
 class _Block:
@@ -145,7 +138,7 @@ class _Block:
         left, up = corners[5]
         minutes = (f"{amount(each.mean('run_time') or 0)} min" for each in self.sets)
         area = Box(left, up + (BLOCK_TOP if columns == 2 else LINE), left + width, math.inf)
-        end = self.figure.numbered_list(self.sets, list(zip(self.names, minutes, strict=True)), area)
+        end = self.figure.list_results(self.sets, list(zip(self.names, minutes, strict=True)), area)
         return max(end, corners[4][1] + step)
 
     def _find_iso(self, of_rates: bool, by_epochs: bool) -> Iso | None:
@@ -176,12 +169,12 @@ class _Block:
         y = Axis(logarithmic(ys, *up), title, numbers=not (by_epochs and self.figure.is_wide))
         panel = Panel(self.figure, x, y)
         if iso := self._find_iso(of_rates, by_epochs):
-            panel.iso_lines(iso)
-        for each, value in zip(self.sets, ys, strict=True):
+            panel.draw_iso_lines(iso)
+        points = [panel.locate(*values) for values in zip(xs, ys, strict=True)]
+        for each, point in zip(self.sets, points, strict=True):
             if by_epochs:
-                panel.lying(each, EPOCHS, value)
-        points = [panel.place(*values) for values in zip(xs, ys, strict=True)]
-        panel.number(points, numbers(self.sets))
+                panel.draw_runs(each, EPOCHS, point)
+        panel.write_numbers(points)
         for each, name, point, *values in zip(self.sets, self.names, points, xs, ys, strict=True):
             self.figure.mark(point, each, f"{name}: {', '.join(map(amount, values))}")
 
@@ -189,31 +182,27 @@ class _Block:
         rates = [rate for each in self.sets for rate in (each.mean(TRAIN), each.mean(EVAL)) if drawable(rate)]
         if not rates:
             return
-        y: Scale = logarithmic(rates, *up)
-        x = Axis(logarithmic(self.units, *across), UNITS)
-        panel = Panel(self.figure, x, Axis(y, "samples per minute"))
-        panel.iso_lines(Iso(slope=1, unit="/min", title="lines: per unit"))
-        points, texts = [], []
-        for number, each, name, units in zip(numbers(self.sets), self.sets, self.names, self.units, strict=True):
-            for rate, what in ((each.mean(EVAL), "evaluation"), (each.mean(TRAIN), "training")):
-                if not drawable(rate):
-                    continue
-                point = panel.place(units, rate)
-                hint = f"{name}: {what} {amount(rate)} samples per minute"
-                if what == "training":
-                    self.figure.draw_mark(point, ("triangle", state_of(each)), f"mark {colour_of(each)}", hint)
-                    points.append(point)
-                    texts.append(number)
-                else:
-                    self.figure.cross(point, f"stroke {colour_of(each)}", hint)
-                    panel.taken.append(around(point, 6))
-        panel.number(points, texts)
+        x, y = Axis(logarithmic(self.units, *across), UNITS), Axis(logarithmic(rates, *up), "samples per minute")
+        panel = Panel(self.figure, x, y)
+        panel.draw_iso_lines(Iso(slope=1, unit="/min", title="lines: per unit"))
+        trained: dict[int, Point] = {}
+        for number, (each, name, units) in enumerate(zip(self.sets, self.names, self.units, strict=True), 1):
+            colour = colour_of(each)
+            if drawable(rate := each.mean(EVAL)):
+                point = panel.locate(units, rate)
+                self.figure.cross(point, f"stroke {colour}", f"{name}: evaluation {amount(rate)} samples per minute")
+                panel.taken.append(around(point, 6))
+            if drawable(rate := each.mean(TRAIN)):
+                trained[number] = point = panel.locate(units, rate)
+                hint = f"{name}: training {amount(rate)} samples per minute"
+                self.figure.draw_mark(point, ("triangle", state_of(each)), f"mark {colour}", hint)
+        panel.write_numbers(list(trained.values()), list(trained))
 
 
 def _range(sets: Sequence[AnalysedSet], name: str, means: Sequence[float]) -> list[float]:
     """Return the ends of the values of all runs, of their distributions and of the means."""
     runs = [run_values(each, name) for each in sets]
-    values = [value for found in runs for value in (*found, *(place for place, _ in density(found)))]
+    values = [value for several in runs for value in (*several, *(value for value, _ in density(several)))]
     return [min(*values, *means), max(*values, *means)] if values else [*means]
 
 

@@ -10,15 +10,7 @@ from typing import Final
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
 from submission.results.figures.labels import YEARS, Box, around, labels, slug, title_of
-from submission.results.figures.panel import (
-    WIDE,
-    Axis,
-    Figure,
-    Panel,
-    drawable,
-    logarithmic,
-    mark_items,
-)
+from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, mark_items
 from submission.results.fits.fit import Fit
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
@@ -57,7 +49,7 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         lines = {kind[2]: results for kind, results in found.items() if kind[:2] == (weak, title)}
         _draw_best(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
     items = mark_items([each for results in found.values() for each in results.values()])
-    return figure.finish(items, tall * (row + 1) + 14)
+    return figure.finish(tall * (row + 1) + 14, items)
 
 
 def _order_rounds(name: str) -> tuple[float, str]:
@@ -93,7 +85,7 @@ def _draw_best(
     marks: list[tuple[Point, AnalysedSet]] = []
     for division, results in lines.items():
         track = [(at, results[name]) for at, name in enumerate(rounds) if name in results]
-        points = [panel.place(at, each.row.score_with_staging or 1.0) for at, each in track]
+        points = [panel.locate(at, each.row.score_with_staging or 1.0) for at, each in track]
         figure.curve(points, "track open" if division == "open" else "track")
         marks += zip(points, (each for _, each in track), strict=True)
         for (x1, y1), (x2, y2) in pairwise(points):
@@ -131,19 +123,19 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     values = [point.y for point in fit.points] + [value for interval in band for value in interval]
     y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
     panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
-    edges = [[panel.place(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
+    edges = [[panel.locate(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
     figure.curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
-    curve = [panel.place(at, fit.power.at(at)) for at in xs]
+    curve = [panel.locate(at, fit.power.at(at)) for at in xs]
     figure.line(curve[0], curve[-1], "fit")
     panel.taken += [around(point, 3) for point in curve]
     several = [sets[point.name] for point in fit.points]
-    spots = [panel.place(point.x, point.y) for point in fit.points]
+    spots = [panel.locate(point.x, point.y) for point in fit.points]
     panel.write_labels(spots, labels(several), sets=several)
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
     items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
     items += [("interval", "95 % interval of the curve"), *mark_items(several)]
-    return figure.finish(items, FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8)
+    return figure.finish(FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8, items)
 
 
 def _title(name: str, unit: str) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Final, NamedTuple
 
 from compliance.model.layout import STRONG
@@ -100,82 +100,80 @@ def determines(power: PowerLaw, points: Sequence[Point]) -> bool:
     return all(interval is not None and interval[1] < LOOSEST * interval[0] for interval in intervals)
 
 
+# -- which results count -----------------------------------------------------------------------------------
+
+
+def _explain_weak(result: AnalysedSet) -> str:
+    return "" if result.row.scaling == STRONG else "a throughput result"
+
+
+def _explain_open(result: AnalysedSet) -> str:
+    division = "closed" if result.row.mini else result.row.division
+    reason = f"{division} division, not closed" if division else "no division stated"
+    return _explain_weak(result) or ("" if division == "closed" else reason)
+
+
 class _Question(NamedTuple):
-    """What a fit asks of results. why_not: why a result does not count, "" if it does."""
+    """What a fit asks of results. explain_unfit: returns why a result does not count, "" if it does."""
 
     model: str
     x: Axis
     x_of: Value
     y: Axis
     y_of: Value
-    why_not: Callable[[AnalysedSet], str]
-
-
-# -- which results count -----------------------------------------------------------------------------------
+    explain_unfit: Callable[[AnalysedSet], str] = _explain_weak
 
 
 def _choose_sets(sets: Iterable[AnalysedSet], question: _Question) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
     """Return the results that count, and the others with the reason; of identical ones the first counts."""
-    kept: list[AnalysedSet] = []
+    kept: dict[tuple[object, ...], AnalysedSet] = {}
     left_out: list[LeftOut] = []
-    seen: dict[tuple[object, ...], str] = {}
-    for one in sorted(sets, key=lambda one: (one.row.round, one.full_name)):
-        reason = one.problem or question.why_not(one)
-        for axis, value in ((question.x, question.x_of(one)), (question.y, question.y_of(one))):
+    for result in sorted(sets, key=lambda result: (result.row.round, result.full_name)):
+        reason = result.problem or question.explain_unfit(result)
+        for axis, value in ((question.x, question.x_of(result)), (question.y, question.y_of(result))):
             reason = reason or ("" if value else f"its logs and system description give no {axis.name}")
-        if not reason and (same := seen.get(contents(one))):
-            reason = "given twice" if same == one.full_name else f"the same runs as {same}"
+        if not reason and (same := kept.get(contents(result))):
+            reason = "given twice" if same.full_name == result.full_name else f"the same runs as {same.full_name}"
         if reason:
-            left_out.append(LeftOut(one.full_name, reason))
+            left_out.append(LeftOut(result.full_name, reason))
         else:
-            seen[contents(one)] = one.full_name
-            kept.append(one)
-    return kept, tuple(left_out)
+            kept[contents(result)] = result
+    return list(kept.values()), tuple(left_out)
 
 
-def contents(one: AnalysedSet) -> tuple[object, ...]:
+def contents(result: AnalysedSet) -> tuple[object, ...]:
     """Return what identical resubmissions have in common, whatever the spelling of their names."""
-    runs = sorted((run.values.get(RUN_TIME, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in one.runs)
-    return (one.row.benchmark, *(runs if any(map(any, runs)) else [one.full_name]))
+    runs = sorted((run.values.get(RUN_TIME, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in result.runs)
+    return (result.row.benchmark, *(runs if any(map(any, runs)) else [result.full_name]))
 
 
-def _not_strong(one: AnalysedSet) -> str:
-    return "" if one.row.scaling == STRONG else "a throughput result"
-
-
-def _not_closed(one: AnalysedSet) -> str:
-    division = "closed" if one.row.mini else one.row.division
-    reason = f"{division} division, not closed" if division else "no division stated"
-    return _not_strong(one) or ("" if division == "closed" else reason)
-
-
-def comparable(one: AnalysedSet) -> tuple[str, bool, bool]:
+def comparable(result: AnalysedSet) -> tuple[str, bool, bool]:
     """Return what results share whose epochs can be compared: benchmark, mini or not, later than round 0.7 or not."""
-    return one.row.benchmark, one.row.mini, one.row.round != FIRST_ROUND
+    return result.row.benchmark, result.row.mini, result.row.round != FIRST_ROUND
 
 
-def system_family(one: AnalysedSet) -> tuple[str, ...]:
+def system_family(result: AnalysedSet) -> tuple[str, ...]:
     """Return what the results of one system at several scales share.
 
     That is round, benchmark, accelerator (else processor), and the first word of the system's name, which ends at "_"
     or "-": "fugaku" of fugaku_512xA64FX. Organisations may differ: RIKEN and Fujitsu share Fugaku.
     """
-    row = one.row
+    row = result.row
     word = re.split(r"[_-]", row.system.lower(), maxsplit=1)[0]
     return row.round, row.benchmark, "mini" if row.mini else "", row.device.lower(), word
 
 
-def _by(key: Callable[[AnalysedSet], tuple[object, ...]], sets: Iterable[AnalysedSet]) -> list[list[AnalysedSet]]:
+def _group(sets: Iterable[AnalysedSet], key: Callable[[AnalysedSet], tuple[object, ...]]) -> list[list[AnalysedSet]]:
     """Return the results that share a key together, in the order of keys and names."""
     groups: dict[tuple[object, ...], list[AnalysedSet]] = {}
-    for one in sorted(sets, key=lambda one: (tuple(map(str, key(one))), one.full_name)):
-        groups.setdefault(key(one), []).append(one)
+    for result in sorted(sets, key=lambda result: (tuple(map(str, key(result))), result.full_name)):
+        groups.setdefault(key(result), []).append(result)
     return list(groups.values())
 
 
 def fit_exponent(sets: Iterable[AnalysedSet]) -> float:
     """Return the b of t = a N^b through results; NoFitError as `power_law`."""
-    return power_law([(one.units or 0, one.mean(EPOCH_TIME) or 0) for one in sets]).b
+    return power_law([(result.units or 0, result.mean(EPOCH_TIME) or 0) for result in sets]).b
 
 
 def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[LeftOut, ...]]:
@@ -186,31 +184,31 @@ def scaled_sets(sets: Iterable[AnalysedSet]) -> tuple[list[AnalysedSet], tuple[L
 def scaling_pairs(sets: Iterable[AnalysedSet]) -> list[tuple[AnalysedSet, AnalysedSet]]:
     """Return the smallest result of a system beside each larger one; a pair that is resubmitted counts once."""
     pairs: dict[tuple[object, ...], tuple[AnalysedSet, AnalysedSet]] = {}
-    for family in _by(system_family, sets):
-        chosen = sorted(scaled_sets(family)[0], key=lambda one: (one.units or 0, one.full_name))
-        for one in chosen[1:]:
-            if one.units != chosen[0].units:
-                pairs.setdefault((contents(chosen[0]), contents(one)), (chosen[0], one))
+    for family in _group(sets, system_family):
+        chosen = sorted(scaled_sets(family)[0], key=lambda result: (result.units or 0, result.full_name))
+        for larger in chosen[1:]:
+            if larger.units != chosen[0].units:
+                pairs.setdefault((contents(chosen[0]), contents(larger)), (chosen[0], larger))
     return list(pairs.values())
 
 
 # -- the fits ----------------------------------------------------------------------------------------------
 
 
-def _energy(one: AnalysedSet) -> float | None:
-    return None if one.row.energy_joules is None else one.row.energy_joules / 1000
+def _measure_energy(result: AnalysedSet) -> float | None:
+    return None if result.row.energy_joules is None else result.row.energy_joules / 1000
 
 
 def _measure_as_run(name: str) -> Value:
     """Return the mean as the runs were, without normalisation."""
-    return lambda one: (one.mean(name) or 0.0) / one.normalisation
+    return lambda result: (result.mean(name) or 0.0) / result.normalisation
 
 
 _UNITS: Final[Value] = attrgetter("units")
 _TIME_BY_UNITS: Final = _Question(
-    "t = alpha N^-beta", UNITS, _UNITS, Axis("epoch time", "min"), lambda one: one.mean(EPOCH_TIME), _not_strong
+    "t = alpha N^-beta", UNITS, _UNITS, Axis("epoch time", "min"), methodcaller("mean", EPOCH_TIME)
 )
-_ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _UNITS, ENERGY, _energy, _not_strong)
+_ENERGY_BY_UNITS: Final = _Question("energy = a N^b", UNITS, _UNITS, ENERGY, _measure_energy)
 
 
 def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
@@ -220,23 +218,22 @@ def epochs_against_batch(sets: Iterable[AnalysedSet]) -> list[Fit]:
     Openfold counts samples, not epochs.
     """
     fits = []
-    for group in _by(comparable, sets):
-        name = SAMPLES if all(one.mean(EPOCHS) is None for one in group) else EPOCHS
-        word = "samples" if name == SAMPLES else "epochs"
-        batch: Value = attrgetter("row.batch_size")
-        question = _Question("E = a B^b", BATCH, batch, Axis(word, word), _measure_as_run(name), _not_closed)
+    batch: Value = attrgetter("row.batch_size")
+    for group in _group(sets, comparable):
+        counts_samples = all(result.mean(EPOCHS) is None for result in group)
+        name, word = (SAMPLES, "samples") if counts_samples else (EPOCHS, "epochs")
+        question = _Question("E = a B^b", BATCH, batch, Axis(word, word), _measure_as_run(name), _explain_open)
         fits.append(_fit(group, question))
     return fits
 
 
-def epoch_time_against_units(sets: Iterable[AnalysedSet]) -> list[Fit]:
-    """Return t = alpha N^-beta of the time of an epoch, for each system with results at two scales or more."""
-    return _varied(_fit(family, _TIME_BY_UNITS) for family in _by(system_family, sets))
+def against_units(sets: Iterable[AnalysedSet]) -> list[Fit]:
+    """Return t = alpha N^-beta of the time of an epoch, then the energy to solution over the units.
 
-
-def energy_against_units(sets: Iterable[AnalysedSet]) -> list[Fit]:
-    """Return the energy to solution over the units, for each system measured at two scales or more."""
-    return _varied(_fit(family, _ENERGY_BY_UNITS) for family in _by(system_family, sets))
+    Each is of the systems with results at two scales or more.
+    """
+    families = _group(sets, system_family)
+    return _varied(_fit(family, question) for question in (_TIME_BY_UNITS, _ENERGY_BY_UNITS) for family in families)
 
 
 def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -> list[Fit]:
@@ -245,13 +242,13 @@ def against_power_cap(sets: Iterable[AnalysedSet], watts: Mapping[str, float]) -
     watts: the cap of a unit, by full name of the result.
     """
 
-    def cap(one: AnalysedSet) -> float | None:
-        return watts.get(one.full_name)
+    def cap(result: AnalysedSet) -> float | None:
+        return watts.get(result.full_name)
 
     model = "y = alpha P^-gamma"
-    time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), lambda one: one.mean(RUN_TIME), _not_strong)
-    energy = _Question(model, POWER_CAP, cap, ENERGY, _energy, _not_strong)
-    groups = _by(lambda one: (*system_family(one), one.units, one.row.batch_size), sets)
+    time = _Question(model, POWER_CAP, cap, Axis("run time", "min"), methodcaller("mean", RUN_TIME))
+    energy = _Question(model, POWER_CAP, cap, ENERGY, _measure_energy)
+    groups = _group(sets, lambda result: (*system_family(result), result.units, result.row.batch_size))
     return _varied(_fit(group, question) for group in groups for question in (time, energy))
 
 
@@ -263,12 +260,10 @@ def _varied(fits: Iterable[Fit]) -> list[Fit]:
 def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     """Return the fit through the results that count."""
     kept, left_out = _choose_sets(sets, question)
-    points = tuple(
-        Point(one.full_name, *map(float, (question.x_of(one) or 0, question.y_of(one) or 0))) for one in kept
-    )
-    rounds = tuple(sorted({one.row.round for one in kept or sets}))
-    place = _place(kept or sets, rounds, question)
-    values = [(point.x, point.y) for point in points]
+    values = [(float(question.x_of(result) or 0), float(question.y_of(result) or 0)) for result in kept]
+    points = tuple(Point(result.full_name, x, y) for result, (x, y) in zip(kept, values, strict=True))
+    rounds = tuple(sorted({result.row.round for result in kept or sets}))
+    subject = _name_subject(kept or sets, rounds, question)
     power, critical, problem = None, None, ""
     try:
         power = power_law(values)
@@ -276,11 +271,11 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
     except NoFitError as error:
         varied = len({x for x, _ in values}) > 1
         problem = str(error) if varied else f"no fit: it needs results at two {SEVERAL[question.x]} or more"
-    said = _said(power, points, question) if power else problem
-    if question.x == BATCH and any(one.normalisation != 1 for one in kept):
-        said += f"; {question.y.name} as run, before normalisation"
+    sentence = _describe_law(power, points, question) if power else problem
+    if question.x == BATCH and any(result.normalisation != 1 for result in kept):
+        sentence += f"; {question.y.name} as run, before normalisation"
     return Fit(
-        title=f"{question.y.name} against {question.x.name}: {place}",
+        title=f"{question.y.name} against {question.x.name}: {subject}",
         benchmark=sets[0].row.benchmark,
         rounds=rounds,
         x=question.x,
@@ -290,31 +285,31 @@ def _fit(sets: Sequence[AnalysedSet], question: _Question) -> Fit:
         model=question.model,
         power=power,
         critical=critical,
-        said=f"{place}: {said}",
+        said=f"{subject}: {sentence}",
         problem=problem,
         efficiencies=_efficiencies(points) if question is _TIME_BY_UNITS else (),
     )
 
 
-def _place(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Question) -> str:
+def _name_subject(sets: Sequence[AnalysedSet], rounds: Sequence[str], question: _Question) -> str:
     """Return which results a fit is about: benchmark, system and units where they are the same, rounds."""
-    said = sets[0].marked_benchmark
+    subject = sets[0].marked_benchmark
     if question.x != BATCH:
         name = sets[0].row.system
-        prefix = os.path.commonprefix([one.row.system.lower() for one in sets])  # noqa: RUF071  (names, no paths)
-        said += " on " + (re.sub(r"[_-][nN]?\d*$", "", name[: len(prefix)]) or name)
+        prefix = os.path.commonprefix([result.row.system.lower() for result in sets])  # noqa: RUF071  (no paths)
+        subject += " on " + (re.sub(r"[_-][nN]?\d*$", "", name[: len(prefix)]) or name)
     if question.x == POWER_CAP:
-        said += f", {sets[0].units} {sets[0].unit}"
-    return f"{said}, round {rounds[0]}" if len(rounds) == 1 else f"{said}, rounds {rounds[0]} to {rounds[-1]}"
+        subject += f", {sets[0].units} {sets[0].unit}"
+    return f"{subject}, round {rounds[0]}" if len(rounds) == 1 else f"{subject}, rounds {rounds[0]} to {rounds[-1]}"
 
 
 def _efficiencies(points: Sequence[Point]) -> tuple[Efficiency, ...]:
     """Return the efficiency of each point relative to the one with the fewest units."""
     first, *others = sorted(points, key=lambda point: (point.x, point.name)) or [Point("", 0, 0)]
     return tuple(
-        Efficiency(first.name, one.name, int(first.x), int(one.x), first.x * first.y / (one.x * one.y))
-        for one in others
-        if one.x > first.x
+        Efficiency(first.name, other.name, int(first.x), int(other.x), first.x * first.y / (other.x * other.y))
+        for other in others
+        if other.x > first.x
     )
 
 
@@ -323,7 +318,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _said(power: PowerLaw, points: Sequence[Point], question: _Question) -> str:
+def _describe_law(power: PowerLaw, points: Sequence[Point], question: _Question) -> str:
     """Return the outcome of a power law in words."""
     if power.b_interval is None:
         return f"{power.count} results are too few for a law; the line through them has the exponent {power.b:.3f}"
@@ -333,5 +328,5 @@ def _said(power: PowerLaw, points: Sequence[Point], question: _Question) -> str:
         return f"no law: the exponent is {power.b:.3f} ({interval})"
     grows, y = power.b >= 0, question.y.name
     verb = ("grow" if grows else "fall") + ("" if y.endswith("s") else "s")
-    said = f"{y} {verb} as {question.x.name}^{power.b:.3f} ({interval})"
-    return f"{said}; the interval holds 0: no {'growth' if grows else 'fall'} is shown" if power.holds_zero else said
+    law = f"{y} {verb} as {question.x.name}^{power.b:.3f} ({interval})"
+    return f"{law}; the interval holds 0: no {'growth' if grows else 'fall'} is shown" if power.holds_zero else law

@@ -137,20 +137,15 @@ def project_sets(
     missing |= dict.fromkeys(left_out if units else ())
     errors = tuple(_measure_errors(known, model))
     scored = [error for error in errors if error.scored]
-    said = _describe_errors(scored, method.largest_factor)
+    sentence = _describe_errors(scored, method.largest_factor)
     if missing and not projected:
         counts = Counter(result.reason for result in missing)
-        said = "no projections: " + "; ".join(f"{counted(n, 'result')}: {reason}" for reason, n in counts.items())
-    return Projections(
-        projected,
-        errors,
-        median(error.error for error in scored) if scored else None,
-        max((error.error for error in scored), default=None),
-        median(error.epoch_time_error for error in scored) if scored else None,
-        said,
-        tuple(missing),
-        method.largest_factor,
-    )
+        sentence = "no projections: " + "; ".join(f"{counted(n, 'result')}: {reason}" for reason, n in counts.items())
+    off: tuple[float | None, float | None, float | None] = (None, None, None)
+    if scored:
+        runs, epochs = [error.error for error in scored], [error.epoch_time_error for error in scored]
+        off = median(runs), max(runs), median(epochs)
+    return Projections(projected, errors, *off, sentence, tuple(missing), method.largest_factor)
 
 
 def _describe_errors(scored: Sequence[PairError], largest_factor: float) -> str:
@@ -242,16 +237,8 @@ class _Method:
         whole_low, whole_high = (new_epochs * end + rest for end in (low, high))
         exact = reach == factor
         return Projection(
-            name,
-            row.benchmark,
-            start,
-            units,
-            batch,
-            minutes,
-            whole_low if exact else None,
-            new_epochs,
-            low if exact else None,
-            rest,
+            *(name, row.benchmark, start, units, batch, minutes),
+            *(whole_low if exact else None, new_epochs, low if exact else None, rest),
             *exponent,
             notes=tuple(notes),
             asked_units=asked,
@@ -333,11 +320,7 @@ def read_published() -> list[AnalysedSet]:
 
 
 def _read_result(
-    row: dict[str, Any],
-    units: int,
-    normalisation: float,
-    means: Sequence[float],
-    runs: Sequence[Sequence[float | None]],
+    row: dict[str, Any], units: int, normalisation: float, means: list[float], runs: list[list[float | None]]
 ) -> AnalysedSet:
     unknown: dict[str, Any] = dict.fromkeys(("verdict", "availability", "framework", "incomplete"), "")
     unknown |= dict.fromkeys(("nodes", "processors", "required_runs"))

@@ -9,10 +9,9 @@ import pytest
 from common.measure.__main__ import main
 from common.measure.accelerators import ceilings_of, read_ceilings
 from common.measure.fom import read_measurement
-from common.measure.roofline.ceilings import Ceilings
-from common.measure.roofline.measured import ceilings_file
+from common.measure.roofline.ceilings import ceilings_file
 from common.measure.roofline.picture import draw_picture
-from common.measure.roofline.report import build_report
+from common.measure.roofline.report import Ceilings, build_report
 from tests.measurement import STEPS
 
 TOP = Ceilings(

@@ -10,7 +10,7 @@ from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 from submission.results.export import flat
-from submission.results.sets import Facts, analyse, known_facts, log_pca, read_facts, summarise
+from submission.results.sets import Facts, analyse, log_pca, read_facts, summarise
 
 NAME = "3.0/Example/example_n64/strong/cosmoflow"
 EPOCHS = [25, 24, 26, 27, 25, 24, 28, 30, 22, 26]
@@ -24,7 +24,7 @@ def analysed(tmp_path):
         package.write(tmp_path / "v3.0" / "Example")
         return analyse(
             check_paths([str(tmp_path)], Options(details=True)),
-            known_facts().updated(read_facts(Path(facts)) if facts else Facts()),
+            read_facts().updated(read_facts(Path(facts)) if facts else Facts()),
         )
 
     return run
@@ -143,7 +143,7 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
     for number in range(1, 11):
         bad.edit(number, lambda log: log.drop("eval_error"))
     bad.write(tmp_path / "v3.0" / "Bad")
-    found = analyse(check_paths([str(tmp_path)], Options(details=True)), known_facts())
+    found = analyse(check_paths([str(tmp_path)], Options(details=True)), read_facts())
     assert {one.row.organisation: one.problem for one in found} == {
         "Good": "",
         "Bad": "10 runs, none of which can be analysed: no evaluation before run_stop",
@@ -152,13 +152,13 @@ def test_a_result_without_usable_runs_is_named_and_the_rest_goes_on(tmp_path):
 
 def test_one_run_and_different_batch_sizes(tmp_path):
     (tmp_path / "result_0.txt").write_bytes(SampleLog(run=1).bytes())
-    one = only(analyse(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), known_facts()))
+    one = only(analyse(check_paths([str(tmp_path / "result_0.txt")], Options(details=True)), read_facts()))
     assert one.statistics["run_time"].count == 1 and one.pca is None and flat(one)["run_time.std"] is None
     assert any("1 run: none is left out" in note for note in one.notes)
     for number in range(3):
         log = SampleLog(run=number).set("global_batch_size", 256 * (number + 1))
         (tmp_path / f"result_{number}.txt").write_bytes(log.bytes())
-    one = only(analyse(check_paths([str(tmp_path)], Options(details=True)), known_facts()))
+    one = only(analyse(check_paths([str(tmp_path)], Options(details=True)), read_facts()))
     assert flat(one)["batch_size/units"] is None and any("global_batch_size" in note for note in one.notes)
 
 

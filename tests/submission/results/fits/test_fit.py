@@ -8,8 +8,7 @@ import pytest
 
 from submission.results.fits.fit import (
     against_power_cap,
-    energy_against_units,
-    epoch_time_against_units,
+    against_units,
     epochs_against_batch,
     scaling_pairs,
 )
@@ -117,7 +116,7 @@ def test_samples_are_not_called_epochs(result):
 @pytest.mark.parametrize(("names", "title"), [(("Clus_n32", "clus_N8"), "Clus"), (("_n32", "_n8"), "_n32")])
 def test_the_name_of_a_system_in_any_letter_case(result, names, title):
     sets = [result(name, 64, units, run_epoch_time=1 / units) for name, units in zip(names, (32, 8), strict=True)]
-    (fit,) = epoch_time_against_units(sets)
+    (fit,) = against_units(sets)
     assert fit.title == f"epoch time against units: cosmoflow on {title}, round 3.0"
 
 
@@ -141,7 +140,7 @@ def test_scales_of_one_system_give_an_exponent_and_efficiencies(result):
         result("fugaku_n8_other_round", 512, 8, run_epoch_time=9, run_time=4, round="2.0"),
         result("daint_n8", 512, 8, run_epoch_time=9, run_time=5),
     ]
-    (fit,) = epoch_time_against_units(sets)
+    (fit,) = against_units(sets)
     assert (
         fit.title == "epoch time against units: cosmoflow on fugaku, round 3.0"
         and "2 results are too few for a law" in fit.said
@@ -153,7 +152,7 @@ def test_scales_of_one_system_give_an_exponent_and_efficiencies(result):
 
 def test_energy_and_power_caps_of_simulated_results(result):
     scales = [result(f"s_n{n}", 64, n, energy_joules=1e6 * n**0.25, run_time=n, run_epoch_time=1) for n in (8, 64, 512)]
-    (energy,) = energy_against_units(scales)
+    _, energy = against_units(scales)
     assert energy.power.b == pytest.approx(0.25) and energy.efficiencies == () and "energy grows as" in energy.said
     assert energy.y.unit == "kJ" and max(one.y for one in energy.points) == pytest.approx(512**0.25 * 1000)
     capped = [

@@ -43,14 +43,15 @@ EXPLANATION: Final = (
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
 CLOCKS: Final = (
-    "staging: minutes that lie in or out of the time (TTT, TTTa): up to round 2.0 the time contains staging, in 3.0 it "
-    "need not; compare results by the time with staging"
+    "staging: minutes in or out of the time (TTT, TTTa), of TTT the mean without the shortest and the longest: up to "
+    "round 2.0 the time contains staging, in 3.0 it need not; compare results by the time with staging"
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
 UTILIZATION: Final = (
     "util.: FLOP of training and evaluation by the peak of all units of the system in the format named by the column "
-    "peak_format, over the time of the result; the FLOP are counted, not measured (docs/guide/analyse.md)"
+    "peak_format, over the time of all accepted runs (TTT leaves out two), of a throughput result over TTTa; the FLOP "
+    "are counted, not measured (docs/guide/analyse.md)"
 )
 UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (

@@ -338,12 +338,30 @@ def test_the_command_with_the_previous_round(folder, tmp_path, capsys):
     assert "Best passing score" in capsys.readouterr().out
 
 
+def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, capsys):
+    path = SamplePackage(epochs=10).edit(3, lambda log: log.drop("run_stop")).write(folder)
+    assert main([path, "--runs", "--columns", "log,verdict,result_verdict", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["verdict"] for row in rows].count("FAIL") == 1
+    assert {row["result_verdict"] for row in rows} == {"FAIL"}
+    assert main([path, "--runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["verdict", "result", "log"]
+
+
+def test_a_column_of_runs_without_runs_and_a_heading_of_csv_are_explained(folder, capsys):
+    path = SamplePackage().write(folder)
+    for options, hint in ((["--sort", "quality"], "is of runs: add --runs"),
+                          (["--sort", "time_to_train_minutes"], "that heading is of 'minutes'")):  # fmt: skip
+        assert main([path, *options]) == 2 and hint in capsys.readouterr().err
+
+
 def test_inputs_are_not_changed(folder, capsys):
     path = SamplePackage().write(folder)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     log = next(file for file in before if file.name == "result_1.txt")
     assert main([path, "--format", "markdown", "-o", str(log)]) == 2
-    assert "overwrite" in capsys.readouterr().err
+    assert "which is read; name one outside of it" in capsys.readouterr().err
+    assert main([path, "--format", "csv", "-o", str(folder / "tables")]) == 2 and not (folder / "tables").exists()
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
@@ -382,7 +400,7 @@ def test_columns_and_their_order_are_chosen_by_name(folder, tmp_path, capsys):
     fast, slow = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert list(fast) == ["organisation", "score", "flops"] and float(fast["score"]) < float(slow["score"])
     assert main([str(folder.parent), "--runs", "--benchmark", "cosmoflow", "--sort=-train_minutes"]) == 0
-    assert capsys.readouterr().out.splitlines()[4].startswith("Slow")
+    assert capsys.readouterr().out.splitlines()[4].split()[2].startswith("Slow")
 
 
 def test_columns_are_listed_and_unknown_ones_refused(folder, capsys):

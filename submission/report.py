@@ -119,7 +119,8 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
     """Write the analysis into the folder; return the exit status."""
     for result in analysis.sets:
         if result.problem:
-            print(f"warning: {clean(result.name)}, round {result.row.round}: {clean(result.problem)}", file=sys.stderr)
+            name = result.name if result.row.benchmark else result.folder
+            print(f"warning: {clean(name)}, round {result.row.round}: {clean(result.problem)}", file=sys.stderr)
     if all(result.problem for result in analysis.sets):
         print("error: no result can be analysed; the warnings say why", file=sys.stderr)
         return 1

@@ -95,7 +95,9 @@ def read_operations(report: Report, n: float | None) -> list[Operations]:
     """
     logs = [run for run in report.runs if run.submission or run.details.seconds]
     if not logs:
-        raise NoResultsError("no result log found: expected files with :::MLLOG lines, or folders with result_*.txt")
+        raise NoResultsError(
+            "no result log found: expected files with :::MLLOG lines and their times, or folders with result_*.txt"
+        )
     verdicts = {run.path: report.verdict_of(results) for results in report.sets for run in results.runs}
     costs = [replace(count_operations(run, n), result_verdict=verdicts.get(run.path, "")) for run in logs]
     return sorted(costs, key=lambda cost: (*cost.table_order, cost.log))

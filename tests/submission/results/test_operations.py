@@ -9,6 +9,7 @@ import pytest
 from common.reference import Target
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
+from compliance.samples.package import SamplePackage
 from submission.results.operations import find_valid_share, rate_result
 from submission.summary import main
 
@@ -146,6 +147,16 @@ def test_a_result_without_a_share_of_the_peak_has_its_flops(description, reason,
     assert rated.utilization is None and rated.reason.startswith(reason)
 
 
+def test_a_result_without_a_time_has_no_utilization(tmp_path):
+    package = SamplePackage("deepcam", runs=5)
+    for number in (1, 2, 3):
+        package.edit(number, lambda log: log.drop("run_stop"))
+    package.system(accelerator_model_name="NVIDIA A100-SXM4-40GB").write(tmp_path / "v3.0" / "Org")
+    (results,) = check_paths([str(tmp_path)], Options(details=True)).sets
+    rated = rate_result(results)
+    assert rated.flops and (rated.utilization, rated.reason) == (None, "no time of the result")
+
+
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
@@ -158,6 +169,10 @@ def test_a_result_without_a_share_of_the_peak_has_its_flops(description, reason,
         (deepcam().drop("eval_stop"), "evaluation unknown: eval_start, eval_stop or eval_samples is missing"),
         (deepcam().drop("epoch_stop", 1), "an epoch has no stop"),
         (deepcam().drop("train_samples"), "samples unknown"),
+        (
+            deepcam().set("train_samples", 10**18),
+            "samples unknown: train_samples or epoch_num of the last evaluation is missing or not",
+        ),
         (deepcam().drop("epoch_start").drop("epoch_stop"), "no training time"),
         (deepcam().set("submission_benchmark", "mystery"), "no benchmark of this round"),
     ],

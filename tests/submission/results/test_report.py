@@ -308,6 +308,7 @@ def test_logs_without_a_package(tmp_path):
     page = Page(output)
     check_form(page)
     assert page.all("class").count("run kept") == 3 and page.all("class").count("result") == 2
+    assert "3.0, assumed: the newest; --round sets it" in page.text
 
 
 def test_a_large_page_becomes_several(tmp_path, monkeypatch):

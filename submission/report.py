@@ -18,10 +18,8 @@ from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
-from compliance.engine.options import Options
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
-from compliance.model.report import Report
 from submission.results.analysis import Analysis, analyse_report
 from submission.results.cost_model.model import error_table
 from submission.results.export import holds_analysis, write_analysis
@@ -71,13 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--title", default="", help="heading of the page")
     add("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
     add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of accelerators.yaml")
-    add(
-        "--project",
-        type=_parse_units,
-        default=(),
-        metavar="N,...",
-        help="project results to these numbers of accelerators",
-    )
+    units = "project results to these numbers of accelerators"
+    add("--project", type=_parse_units, default=(), metavar="N,...", help=units)
     add_result_options(parser)
     options = parser.parse_args(arguments)
     return run_command(lambda: _report(options), (OSError, NoResultsError), NOTHING_WRITTEN)
@@ -103,16 +96,11 @@ def _report(arguments: argparse.Namespace) -> int:
         print(f"warning: {clean(warning)}", file=sys.stderr)
     status = _write_data(analysis, arguments) if arguments.data else 0
     if arguments.output:
-        _write_page(report, analysis, arguments, options)
+        former = replace(options, round=None, details=False)
+        previous = read_report(arguments.previous, former) if arguments.previous else None
+        write_report(report, arguments.output, arguments.title, previous, analysis)
+        print(f"{clean(arguments.output)}: {summary(report, all_shown(report))}")
     return status
-
-
-def _write_page(report: Report, analysis: Analysis, arguments: argparse.Namespace, options: Options) -> None:
-    previous = None
-    if arguments.previous:
-        previous = read_report(arguments.previous, replace(options, round=None, details=False))
-    write_report(report, arguments.output, arguments.title, previous, analysis)
-    print(f"{clean(arguments.output)}: {summary(report, all_shown(report))}")
 
 
 def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
@@ -165,11 +153,9 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 def _check_folder(folder: Path, force: bool) -> None:
     """Raise UsageError if the folder is a file, or holds something else."""
-    if not os.path.lexists(folder):
-        return
-    if not folder.is_dir():
+    if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"--data {folder} is a file; name a folder, because an analysis is several files")
-    if not any(folder.iterdir()):
+    if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not holds_analysis(folder):
         raise UsageError(f"--data {folder} holds other files and no analysis; name a new or an empty folder")

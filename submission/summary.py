@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -85,13 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse_exponent(text: str) -> float:
     """Return the exponent that an argument names; an `argparse` type."""
-    try:
-        exponent = float(text)
-    except ValueError:
-        exponent = 0.0
-    if not 0 < exponent <= MOST_N:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, at most {MOST_N:g}; found {text!r}")
-    return exponent
+    with suppress(ValueError):
+        if 0 < float(text) <= MOST_N:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number above 0, at most {MOST_N:g}; found {text!r}")
 
 
 def _parse_columns(text: str) -> tuple[str, ...]:
@@ -127,13 +125,11 @@ def _summarise(arguments: argparse.Namespace) -> int:
         runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)
     summary = Summary(results, changes, runs, arguments.columns)
     if arguments.format == "csv":
-        _write_tables(summary.write_csv(), arguments)
-    elif arguments.format == "json":
-        _write(summary.write_json(), arguments)
-    elif arguments.format == "markdown":
-        _write(summary.write_markdown(), arguments)
+        _write_tables(summary.format_csv(), arguments)
+    elif arguments.format == "table":
+        _write(summary.format_text(_find_width(arguments)), arguments)
     else:
-        _write(summary.write_text(_find_width(arguments)), arguments)
+        _write(summary.format_json() if arguments.format == "json" else summary.format_markdown(), arguments)
     return 0
 
 
@@ -187,8 +183,8 @@ def _show_measurement(arguments: argparse.Namespace) -> int:
     if arguments.format in ("csv", "json"):
         raise UsageError(f"--format {arguments.format} is not for a measurement; choose table or markdown")
     table = compare_with_published(Path(arguments.paths[0]))
-    is_markdown = arguments.format == "markdown"
-    _write(markdown_text(table) if is_markdown else plain_text(table, _find_width(arguments)), arguments)
+    text = markdown_text(table) if arguments.format == "markdown" else plain_text(table, _find_width(arguments))
+    _write(text, arguments)
     return 0
 
 

@@ -6,7 +6,7 @@ The paper counts and averages otherwise than the score; its quantities have name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from common.command import clean
 from compliance.formats.table import Column, TextTable, make_table
@@ -27,22 +27,22 @@ Cell = Callable[[AnalysedSet], str]
 
 def tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
     """Return the tables of one or more rounds: time to solution, parts of the time, throughput, convergence."""
-    shown = [one for one in sets if not one.problem]
-    many = len({one.row.round for one in shown}) > 1
-    names = [Column[AnalysedSet]("round", "", lambda one: one.row.round, numeric=False)] if many else []
+    good = [result for result in sets if not result.problem]
+    many = len({result.row.round for result in good}) > 1
+    names = [Column[AnalysedSet]("round", "", lambda result: result.row.round, numeric=False)] if many else []
     names += [Column("result", "", short_name, numeric=False)]
-    groups = [one.marked_benchmark for one in shown]
-    made = (make_table(title, (*names, *columns), shown, groups) for title, columns in COLUMNS.items() if shown)
+    groups = [result.marked_benchmark for result in good]
+    made = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)
     return [table.without_empty() for table in made]
 
 
-def short_name(one: AnalysedSet) -> str:
+def short_name(result: AnalysedSet) -> str:
     """Return organisation and system, with what tells the result from a valid, closed time to train."""
-    row = one.row
+    row = result.row
     marks = [*(["open"] if row.division == "open" else []), *(["throughput"] if row.scaling == WEAK else [])]
     marks += [row.verdict] if row.verdict in (FAIL, INCOMPLETE) else []
     marks += ["waived"] if row.waiver else ["bypass asked for"] if row.bypass else []
-    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or one.folder)
+    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or result.folder)
     return f"{name} ({', '.join(marks)})" if marks else name
 
 
@@ -62,57 +62,51 @@ def percent(value: float | None) -> str:
 
 
 def _mean(name: str) -> Cell:
-    return lambda one: number(one.mean(name))
+    return lambda result: number(result.mean(name))
 
 
 def _spread(name: str) -> Cell:
     """Return mean and standard deviation, the latter with as many decimals as the mean."""
 
-    def cell(one: AnalysedSet) -> str:
-        found = one.statistics.get(name)
-        if found is None or found.std is None:
-            return number(found.mean if found else None)
-        mean = number(found.mean)
-        return f"{mean} ± {found.std:.{len(mean.partition('.')[2])}f}"
+    def format_spread(result: AnalysedSet) -> str:
+        statistics, mean = result.statistics.get(name), number(result.mean(name))
+        if statistics is None or statistics.std is None:
+            return mean
+        return f"{mean} ± {statistics.std:.{len(mean.partition('.')[2])}f}"
 
-    return cell
+    return format_spread
 
 
 def _share(name: str) -> Cell:
-    return lambda one: percent(one.ratios.get(name))
+    return lambda result: percent(result.ratios.get(name))
 
 
 def _ratio(name: str) -> Cell:
-    return lambda one: number(one.ratios.get(name), 3)
+    return lambda result: number(result.ratios.get(name), 3)
 
 
 def _stated(*keys: str) -> Cell:
-    """Return the first of the hyperparameters that is logged."""
-    return lambda one: _value(next((one.hyperparameters[key] for key in keys if key in one.hyperparameters), None))
+    """Return the first of the hyperparameters that is logged; a warm-up with its unit."""
+
+    def format_value(result: AnalysedSet) -> str:
+        key = next((key for key in keys if result.hyperparameters.get(key) is not None), "")
+        value = result.hyperparameters.get(key, "")
+        text = f"{value:.4g}" if isinstance(value, float) else clean(str(value))[:24]
+        return f"{text} {WARM_UP[key]}" if key in WARM_UP else text
+
+    return format_value
 
 
-def _value(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else clean(str(value))[:24]
-
-
-def _warm_up(one: AnalysedSet) -> str:
-    found = ((one.hyperparameters.get(key), unit) for key, unit in WARM_UP.items())
-    value, unit = next(((value, unit) for value, unit in found if value is not None), (None, ""))
-    return "" if value is None else f"{_value(value)} {unit}"
-
-
-def _per_unit(one: AnalysedSet) -> str:
-    rate = one.mean("run_train_throughput")
-    return number(rate / one.units if rate and one.units else None)
+def _per_unit(result: AnalysedSet) -> str:
+    rate = result.mean("run_train_throughput")
+    return number(rate / result.units if rate and result.units else None)
 
 
 PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval", "rest": "rest"}
 """The part of the time of a run, and its name in a quantity."""
-UNITS: Final = Column[AnalysedSet]("units", "", lambda one: "" if one.units is None else plain(one.units))
-BATCH: Final = Column[AnalysedSet](
-    "batch", "size", lambda one: "" if one.row.batch_size is None else plain(one.row.batch_size)
-)
-RUNS: Final = Column[AnalysedSet]("runs", "", lambda one: f"{sum(run.kept for run in one.runs)}/{len(one.runs)}")
+UNITS: Final = Column[AnalysedSet]("units", "", lambda result: result.units and plain(result.units))
+BATCH: Final = Column[AnalysedSet]("batch", "size", lambda result: (size := result.row.batch_size) and plain(size))
+RUNS: Final = Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}")
 EPOCHS: Final = Column("E", "epochs", _spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Time to solution: mean ± standard deviation of the runs that count by time": (
@@ -142,7 +136,7 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
     "Convergence: hyperparameters, E and steps; variation of E and epoch time": (
         Column("optimizer", "", _stated("opt_name"), numeric=False),
         Column("learning", "rate", _stated("opt_base_learning_rate", "opt_lr")),
-        Column("warm-up", "", _warm_up, numeric=False),
+        Column("warm-up", "", _stated(*WARM_UP), numeric=False),
         Column("weight", "decay", _stated("opt_weight_decay")),
         Column("dropout", "", _stated("dropout")),
         BATCH,
@@ -150,10 +144,10 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         EPOCHS,
         Column("steps", "", _mean("run_steps")),
         Column("samples", "", _mean("run_stop_samples")),
-        Column("1st comp.", "variance", lambda one: percent(one.pca.explained if one.pca else None)),
+        Column("1st comp.", "variance", lambda result: percent(result.pca.explained if result.pca else None)),
         Column(
             *("correlation", ""),
-            lambda one: f"{one.pca.correlation:+.2f}" if one.pca and one.pca.correlation is not None else "",
+            lambda result: "" if not result.pca or result.pca.correlation is None else f"{result.pca.correlation:+.2f}",
         ),
     ),
 }

@@ -117,9 +117,12 @@ def _summarise(arguments: argparse.Namespace) -> int:
             "with the logs of several runs, or logs"
         )
     changes = differences(tables[1], results) if arguments.previous else []
-    for name in () if runs else (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
-        if name not in RESULT_COLUMNS:
-            raise UsageError(f"the column {name!r} is of runs: add --runs")
+    columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
+    for name in (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
+        if name not in columns:
+            raise UsageError(
+                f"the column {name!r} is of {'runs: add --runs' if results else 'results: there are none'}"
+            )
     if arguments.sort:
         results = sort_rows(results, RESULT_COLUMNS, arguments.sort)
         runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)

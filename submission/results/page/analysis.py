@@ -172,7 +172,7 @@ def _fits(analysis: Analysis) -> Iterator[Html]:
         ]
         rows = [(point.name, plain(point.x), number(point.y), "") for point in fit.points]
         rows += [(other.name, "", "", other.reason) for other in fit.left_out]
-        head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.name} ({fit.y.unit})", "left out because")
+        head = ("result", f"{fit.x.name} ({fit.x.unit})", f"{fit.y.symbol} ({fit.y.unit})", "left out because")
         points = disclosure(f"{counted(len(fit.points), 'point')}", table(head, rows, fit.model, 1))
         drawing = joined(widths)
         figure = element("figure", drawing, class_="plots") if drawing else ""

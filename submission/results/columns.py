@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -28,8 +29,7 @@ def _column(key: str, meaning: str, name: str = "", unit: str = "", **options: A
     return Column(name or key, unit, cell, key=key, meaning=meaning, value=value, **options)
 
 
-def _text(key: str, meaning: str, name: str = "", unit: str = "", **options: Any) -> Column[Any]:
-    return _column(key, meaning, name, unit, numeric=False, **options)
+_text: Final = partial(_column, numeric=False)
 
 
 def _rate(key: str, meaning: str, name: str, unit: str = "", **options: Any) -> Column[Row]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Final
@@ -145,9 +146,10 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
     stated: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
     if all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in stated):
         return float(stated[0]), float(stated[1]), LOG
-    if run.mini or not workload:
-        uncounted = f"operations of {run.benchmark} are not counted"
-        return "mini problem: its log states no flop_per_sample" if run.mini else uncounted
+    if run.mini:
+        return "mini problem: its log states no flop_per_sample"
+    if not workload:
+        return f"operations of {run.benchmark} are not counted"
     cost = read_workloads()[workload]
     if cost.atom_flop is None or cost.edge_flop is None or cost.triplet_flop is None:
         return cost.training_flop, cost.forward_flop, WORKLOADS
@@ -172,13 +174,11 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
     n: exponent of the ratio of both.
     """
-    if quality <= 0:
-        return None
-    try:
-        share = math.pow(target.value / quality if target.lower_is_better else quality / target.value, n)
-    except OverflowError:
-        return None
-    return share if math.isfinite(share) else None
+    if quality > 0:
+        with suppress(OverflowError):
+            share = math.pow(target.value / quality if target.lower_is_better else quality / target.value, n)
+            return share if math.isfinite(share) else None
+    return None
 
 
 # -- results -----------------------------------------------------------------------------------------------

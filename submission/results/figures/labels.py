@@ -29,6 +29,8 @@ LONGEST: Final = 24
 """Characters of a system's name that a figure shows."""
 FRAMEWORK: Final = re.compile(r"[_-](tf|pt|fjpytorch|pytorch|tensorflow|mxnet|ngc)[\d.]*([_-].*)?$", re.IGNORECASE)
 """The part of many systems' names that says more of the software than of the system, and what comes after it."""
+LETTERS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
+"""From where on a number has a letter."""
 SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
@@ -106,20 +108,13 @@ def slug(text: str) -> str:
 
 
 def amount(value: float) -> str:
-    """Return a number with at most three significant digits."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            return f"{_digits(value / (1e3 if letter == 'k' else limit))}{letter}"
-    return _digits(value)
-
-
-def _digits(value: float) -> str:
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
-    digits, _, power = f"{value:.3g}".partition("e")
-    if not power:
-        return digits
-    return f"{'' if digits == '1' else digits + '·'}10{str(int(power)).translate(SUPERSCRIPT)}"
+    """Return a number with at most three significant digits, of four those before the point."""
+    least, letter = next((scale for scale in LETTERS if abs(value) >= scale[0]), (1.0, ""))
+    value /= 1e3 if letter == "k" else least
+    digits, _, power = (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}").partition("e")
+    if power:
+        digits = f"{'' if digits == '1' else digits + '·'}10{str(int(power)).translate(SUPERSCRIPT)}"
+    return f"{digits}{letter}"
 
 
 # -- where labels stand ---------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from typing import Any, Final
 from common.command import counted
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from submission.results.cost_model.model import CostedStep, CostModel
+from submission.results.cost_model.model import CostModel
 from submission.results.fits.fit import (
     FIRST_ROUND,
     LeftOut,
@@ -275,12 +275,6 @@ class _Method:
             text = plain(wanted) if wanted >= 0.01 else f"{wanted:.1g}"
             notes.append(f"batch size {nearest:,}, not {text}: the results end there")
         return round(nearest)
-
-
-def cost_bound(projection: Projection, model: CostModel) -> CostedStep:
-    """Return the step of the cost model that bounds a projection with ceilings."""
-    where = projection.units, projection.batch_size, projection.spatial
-    return model.cost(projection.workload, projection.ceilings, *where)
 
 
 def projection_table(projected: Projections) -> TextTable:

@@ -250,9 +250,9 @@ def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
     """Return the model of the accelerators, or of the processors of a system without; else that which logs name."""
     description = results.description
     if description is not None:
-        stated = [description.fields.get(f"{kind}_model_name") for kind in ("accelerator", "host_processor")]
-        models = [model.strip() if isinstance(model, str) else "" for model in stated]
-        return models[1] if description.count("accelerators_per_node") == 0 or not models[0] else models[0]
+        stated = (description.fields.get(f"{kind}_model_name") for kind in ("accelerator", "host_processor"))
+        accelerator, processor = (model.strip() if isinstance(model, str) else "" for model in stated)
+        return processor if description.count("accelerators_per_node") == 0 or not accelerator else accelerator
     hosts = [run.details.provenance.get("host") for run in runs]
     devices = (text_of(host.get("accelerator")) if isinstance(host, dict) else None for host in hosts)
     return shared_value(devices) or ""

@@ -8,8 +8,9 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import StatisticsError, fmean
 from typing import Any, Final
 
 from common.errors import UsageError
@@ -94,10 +95,9 @@ YAML_KEYWORDS: Final = {"null", "true", "false"}
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
     known = [value for value in values if value is not None and is_number(value)]
-    try:
-        return fmean(known) if known else None
-    except OverflowError:
-        return None
+    with suppress(OverflowError, StatisticsError):
+        return fmean(known)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +225,8 @@ def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
 
     Keys that differ between the runs of `wanted` are left out, because they have no single value.
     """
-    return [
-        shlex.quote(f"{key}={yaml_text(wanted[key])}")
-        for key in differing(wanted, present)
-        if key in wanted and not isinstance(wanted[key], Varied)
-    ]
+    keys = (key for key in differing(wanted, present) if key in wanted and not isinstance(wanted[key], Varied))
+    return [shlex.quote(f"{key}={yaml_text(wanted[key])}") for key in keys]
 
 
 def yaml_text(value: Any) -> str:
@@ -240,10 +237,8 @@ def yaml_text(value: Any) -> str:
         return f"[{', '.join(map(yaml_text, value))}]"
     if isinstance(value, dict):
         # JSON turns numeric keys, such as the epochs of a schedule, into text.
-        pairs = (
-            (key if re.fullmatch(r"-?\d+", key) else yaml_text(key), yaml_text(item)) for key, item in value.items()
-        )
-        return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+        keys = (key if re.fullmatch(r"-?\d+", key) else yaml_text(key) for key in value)
+        return f"{{{', '.join(f'{key}: {yaml_text(item)}' for key, item in zip(keys, value.values(), strict=True))}}}"
     return json.dumps(value)
 
 

@@ -201,11 +201,8 @@ def _describe_pca(pca: LogPca) -> str:
 def _locate_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:
     """Return the positions of the runs that count and lie inside the cell."""
     pairs = [(run.values.get(EPOCHS, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in each.runs if run.kept]
-    shifts = [
-        ((math.log10(epochs) - pca.center[0]) * cell.scale, (pca.center[1] - math.log10(time)) * cell.scale)
-        for epochs, time in pairs
-        if drawable(epochs) and drawable(time)
-    ]
+    logs = [(math.log10(epochs), math.log10(time)) for epochs, time in pairs if drawable(epochs) and drawable(time)]
+    shifts = [((epochs - pca.center[0]) * cell.scale, (pca.center[1] - time) * cell.scale) for epochs, time in logs]
     inside = [(x, y) for x, y in shifts if abs(x) <= cell.width / 2 and abs(y) <= cell.height / 2]
     return [(middle[0] + x, middle[1] + y) for x, y in inside]
 

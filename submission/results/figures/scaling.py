@@ -88,11 +88,9 @@ def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
 
 def _describe_times(sets: Sequence[AnalysedSet]) -> str:
     fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
-    minutes = amount(fastest.mean("run_time") or 0)
-    return (
-        f"{len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
-        f"{fastest.row.system}, with {minutes} minutes and {fastest.units} {fastest.unit}."
-    )
+    system, minutes = f"{fastest.row.organisation} on {fastest.row.system}", amount(fastest.mean("run_time") or 0)
+    units = f"{fastest.units} {fastest.unit}"
+    return f"{len(sets)} results; the shortest runs are those of {system}, with {minutes} minutes and {units}."
 
 
 # -- what a time to solution is made of ------------------------------------------------------------------------
@@ -148,11 +146,9 @@ class _Block:
             return Iso(slope=1, unit="/min" if of_rates else "/unit", title=title)
         if of_rates:
             return Iso(slope=1, power=-1, unit=" min", title="lines: compute time")
-        steps = [
-            each.statistics["run_steps"].mean * batch / epochs
-            for each, batch, epochs in zip(self.sets, self.batches, self.epochs, strict=True)
-            if "run_steps" in each.statistics
-        ]
+        means = [each.mean("run_steps") for each in self.sets]
+        results = zip(means, self.batches, self.epochs, strict=True)
+        steps = [mean * batch / epochs for mean, batch, epochs in results if mean is not None]
         if not steps:
             return None
         return Iso(slope=1, factor=statistics.median(steps), power=-1, unit=" steps", title="lines: steps of training")

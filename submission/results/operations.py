@@ -117,7 +117,12 @@ def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     measured = quantities(run, reference, None)
     samples, train = measured.get(SAMPLES, 0.0), measured.get("run_train_time", 0.0)
     evaluated = evaluated_samples(run) or 0.0
-    if reason := _explain_unrated(samples, evaluated, train):
+    reasons = (
+        "" if samples > 0 else "samples unknown: train_samples or epoch_num of the last evaluation is missing",
+        "" if evaluated > 0 else "evaluation unknown: eval_start, eval_stop or eval_samples is missing",
+        "" if train > 0 else "no training time: the epochs take no longer than their evaluations",
+    )
+    if reason := next(filter(None, reasons), ""):
         return replace(known, reason=reason)
     quality, target, exponent = run.details.evaluations[-1].value, reference.target, n or EXPONENTS.get(benchmark, N)
     share = find_valid_share(target, quality, exponent)
@@ -158,15 +163,6 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
         return "edges not logged"
     forward = sum(map(mul, (cost.atom_flop, cost.edge_flop, cost.triplet_flop), means))
     return TRAINING * forward, forward, WORKLOADS
-
-
-def _explain_unrated(samples: float, evaluated: float, train_minutes: float) -> str:
-    """Return what of the samples and their times a log does not give, "" if it gives all."""
-    if samples <= 0:
-        return "samples unknown: train_samples or epoch_num of the last evaluation is missing"
-    if evaluated <= 0:
-        return "evaluation unknown: eval_start, eval_stop or eval_samples is missing"
-    return "" if train_minutes > 0 else "no training time: the epochs take no longer than their evaluations"
 
 
 def find_valid_share(target: Target, quality: float, n: float) -> float | None:
@@ -250,8 +246,7 @@ def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
     """Return the model of the accelerators, or of the processors of a system without; else that which logs name."""
     description = results.description
     if description is not None:
-        stated = (description.fields.get(f"{kind}_model_name") for kind in ("accelerator", "host_processor"))
-        accelerator, processor = (model.strip() if isinstance(model, str) else "" for model in stated)
+        accelerator, processor = (description.text(f"{kind}_model_name") for kind in ("accelerator", "host_processor"))
         return processor if description.count("accelerators_per_node") == 0 or not accelerator else accelerator
     hosts = [run.details.provenance.get("host") for run in runs]
     devices = (text_of(host.get("accelerator")) if isinstance(host, dict) else None for host in hosts)

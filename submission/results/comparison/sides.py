@@ -163,14 +163,13 @@ def _pair_sides(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list
 
     own: only results of an organisation they have in common.
     """
-    possible = [(one, other) for one in a for other in b if not own or one.organisations & other.organisations]
-    chosen: list[tuple[Side, Side]] = []
-    for one, other in sorted(possible, key=lambda pair: _distance(*pair)):
-        if not any(one is known or other is taken for known, taken in chosen):
-            chosen.append((one, other))
-    chosen.sort(key=lambda pair: next(at for at, side in enumerate(a) if side is pair[0]))
-    several = len(a) > 1 or len(b) > 1
-    return [Pair(benchmark, one, other, _explain_pair(one, other) if several else "") for one, other in chosen]
+    possible = [(mine, theirs) for mine in a for theirs in b if not own or mine.organisations & theirs.organisations]
+    partners: dict[int, Side] = {}
+    for mine, theirs in sorted(possible, key=lambda pair: _distance(*pair)):
+        if id(mine) not in partners and not any(theirs is side for side in partners.values()):
+            partners[id(mine)] = theirs
+    chosen, several = [(side, partners[id(side)]) for side in a if id(side) in partners], len(a) > 1 or len(b) > 1
+    return [Pair(benchmark, *pair, _explain_pair(*pair) if several else "") for pair in chosen]
 
 
 def _distance(a: Side, b: Side) -> tuple[float, ...]:

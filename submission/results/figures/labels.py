@@ -246,7 +246,7 @@ class _Layout:
             if nearer and not place.leader:
                 continue
             line = place.leader and (point, place.leader)
-            crossed = nearer + sum(_swapped(place, other) for other in others)
+            crossed = nearer + sum(_are_swapped(place, other) for other in others)
             crossed += 3 * sum(place.box.crossed_by(*other) for other in lines)
             crossed += sum(box.crossed_by(*line) for box in (*labels, *marks)) if line else 0
             crossed += sum(_cross(line, other) for other in lines) if line else 0
@@ -255,16 +255,16 @@ class _Layout:
         return chosen
 
 
-def _swapped(one: Place, other: Place) -> bool:
+def _are_swapped(a: Place, b: Place) -> bool:
     """Return whether of two labels one above the other, the upper one is that of the lower point."""
-    near = math.dist(one.point, other.point) < NEIGHBOURHOOD
-    stacked = near and one.box.left < other.box.right and other.box.left < one.box.right
-    return stacked and (one.point[1] - other.point[1]) * (one.box.top - other.box.top) < 0
+    near = math.dist(a.point, b.point) < NEIGHBOURHOOD
+    stacked = near and a.box.left < b.box.right and b.box.left < a.box.right
+    return stacked and (a.point[1] - b.point[1]) * (a.box.top - b.box.top) < 0
 
 
-def _cross(one: Line, other: Line) -> bool:
+def _cross(a: Line, b: Line) -> bool:
     """Return whether two lines cross."""
-    return all(_side(*a, b[0]) * _side(*a, b[1]) < 0 for a, b in ((one, other), (other, one)))
+    return all(_side(*line, other[0]) * _side(*line, other[1]) < 0 for line, other in ((a, b), (b, a)))
 
 
 def _side(begin: Point, end: Point, point: Point) -> float:

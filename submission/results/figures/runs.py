@@ -117,7 +117,7 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
     wide = (width - GAP * (columns + 1)) / columns
     top = 6.0
     for title, several in benchmarks.items():
-        across, up = _reach([each.pca for each in several if each.pca])
+        across, up = _find_reach([each.pca for each in several if each.pca])
         cell = Cell(wide, wide * up / across, wide / 2 / across)
         figure.text((8, top + 16), title, "heading")
         figure.text((8, top + 37), f"epochs to solution → ±{10**across - 1:.0%} of the mean")
@@ -146,9 +146,9 @@ class Cell:
     scale: float
 
 
-def _reach(found: Sequence[LogPca]) -> tuple[float, float]:
+def _find_reach(several: Sequence[LogPca]) -> tuple[float, float]:
     """Return the decades from the middle of a cell to its right and upper edges; two deviations of all results fit."""
-    pairs = [tuple(zip(pca.variances, (pca.first, pca.second), strict=True)) for pca in found]
+    pairs = [tuple(zip(pca.variances, (pca.first, pca.second), strict=True)) for pca in several]
     across, up = (math.sqrt(max(sum(v * axes[at] ** 2 for v, axes in pair) for pair in pairs)) for at in (0, 1))
     right, upper = _round(2.1 * across), _round(2.1 * up)
     return max(right, upper), max(upper, LOWEST * right)

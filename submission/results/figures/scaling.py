@@ -40,7 +40,6 @@ ROOM: Final = 100
 """Space for names beside the outermost points."""
 TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52.0, 54.0, 66.0, 48.0
 """Space around a panel for its titles and numbers."""
-GAP: Final = 14
 THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
 BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM = 58, 74, 52, 46
 """Space around a panel for its titles and numbers."""

@@ -174,11 +174,10 @@ def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[P
         method = _Method([result for result in sets if contents(result) not in same], model, math.inf)
         projected, minutes = method.project(first, second.units or 0), second.mean(RUN_TIME)
         if isinstance(projected, Projection) and minutes:
-            error = abs(projected.minutes_low / minutes - 1)
+            predicted, names = projected.minutes_low, (first.full_name, second.full_name)
             epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
-            scored = first.row.round != FIRST_ROUND
-            factor, names = projected.factor, (first.full_name, second.full_name)
-            yield PairError(*names, projected.minutes_low, minutes, error, epoch_error, factor, scored)
+            errors = abs(predicted / minutes - 1), epoch_error
+            yield PairError(*names, predicted, minutes, *errors, projected.factor, first.row.round != FIRST_ROUND)
 
 
 def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:

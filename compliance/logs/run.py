@@ -22,15 +22,7 @@ from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
-from compliance.logs.timeline import (
-    Phases,
-    clock,
-    epoch_seconds,
-    phases,
-    samples_per_second,
-    seconds_by_part,
-    staging_ms,
-)
+from compliance.logs.timeline import Phases, Timeline, clock, samples_per_second, staging_ms
 
 PER_RUN: Final = "output_dir, train.seed and instances.first"
 """Keys in which the runs of one configuration differ; `RunDetails.configuration` lacks them."""
@@ -343,11 +335,12 @@ def text_of(value: Any) -> str | None:
 
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means, flop = (log.value(key) for key in (PROVENANCE, "sample_means", "flop_per_sample"))
+    timeline = Timeline(log)
     return RunDetails(
         tuple(_read_evaluations(log, reference.target)) if reference else (),
-        tuple(epoch_seconds(log)),
-        seconds_by_part(log),
-        phases(log),
+        tuple(timeline.epoch_seconds()),
+        timeline.seconds_by_part(),
+        timeline.phases(),
         {key: log.value(key) for key in SETTING_KEYS if log[key]},
         provenance if isinstance(provenance, dict) else {},
         means if isinstance(means, dict) else {},

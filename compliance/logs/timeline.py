@@ -58,30 +58,6 @@ def staging_ms(log: Log, start_ms: float | None, stop_ms: float | None) -> tuple
     return total, outside
 
 
-def seconds_by_part(log: Log) -> dict[str, float]:
-    """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""
-    extent = _time_extent(log)
-    if extent is None:
-        return {}
-    seconds, spans, before = {}, [], 0.0
-    for part, kinds in INTERVALS.items():
-        spans += [interval for kind in kinds for interval in _pair_intervals(log, kind, extent)]
-        covered = _covered_ms(spans)
-        seconds[part], before = (covered - before) / 1000, covered
-    seconds["rest"] = max(0.0, (extent[1] - extent[0] - before) / 1000)
-    return {part: seconds[part] for part in PARTS}
-
-
-def epoch_seconds(log: Log) -> Iterator[float]:
-    """Yield the length of each whole epoch; in a log with blocks only, that of a block by its epoch_count."""
-    extent = _time_extent(log)
-    kind = "epoch" if log["epoch_start"] else "block"
-    for interval in _pair_intervals(log, kind, extent) if extent else ():
-        count = interval.start.meta("epoch_count") if kind == "block" else 1
-        if interval.whole and is_number(count) and count > 0:
-            yield (interval.end - interval.begin) / count / 1000
-
-
 class Phases(NamedTuple):
     """How long the epochs and evaluations of a run took, up to run_stop; those without a stop are left out.
 
@@ -97,21 +73,51 @@ class Phases(NamedTuple):
     first: float | None
 
 
-def phases(log: Log) -> Phases:
-    """Return the phases of a run; in a log without epochs, its blocks are the epochs."""
-    extent = _time_extent(log)
-    kind = "epoch" if log["epoch_start"] else "block"
-    trained = list(_pair_intervals(log, kind, extent)) if extent else []
-    evaluated = [interval for interval in _pair_intervals(log, "eval", extent) if interval.whole] if extent else []
-    whole = [interval for interval in trained if interval.whole]
-    numbered = [(epoch_number(interval.start), interval) for interval in trained]
-    return Phases(
-        _covered_ms((*whole, *evaluated)) / 1000,
-        len(evaluated),
-        _covered_ms(evaluated) / 1000,
-        tuple(-inf if number is None else number for number, interval in numbered if not interval.whole),
-        min((number for number, _ in numbered if number is not None), default=None),
-    )
+class Timeline:
+    """The intervals of a run, from init_start to run_stop, each kind paired once."""
+
+    def __init__(self, log: Log) -> None:
+        self.extent = _time_extent(log)
+        kinds = [kind for part in INTERVALS.values() for kind in part] if self.extent else []
+        self._intervals = {kind: list(_pair_intervals(log, kind, self.extent or (0, 0))) for kind in kinds}
+        self._counts_blocks = not log["epoch_start"]
+
+    @property
+    def _trained(self) -> list[_Interval]:
+        """The epochs; in a log without epochs, its blocks."""
+        return self._intervals.get("block" if self._counts_blocks else "epoch", [])
+
+    def seconds_by_part(self) -> dict[str, float]:
+        """Return the seconds of each of PARTS, together the time of the run; {} for a log without times."""
+        if self.extent is None:
+            return {}
+        seconds, spans, before = {}, [], 0.0
+        for part, kinds in INTERVALS.items():
+            spans += [interval for kind in kinds for interval in self._intervals[kind]]
+            covered = _covered_ms(spans)
+            seconds[part], before = (covered - before) / 1000, covered
+        seconds["rest"] = max(0.0, (self.extent[1] - self.extent[0] - before) / 1000)
+        return {part: seconds[part] for part in PARTS}
+
+    def epoch_seconds(self) -> Iterator[float]:
+        """Yield the length of each whole epoch; in a log with blocks only, that of a block by its epoch_count."""
+        for interval in self._trained:
+            count = interval.start.meta("epoch_count") if self._counts_blocks else 1
+            if interval.whole and is_number(count) and count > 0:
+                yield (interval.end - interval.begin) / count / 1000
+
+    def phases(self) -> Phases:
+        """Return how long the epochs and evaluations took."""
+        evaluated = [interval for interval in self._intervals.get("eval", ()) if interval.whole]
+        whole = [interval for interval in self._trained if interval.whole]
+        numbered = [(epoch_number(interval.start), interval) for interval in self._trained]
+        return Phases(
+            _covered_ms((*whole, *evaluated)) / 1000,
+            len(evaluated),
+            _covered_ms(evaluated) / 1000,
+            tuple(-inf if number is None else number for number, interval in numbered if not interval.whole),
+            min((number for number, _ in numbered if number is not None), default=None),
+        )
 
 
 def samples_per_second(log: Log, reference: Reference) -> float | None:
@@ -200,5 +206,7 @@ def _cut_interval(start: Record, end: float, whole: bool, extent: Span) -> Itera
 
 def epoch_number(record: Record) -> float | None:
     """Return the number of the epoch or of the first epoch of the block that a record is about."""
-    numbers = (record.meta("epoch_num"), record.meta("first_epoch_num"))
-    return next((number for number in numbers if is_number(number)), None)
+    number = record.meta("epoch_num")
+    if not is_number(number):
+        number = record.meta("first_epoch_num")
+    return number if is_number(number) else None

@@ -13,7 +13,7 @@ from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.quantities import AnalysedSet
+from submission.results.quantities import LARGEST, AnalysedSet
 
 WARM_UP: Final = {
     "opt_learning_rate_warmup_epochs": "epochs",
@@ -50,7 +50,7 @@ def number(value: float | None, digits: int = 4) -> str:
     """Return a number with this many significant digits, thousands in full; "" for None."""
     if value is None:
         return ""
-    if abs(value) >= 10 ** (digits - 1):
+    if LARGEST > abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     text = f"{value:#.{digits}g}"
     return text if "e" in text else text.removesuffix(".")
@@ -109,7 +109,7 @@ BATCH: Final = Column[AnalysedSet]("batch", "size", lambda result: (size := resu
 RUNS: Final = Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}")
 EPOCHS: Final = Column("E", "epochs", _spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
-    "Time to solution: mean ± standard deviation of the runs that count": (
+    "Time to solution: mean ± standard deviation of the runs that count by time": (
         UNITS,
         BATCH,
         RUNS,
@@ -119,21 +119,21 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         Column("budget", "unit h", _mean("run_compute_budget")),
         Column("energy", "kJ", _mean("run_energy")),
     ),
-    "Where the time goes: minutes, and shares of the time of a run": (
-        *(Column(part, "min", _mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
+    "Where the time goes: means of the runs that count by time, and their shares of T_run": (
+        *(Column(f"T_{name}", "min", _mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
         *(Column(part, "%", _share(f"{name}_time/run_time")) for part, name in PARTS.items()),
         Column("staging", "epochs", _ratio("staging_time/epoch_time")),
     ),
     "Throughput, harmonic means": (
         UNITS,
-        Column("epochs", "1/min", _mean("run_epoch_throughput")),
+        Column("E", "1/min", _mean("run_epoch_throughput")),
         Column("training", "samples/min", _mean("run_train_throughput")),
         Column("per unit", "samples/min", _per_unit),
         Column("evaluation", "samples/min", _mean("run_eval_throughput")),
         Column("both", "samples/min", _mean("run_sample_throughput")),
         Column("staging", "samples/min", _mean("run_staging_throughput")),
     ),
-    "Convergence: hyperparameters, epochs and steps; variation of epochs and epoch time": (
+    "Convergence: hyperparameters, E and steps; variation of E and epoch time": (
         Column("optimizer", "", _stated("opt_name"), numeric=False),
         Column("learning", "rate", _stated("opt_base_learning_rate", "opt_lr")),
         Column("warm-up", "", _stated(*WARM_UP), numeric=False),

@@ -43,14 +43,15 @@ EXPLANATION: Final = (
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
 CLOCKS: Final = (
-    "staging: minutes that lie in or out of the time (TTT, TTTa): up to round 2.0 the time contains staging, in 3.0 it "
-    "need not; compare results by the time with staging"
+    "staging: minutes in or out of the time (TTT, TTTa), of TTT the mean without the shortest and the longest: up to "
+    "round 2.0 the time contains staging, in 3.0 it need not; compare results by the time with staging"
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
 UTILIZATION: Final = (
     "util.: FLOP of training and evaluation by the peak of all units of the system in the format named by the column "
-    "peak_format, over the time of the result; the FLOP are counted, not measured (docs/guide/analyse.md)"
+    "peak_format, over the time of all accepted runs (TTT leaves out two), of a throughput result over TTTa; the FLOP "
+    "are counted, not measured (docs/guide/analyse.md)"
 )
 UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
@@ -84,17 +85,17 @@ class Summary:
     runs: Sequence[Operations] = ()
     columns: Sequence[str] = ()
 
-    def write_text(self, width: int | None = None) -> str:
+    def format_text(self, width: int | None = None) -> str:
         """Return tables and notes in lines of at most `width` characters; None: nothing is cut."""
         notes = wrap_notes((*_legend(self.rows), *_remarks(self.rows, self.runs)), width)
         return "\n\n".join([*(plain_text(table, width) for table in self._tables()), notes]) + "\n"
 
-    def write_markdown(self) -> str:
+    def format_markdown(self) -> str:
         """Return the same tables and notes as Markdown."""
         notes = (*_legend(self.rows), *map(escaped, _remarks(self.rows, self.runs)))
         return "\n\n".join([*map(markdown_text, self._tables()), "\n".join(f"- {note}" for note in notes)]) + "\n"
 
-    def write_json(self) -> str:
+    def format_json(self) -> str:
         """Return all fields as JSON; units are in their names, or in the docstrings of the records."""
         document: dict[str, object] = {
             "schema": SCHEMA,
@@ -104,7 +105,7 @@ class Summary:
         }
         return json_text(document | ({"convention": CONVENTION, "runs": _records(self.runs)} if self.runs else {}))
 
-    def write_csv(self) -> dict[str, str]:
+    def format_csv(self) -> dict[str, str]:
         """Return CSV tables by file name: time_to_train.csv, throughput.csv, differences.csv, runs.csv."""
         tables: dict[str, tuple[Sequence[str], list[list[object]]]] = {}
         for scaling, name in FILES.items():

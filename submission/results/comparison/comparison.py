@@ -96,7 +96,7 @@ def compare(pair: Pair) -> Comparison:
             lambda key: counts if key.startswith("epochs to target") else "",
         ),
         _curves(a, b),
-        _list_measures("Time", _times(a), _times(b), lambda key: clocks if key == RUN_TIME else ""),
+        _list_measures("Time, means of all runs", _times(a), _times(b), lambda key: clocks if key == RUN_TIME else ""),
         _list_facts("System and software", _system(a), _system(b)),
     )
     present_sections = tuple(section for section in sections if section.lines or section.same)
@@ -191,11 +191,15 @@ def _measure(name: str) -> Callable[[JudgedRun], float | None]:
 
 
 def _times(side: Side) -> dict[str, Any]:
-    rate, scale = side.mean(_rate), side.results.instance_scale
+    rate, scale, staging = side.mean(_rate), side.results.instance_scale, side.row.staging_minutes
+    if staging is None:
+        staging = side.score_mean(lambda run: _minutes(run.details.seconds.get("staging")))
+    parts = {part: mean(_minutes(run.details.seconds.get(part)) for run in side.runs) for part in PARTS}
     return {
         "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
         RUN_TIME: side.mean(lambda run: run.minutes),
-        **{f"{part}, mean, min": mean(_minutes(run.details.seconds.get(part)) for run in side.runs) for part in PARTS},
+        **{f"{part}, mean, min": minutes for part, minutes in parts.items() if part != "staging"},
+        "staging, mean as in the score, min": staging,
         "time of an epoch, mean, min": side.mean(lambda run: _minutes(mean(run.details.epoch_seconds))),
         "training, samples/s": rate,
         "training, samples/s per accelerator (node)": rate / scale if rate is not None and scale else None,

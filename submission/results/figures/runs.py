@@ -120,7 +120,7 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
         across, up = _find_reach([each.pca for each in several if each.pca])
         cell = Cell(wide, wide * up / across, wide / 2 / across)
         figure.text((8, top + 16), title, "heading")
-        figure.text((8, top + 37), f"epochs to solution → ±{10**across - 1:.0%} of the mean")
+        figure.text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
         start = (8, top + 55) if not figure.is_wide else (8 + columns // 2 * (wide + GAP), top + 37)
         figure.text(start, f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean")
         top += 48 if figure.is_wide else 66

@@ -121,7 +121,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     band = [interval for at in xs if (interval := fit.power.interval(at))]
     values = [point.y for point in fit.points] + [value for interval in band for value in interval]
     y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
-    panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
+    panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.symbol, fit.y.unit)))
     edges = [[panel.locate(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
     figure.curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
     curve = [panel.locate(at, fit.power.at(at)) for at in xs]
@@ -132,7 +132,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     panel.write_labels(spots, labels(several), sets=several)
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
-    items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
+    items = [("fit", f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
     items += [("interval", "95 % interval of the curve"), *mark_items(several)]
     return figure.finish(FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8, items)
 

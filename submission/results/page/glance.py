@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from common.command import counted
+from common.command import clean, counted
 from compliance.formats.findings import Shown, lowered, shown_of
 from compliance.formats.words import aligned, plain
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE
@@ -26,6 +27,7 @@ FAILED: Final = "what-failed"
 """The id of the section with what failed."""
 TOO_MANY_FAILED: Final = "RUN02"
 """The rule that is broken because logs break others, which say more."""
+LOGS: Final = (".txt", ".txt.gz")
 PACKAGE: Final = "submission-"
 """What the id of the section of a submission begins with."""
 ACROSS: Final = "across"
@@ -92,7 +94,7 @@ def _table(
     rows: Sequence[tuple[ResultLine | None, Difference]], unit: str, title: str, compared: bool, site: Site
 ) -> Html:
     """Return the table, without columns that are empty."""
-    heads = ["Benchmark", "System", f"Score, {unit}", "Staging, min", f"With staging, {unit}"]
+    heads = ["Benchmark", "System", f"Score, {unit}", "Staging, min", f"Score with staging, {unit}"]
     heads += [f"Previous round, {unit}", "Speed-up"] if compared else []
     cells: list[tuple[object, ...]] = []
     for line, change in rows:
@@ -171,12 +173,22 @@ def _result_failure(line: ResultLine, places: Mapping[int, str]) -> Failure:
 
 
 def _causes(entries: Sequence[Shown], section: str) -> list[Cause]:
-    """Return the first error of each broken rule, without those that follow from another."""
+    """Return the first error of each broken rule and its files, without errors that follow from another."""
     errors = [entry for entry in entries if entry.severity == ERROR]
-    causes: dict[str, Cause] = {}
+    by_rule: dict[str, list[Shown]] = {}
     for entry in [entry for entry in errors if not entry.finding.cause] or errors:
-        causes.setdefault(entry.finding.rule, Cause(entry.text, entry.finding.rule, section))
-    return sorted(causes.values(), key=lambda cause: cause.rule == TOO_MANY_FAILED)
+        by_rule.setdefault(entry.finding.rule, []).append(entry)
+    causes = [Cause(f"{_name_files(several)}{several[0].text}", rule, section) for rule, several in by_rule.items()]
+    return sorted(causes, key=lambda cause: cause.rule == TOO_MANY_FAILED)
+
+
+def _name_files(entries: Sequence[Shown]) -> str:
+    """Return the name of the first of the files with these errors, and how many there are, to go before a message."""
+    paths = dict.fromkeys(
+        entry.finding.path for entry in entries if entry.finding.line or entry.finding.path.endswith(LOGS)
+    )
+    names = [os.path.basename(path) for path in paths]
+    return "" if not names else f"{clean(names[0])}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: "
 
 
 def draw_failures(failures: Sequence[Failure], site: Site) -> Html:

@@ -86,6 +86,11 @@ class SystemDescription(Struct):
         word = str(self.fields.get("division", "")).strip().lower()
         return word if word in ("closed", "open") else None
 
+    def text(self, name: str) -> str:
+        """Return a field without blanks around it, "" if it is no text."""
+        value = self.fields.get(name)
+        return value.strip() if isinstance(value, str) else ""
+
     def count(self, name: str) -> int | None:
         """Return a field as a whole number: 16, "16", "2 (per socket)" or "16 nodes"; None without one up to 10**9."""
         value = self.fields.get(name)

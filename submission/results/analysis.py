@@ -12,7 +12,7 @@ from compliance.model.report import Report
 from compliance.model.waivers import meant
 from submission.results.cost_model.model import CostedStep, CostModel, ModelError, read_workloads
 from submission.results.fits import fit
-from submission.results.fits.projection import Projections, cost_bound, project_sets, read_published
+from submission.results.fits.projection import Projections, project_sets, read_published
 from submission.results.quantities import AnalysedSet
 from submission.results.sets import Facts, analyse, read_facts
 
@@ -58,7 +58,8 @@ def analyse_report(
     fits = fit.epochs_against_batch(good) + fit.against_units(good)
     fits += fit.against_power_cap(good, facts.power_cap_watts)
     projected = project_sets(good, units, model, read_published())
-    bounds = (cost_bound(each, model) for each in projected.projections if each.ceilings)
+    bounded = (each for each in projected.projections if each.ceilings)
+    bounds = (model.cost(p.workload, p.ceilings, p.units, p.batch_size, p.spatial) for p in bounded)
     costed = list(dict.fromkeys((*_cost_many_units(good, model), *bounds)))
     return Analysis(sets, fits, projected, costed, model.published_pairs(good), tuple(warnings))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from common.command import clean
 from common.values import is_number
-from compliance.formats.table import Column, make_table, plain_text
+from compliance.formats.table import Column, TextTable, plain_text
 from compliance.formats.words import plain
 from compliance.model.layout import STRONG, WEAK
 from submission.results.operations import Operations
@@ -28,8 +29,7 @@ def _column(key: str, meaning: str, name: str = "", unit: str = "", **options: A
     return Column(name or key, unit, cell, key=key, meaning=meaning, value=value, **options)
 
 
-def _text(key: str, meaning: str, name: str = "", unit: str = "", **options: Any) -> Column[Any]:
-    return _column(key, meaning, name, unit, numeric=False, **options)
+_text: Final = partial(_column, numeric=False)
 
 
 def _rate(key: str, meaning: str, name: str, unit: str = "", **options: Any) -> Column[Row]:
@@ -226,15 +226,11 @@ def pick_columns(columns: Mapping[str, Column[Item]], keys: Sequence[str], usual
 
 def list_columns(width: int | None = None) -> str:
     """Return the keys and meanings of all columns."""
-    columns = (
-        Column[Column[Any]]("name", "", lambda column: column.key, numeric=False),
-        Column[Column[Any]]("heading", "", lambda column: f"{column.name} {column.unit}", numeric=False),
-        Column[Column[Any]]("meaning", "", lambda column: column.meaning, numeric=False),
-    )
     kinds: dict[str, dict[str, Column[Any]]] = {"of results": RESULT_COLUMNS, "of runs (--runs)": RUN_COLUMNS}
-    groups = [kind for kind, of in kinds.items() for _ in of]
-    table = make_table("Columns", columns, [column for of in kinds.values() for column in of.values()], groups)
-    return plain_text(table, width) + "\n"
+    lines = [(kind, column) for kind, columns in kinds.items() for column in columns.values()]
+    rows = tuple((column.key, f"{column.name} {column.unit}", column.meaning) for _, column in lines)
+    headings, groups = (("name", ""), ("heading", ""), ("meaning", "")), tuple(kind for kind, _ in lines)
+    return plain_text(TextTable("Columns", headings, rows, (False,) * 3, groups), width) + "\n"
 
 
 def sort_rows(items: Sequence[Item], columns: Mapping[str, Column[Item]], key: str) -> list[Item]:

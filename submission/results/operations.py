@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Final
@@ -150,9 +151,10 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
     stated: list[Any] = [run.details.flop_per_sample.get(phase) for phase in ("training", "evaluation")]
     if all(is_number(flop) and 0 < flop < LARGEST_FLOP for flop in stated):
         return float(stated[0]), float(stated[1]), LOG
-    if run.mini or not workload:
-        uncounted = f"operations of {run.benchmark} are not counted"
-        return "mini problem: its log states no flop_per_sample" if run.mini else uncounted
+    if run.mini:
+        return "mini problem: its log states no flop_per_sample"
+    if not workload:
+        return f"operations of {run.benchmark} are not counted"
     cost = read_workloads()[workload]
     if cost.atom_flop is None or cost.edge_flop is None or cost.triplet_flop is None:
         return cost.training_flop, cost.forward_flop, WORKLOADS
@@ -177,13 +179,11 @@ def find_valid_share(target: Target, quality: float, n: float) -> float | None:
 
     n: exponent of the ratio of both.
     """
-    if quality <= 0:
-        return None
-    try:
-        share = math.pow(target.value / quality if target.lower_is_better else quality / target.value, n)
-    except OverflowError:
-        return None
-    return share if math.isfinite(share) else None
+    if quality > 0:
+        with suppress(OverflowError):
+            share = math.pow(target.value / quality if target.lower_is_better else quality / target.value, n)
+            return share if math.isfinite(share) else None
+    return None
 
 
 # -- results -----------------------------------------------------------------------------------------------
@@ -258,9 +258,8 @@ def _read_device(results: ResultSet, runs: Sequence[JudgedRun]) -> str:
     """Return the model of the accelerators, or of the processors of a system without; else that which logs name."""
     description = results.description
     if description is not None:
-        stated = [description.fields.get(f"{kind}_model_name") for kind in ("accelerator", "host_processor")]
-        models = [model.strip() if isinstance(model, str) else "" for model in stated]
-        return models[1] if description.count("accelerators_per_node") == 0 or not models[0] else models[0]
+        accelerator, processor = (description.text(f"{kind}_model_name") for kind in ("accelerator", "host_processor"))
+        return processor if description.count("accelerators_per_node") == 0 or not accelerator else accelerator
     hosts = [run.details.provenance.get("host") for run in runs]
     devices = (text_of(host.get("accelerator")) if isinstance(host, dict) else None for host in hosts)
     return shared_value(devices) or ""

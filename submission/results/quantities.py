@@ -31,8 +31,6 @@ STAGING_INSIDE: Final = "run_staging_inside_time"
 STAGING_RATE: Final = "run_staging_throughput"
 LARGEST: Final = 1e15
 """No valid count of epochs, samples or units reaches it; larger ones are not used."""
-COUNTS_SAMPLES: Final = "samples"
-"""The `epoch_unit` of a benchmark whose `epoch_num` counts samples, not epochs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
     epochs_time, evaluation = phases.epoch_seconds / 60, phases.evaluation_seconds / 60
     training = epochs_time - evaluation
     train, evaluation_set = _samples(run, "train_samples"), _samples(run, "eval_samples")
-    by_samples = reference is not None and reference.epoch_unit == COUNTS_SAMPLES
+    by_samples = reference is not None and reference.epoch_unit == "samples"
     epochs = samples = None
     if is_number(converged_after) and converged_after < LARGEST:
         later = float(phases.first == 0)

@@ -107,25 +107,19 @@ def _machine(results: ResultSet) -> dict[str, Any]:
     """Return the fields of a row about the system."""
     described = results.description or SystemDescription("", "")
     run = results.runs[0] if results.runs else Run("")
-    nodes = described.count("number_of_nodes")
-    each = described.count("accelerators_per_node")
+    nodes, each = described.count("number_of_nodes"), described.count("accelerators_per_node")
     if nodes is None:
         nodes, each = as_count(run.nodes), as_count(run.accelerators_per_node)
     processors = described.count("host_processors_per_node")
     return {
-        "availability": _text(described, "status") or _common_value(results, "submission_status"),
+        "availability": described.text("status") or _common_value(results, "submission_status"),
         "nodes": nodes,
-        "processor": _text(described, "host_processor_model_name"),
+        "processor": described.text("host_processor_model_name"),
         "processors": None if nodes is None or processors is None else nodes * processors,
-        "accelerator": _text(described, "accelerator_model_name"),
+        "accelerator": described.text("accelerator_model_name"),
         "accelerators": None if nodes is None or each is None else nodes * each,
-        "framework": _text(described, "framework"),
+        "framework": described.text("framework"),
     }
-
-
-def _text(description: SystemDescription, name: str) -> str:
-    value = description.fields.get(name)
-    return value.strip() if isinstance(value, str) else ""
 
 
 def _outcome(results: ResultSet) -> dict[str, Any]:

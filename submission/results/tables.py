@@ -126,11 +126,9 @@ class Summary:
         tables = []
         for round_, scaling in dict.fromkeys((row.round, row.scaling) for row in self.rows):
             rows = [row for row in self.rows if (row.round, row.scaling) == (round_, scaling)]
-            columns = [
-                column._replace(name=name, unit=unit)
-                for column in pick_columns(RESULT_COLUMNS, self.columns, SHOWN[scaling])
-                for name, unit in [HEADINGS[scaling].get(column.key, column[:2])]
-            ]
+            picked = pick_columns(RESULT_COLUMNS, self.columns, SHOWN[scaling])
+            headed = ((column, HEADINGS[scaling].get(column.key, column[:2])) for column in picked)
+            columns = [column._replace(name=name, unit=unit) for column, (name, unit) in headed]
             groups = [f"{_benchmark(row)}, {clean(row.division)}" for row in rows]
             table = make_table(f"Round {round_}. {TITLES[scaling]}", columns, rows, groups)
             tables.append(table if self.columns else table.without_empty())

@@ -28,29 +28,23 @@ def compare_with_published(path: Path) -> TextTable:
     if measured.network != FULL:
         network = clean(measured.network)
         raise UsageError(f"{path}: the {network} network was measured, published results have the full one")
-    results = [
-        result
-        for result in read_published()
-        if result.row.benchmark == measured.benchmark and result.mean(EPOCH_TIME) and result.units
-    ]
+    published = [result for result in read_published() if result.row.benchmark == measured.benchmark]
+    results = [result for result in published if result.mean(EPOCH_TIME) and result.units]
     if not results:
         raise UsageError(f"{path}: there are no published results of {measured.benchmark} with the time of an epoch")
     results.sort(key=lambda result: abs(math.log((result.units or 1) / measured.units)))
+    rate = measured.samples_per_s_per_unit
     columns = (
         *map(_name_column, ("round", "organisation", "system", "device", "division")),
         Column[AnalysedSet]("units", "", lambda result: plain(result.units)),
         Column[AnalysedSet]("batch", "", lambda result: plain(result.row.batch_size or 0)),
         Column[AnalysedSet]("rate", "samples/s", lambda result: f"{_rate(result):,.0f}"),
         Column[AnalysedSet]("of a unit", "samples/s", lambda result: f"{_rate(result) / (result.units or 1):,.3g}"),
-        Column[AnalysedSet](
-            *("measured", "by a unit's"),
-            lambda result: f"{measured.samples_per_s_per_unit * (result.units or 1) / _rate(result):.3g}",
-        ),
+        Column[AnalysedSet]("measured", "by a unit's", lambda each: f"{rate * (each.units or 1) / _rate(each):.3g}"),
     )
     title = (
         f"{path.name}, not an MLPerf result: {measured.benchmark}, units {plain(measured.units)}, "
-        f"{measured.samples_per_s:,.4g} samples/s, {measured.samples_per_s_per_unit:,.4g} a unit; "
-        "published epochs include their evaluation"
+        f"{measured.samples_per_s:,.4g} samples/s, {rate:,.4g} a unit; published epochs include their evaluation"
     )
     return make_table(clean(title), columns, results[:MOST_PUBLISHED])
 

@@ -8,8 +8,9 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import StatisticsError, fmean
 from typing import Any, Final
 
 from common.errors import UsageError
@@ -94,10 +95,9 @@ YAML_KEYWORDS: Final = {"null", "true", "false"}
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the finite values; None without any, or if it is beyond the range of floats."""
     known = [value for value in values if value is not None and is_number(value)]
-    try:
-        return fmean(known) if known else None
-    except OverflowError:
-        return None
+    with suppress(OverflowError, StatisticsError):
+        return fmean(known)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +163,13 @@ def _pair_sides(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list
 
     own: only results of an organisation they have in common.
     """
-    possible = [(one, other) for one in a for other in b if not own or one.organisations & other.organisations]
-    chosen: list[tuple[Side, Side]] = []
-    for one, other in sorted(possible, key=lambda pair: _distance(*pair)):
-        if not any(one is known or other is taken for known, taken in chosen):
-            chosen.append((one, other))
-    chosen.sort(key=lambda pair: next(at for at, side in enumerate(a) if side is pair[0]))
-    several = len(a) > 1 or len(b) > 1
-    return [Pair(benchmark, one, other, _explain_pair(one, other) if several else "") for one, other in chosen]
+    possible = [(mine, theirs) for mine in a for theirs in b if not own or mine.organisations & theirs.organisations]
+    partners: dict[int, Side] = {}
+    for mine, theirs in sorted(possible, key=lambda pair: _distance(*pair)):
+        if id(mine) not in partners and not any(theirs is side for side in partners.values()):
+            partners[id(mine)] = theirs
+    chosen, several = [(side, partners[id(side)]) for side in a if id(side) in partners], len(a) > 1 or len(b) > 1
+    return [Pair(benchmark, *pair, _explain_pair(*pair) if several else "") for pair in chosen]
 
 
 def _distance(a: Side, b: Side) -> tuple[float, ...]:
@@ -225,11 +224,8 @@ def changes(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
 
     Keys that differ between the runs of `wanted` are left out, because they have no single value.
     """
-    return [
-        shlex.quote(f"{key}={yaml_text(wanted[key])}")
-        for key in differing(wanted, present)
-        if key in wanted and not isinstance(wanted[key], Varied)
-    ]
+    keys = (key for key in differing(wanted, present) if key in wanted and not isinstance(wanted[key], Varied))
+    return [shlex.quote(f"{key}={yaml_text(wanted[key])}") for key in keys]
 
 
 def yaml_text(value: Any) -> str:
@@ -240,10 +236,8 @@ def yaml_text(value: Any) -> str:
         return f"[{', '.join(map(yaml_text, value))}]"
     if isinstance(value, dict):
         # JSON turns numeric keys, such as the epochs of a schedule, into text.
-        pairs = (
-            (key if re.fullmatch(r"-?\d+", key) else yaml_text(key), yaml_text(item)) for key, item in value.items()
-        )
-        return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+        keys = (key if re.fullmatch(r"-?\d+", key) else yaml_text(key) for key in value)
+        return f"{{{', '.join(f'{key}: {yaml_text(item)}' for key, item in zip(keys, value.values(), strict=True))}}}"
     return json.dumps(value)
 
 

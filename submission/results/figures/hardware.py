@@ -45,7 +45,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
         return Html("")
     formats = {each.row.operations.accelerator: each.row.operations.peak_format for each in sets}
     devices = _name_peaks(known, formats)
-    points = [_find_point(known, each.row.operations) for each in sets]
+    points = [_find_point(each.row.operations) for each in sets]
     figure = Figure(name, title_of("Peak against power, and what results achieve", sets), _describe(sets), width)
     x = logarithmic([watts for watts, _ in devices], LEFT, width - RIGHT)
     y = logarithmic([value for _, value in (*devices, *points)], TOP + HEIGHT, TOP)
@@ -57,11 +57,9 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
         across, up = panel.locate(*point)
         spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
     panel.taken += [around(spot, 6) for spot in spots]
-    best = list(_find_best(known, sets, spots)) if figure.is_wide else []  # a phone has no room for both
-    panel.write_labels(
-        [*(panel.locate(*peak) for peak in devices), *(spot for spot, _ in best)],
-        [*devices.values(), *(text for _, text in best)],
-    )
+    labels = [(panel.locate(*peak), text) for peak, text in devices.items()]
+    labels += _find_best(sets, spots) if figure.is_wide else []  # a phone has no room for both
+    panel.write_labels([spot for spot, _ in labels], [text for _, text in labels])
     for (watts, peak), text in devices.items():
         hint = f"{text}: {peak:,.4g} TFLOPS, {watts:,.0f} W"
         figure.draw_mark(panel.locate(watts, peak), ("triangle", ""), "mark", hint)
@@ -82,21 +80,19 @@ def _name_peaks(known: Mapping[str, Ceilings], formats: Mapping[str, str]) -> di
     return names
 
 
-def _find_point(known: Mapping[str, Ceilings], operations: ResultOperations) -> Peak:
+def _find_point(operations: ResultOperations) -> Peak:
     """Return the watts of a result's device and the TFLOPS that each reaches over the training time."""
-    entry = known[operations.accelerator]
+    entry = read_ceilings()[operations.accelerator]
     _, peak = entry.find_peak(operations.peak_format)
     return entry.watts or 0.0, peak * (operations.training_utilization or 0.0) / TERA
 
 
-def _find_best(
-    known: Mapping[str, Ceilings], sets: Sequence[AnalysedSet], spots: Sequence[Point]
-) -> Iterator[tuple[Point, str]]:
+def _find_best(sets: Sequence[AnalysedSet], spots: Sequence[Point]) -> Iterator[tuple[Point, str]]:
     """Yield the place and the label of the best result of each benchmark on devices of these watts and this peak."""
     best: dict[tuple[str, float | None, float], tuple[float, Point]] = {}
     for each, spot in zip(sets, spots, strict=True):
         operations = each.row.operations
-        entry = known[operations.accelerator]
+        entry = read_ceilings()[operations.accelerator]
         key = each.marked_benchmark, entry.watts, entry.find_peak(operations.peak_format)[1]
         best[key] = max(best.get(key, (0.0, spot)), (operations.training_utilization or 0.0, spot))
     for (benchmark, *_), (share, spot) in best.items():

@@ -29,6 +29,8 @@ LONGEST: Final = 24
 """Characters of a system's name that a figure shows."""
 FRAMEWORK: Final = re.compile(r"[_-](tf|pt|fjpytorch|pytorch|tensorflow|mxnet|ngc)[\d.]*([_-].*)?$", re.IGNORECASE)
 """The part of many systems' names that says more of the software than of the system, and what comes after it."""
+LETTERS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
+"""From where on a number has a letter."""
 SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 YEARS: Final = {"0.7": "2020", "1.0": "2021", "2.0": "2022", "3.0": "2023"}
 """The year of each round."""
@@ -106,20 +108,13 @@ def slug(text: str) -> str:
 
 
 def amount(value: float) -> str:
-    """Return a number with at most three significant digits."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            return f"{_digits(value / (1e3 if letter == 'k' else limit))}{letter}"
-    return _digits(value)
-
-
-def _digits(value: float) -> str:
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
-    digits, _, power = f"{value:.3g}".partition("e")
-    if not power:
-        return digits
-    return f"{'' if digits == '1' else digits + '·'}10{str(int(power)).translate(SUPERSCRIPT)}"
+    """Return a number with at most three significant digits, of four those before the point."""
+    least, letter = next((scale for scale in LETTERS if abs(value) >= scale[0]), (1.0, ""))
+    value /= 1e3 if letter == "k" else least
+    digits, _, power = (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}").partition("e")
+    if power:
+        digits = f"{'' if digits == '1' else digits + '·'}10{str(int(power)).translate(SUPERSCRIPT)}"
+    return f"{digits}{letter}"
 
 
 # -- where labels stand ---------------------------------------------------------------------------------------
@@ -251,7 +246,7 @@ class _Layout:
             if nearer and not place.leader:
                 continue
             line = place.leader and (point, place.leader)
-            crossed = nearer + sum(_swapped(place, other) for other in others)
+            crossed = nearer + sum(_are_swapped(place, other) for other in others)
             crossed += 3 * sum(place.box.crossed_by(*other) for other in lines)
             crossed += sum(box.crossed_by(*line) for box in (*labels, *marks)) if line else 0
             crossed += sum(_cross(line, other) for other in lines) if line else 0
@@ -260,16 +255,16 @@ class _Layout:
         return chosen
 
 
-def _swapped(one: Place, other: Place) -> bool:
+def _are_swapped(a: Place, b: Place) -> bool:
     """Return whether of two labels one above the other, the upper one is that of the lower point."""
-    near = math.dist(one.point, other.point) < NEIGHBOURHOOD
-    stacked = near and one.box.left < other.box.right and other.box.left < one.box.right
-    return stacked and (one.point[1] - other.point[1]) * (one.box.top - other.box.top) < 0
+    near = math.dist(a.point, b.point) < NEIGHBOURHOOD
+    stacked = near and a.box.left < b.box.right and b.box.left < a.box.right
+    return stacked and (a.point[1] - b.point[1]) * (a.box.top - b.box.top) < 0
 
 
-def _cross(one: Line, other: Line) -> bool:
+def _cross(a: Line, b: Line) -> bool:
     """Return whether two lines cross."""
-    return all(_side(*a, b[0]) * _side(*a, b[1]) < 0 for a, b in ((one, other), (other, one)))
+    return all(_side(*line, other[0]) * _side(*line, other[1]) < 0 for line, other in ((a, b), (b, a)))
 
 
 def _side(begin: Point, end: Point, point: Point) -> float:

@@ -117,7 +117,7 @@ def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html
     wide = (width - GAP * (columns + 1)) / columns
     top = 6.0
     for title, several in benchmarks.items():
-        across, up = _reach([each.pca for each in several if each.pca])
+        across, up = _find_reach([each.pca for each in several if each.pca])
         cell = Cell(wide, wide * up / across, wide / 2 / across)
         figure.text((8, top + 16), title, "heading")
         figure.text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
@@ -146,9 +146,9 @@ class Cell:
     scale: float
 
 
-def _reach(found: Sequence[LogPca]) -> tuple[float, float]:
+def _find_reach(several: Sequence[LogPca]) -> tuple[float, float]:
     """Return the decades from the middle of a cell to its right and upper edges; two deviations of all results fit."""
-    pairs = [tuple(zip(pca.variances, (pca.first, pca.second), strict=True)) for pca in found]
+    pairs = [tuple(zip(pca.variances, (pca.first, pca.second), strict=True)) for pca in several]
     across, up = (math.sqrt(max(sum(v * axes[at] ** 2 for v, axes in pair) for pair in pairs)) for at in (0, 1))
     right, upper = _round(2.1 * across), _round(2.1 * up)
     return max(right, upper), max(upper, LOWEST * right)
@@ -201,11 +201,8 @@ def _describe_pca(pca: LogPca) -> str:
 def _locate_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:
     """Return the positions of the runs that count and lie inside the cell."""
     pairs = [(run.values.get(EPOCHS, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in each.runs if run.kept]
-    shifts = [
-        ((math.log10(epochs) - pca.center[0]) * cell.scale, (pca.center[1] - math.log10(time)) * cell.scale)
-        for epochs, time in pairs
-        if drawable(epochs) and drawable(time)
-    ]
+    logs = [(math.log10(epochs), math.log10(time)) for epochs, time in pairs if drawable(epochs) and drawable(time)]
+    shifts = [((epochs - pca.center[0]) * cell.scale, (pca.center[1] - time) * cell.scale) for epochs, time in logs]
     inside = [(x, y) for x, y in shifts if abs(x) <= cell.width / 2 and abs(y) <= cell.height / 2]
     return [(middle[0] + x, middle[1] + y) for x, y in inside]
 

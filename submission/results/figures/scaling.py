@@ -40,7 +40,6 @@ ROOM: Final = 100
 """Space for names beside the outermost points."""
 TIME_LEFT, TIME_RIGHT, TIME_TOP, TIME_BOTTOM = 52.0, 54.0, 66.0, 48.0
 """Space around a panel for its titles and numbers."""
-GAP: Final = 14
 THROUGHPUT, TRAIN, EVAL = "run_epoch_throughput", "run_train_throughput", "run_eval_throughput"
 BLOCK_LEFT, BLOCK_RIGHT, BLOCK_TOP, BLOCK_BOTTOM = 58, 74, 52, 46
 """Space around a panel for its titles and numbers."""
@@ -88,11 +87,9 @@ def _explain_time(each: AnalysedSet, text: str, mean: float) -> str:
 
 def _describe_times(sets: Sequence[AnalysedSet]) -> str:
     fastest = min(sets, key=lambda each: each.mean("run_time") or math.inf)
-    minutes = amount(fastest.mean("run_time") or 0)
-    return (
-        f"{len(sets)} results; the shortest runs are those of {fastest.row.organisation} on "
-        f"{fastest.row.system}, with {minutes} minutes and {fastest.units} {fastest.unit}."
-    )
+    system, minutes = f"{fastest.row.organisation} on {fastest.row.system}", amount(fastest.mean("run_time") or 0)
+    units = f"{fastest.units} {fastest.unit}"
+    return f"{len(sets)} results; the shortest runs are those of {system}, with {minutes} minutes and {units}."
 
 
 # -- what a time to solution is made of ------------------------------------------------------------------------
@@ -148,11 +145,9 @@ class _Block:
             return Iso(slope=1, unit="/min" if of_rates else "/unit", title=title)
         if of_rates:
             return Iso(slope=1, power=-1, unit=" min", title="lines: compute time")
-        steps = [
-            each.statistics["run_steps"].mean * batch / epochs
-            for each, batch, epochs in zip(self.sets, self.batches, self.epochs, strict=True)
-            if "run_steps" in each.statistics
-        ]
+        means = [each.mean("run_steps") for each in self.sets]
+        results = zip(means, self.batches, self.epochs, strict=True)
+        steps = [mean * batch / epochs for mean, batch, epochs in results if mean is not None]
         if not steps:
             return None
         return Iso(slope=1, factor=statistics.median(steps), power=-1, unit=" steps", title="lines: steps of training")

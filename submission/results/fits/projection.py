@@ -26,7 +26,7 @@ from typing import Any, Final
 from common.command import counted
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
-from submission.results.cost_model.model import CostedStep, CostModel
+from submission.results.cost_model.model import CostModel
 from submission.results.fits.fit import (
     FIRST_ROUND,
     LeftOut,
@@ -174,11 +174,10 @@ def _measure_errors(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[P
         method = _Method([result for result in sets if contents(result) not in same], model, math.inf)
         projected, minutes = method.project(first, second.units or 0), second.mean(RUN_TIME)
         if isinstance(projected, Projection) and minutes:
-            error = abs(projected.minutes_low / minutes - 1)
+            predicted, names = projected.minutes_low, (first.full_name, second.full_name)
             epoch_error = abs(projected.epoch_minutes_low / (second.mean(EPOCH_TIME) or math.inf) - 1)
-            scored = first.row.round != FIRST_ROUND
-            factor, names = projected.factor, (first.full_name, second.full_name)
-            yield PairError(*names, projected.minutes_low, minutes, error, epoch_error, factor, scored)
+            errors = abs(predicted / minutes - 1), epoch_error
+            yield PairError(*names, predicted, minutes, *errors, projected.factor, first.row.round != FIRST_ROUND)
 
 
 def share_samples(units: int, batch: int, most: int) -> tuple[int, int]:
@@ -275,12 +274,6 @@ class _Method:
             text = plain(wanted) if wanted >= 0.01 else f"{wanted:.1g}"
             notes.append(f"batch size {nearest:,}, not {text}: the results end there")
         return round(nearest)
-
-
-def cost_bound(projection: Projection, model: CostModel) -> CostedStep:
-    """Return the step of the cost model that bounds a projection with ceilings."""
-    where = projection.units, projection.batch_size, projection.spatial
-    return model.cost(projection.workload, projection.ceilings, *where)
 
 
 def projection_table(projected: Projections) -> TextTable:

@@ -201,7 +201,9 @@ def placed(points: Sequence[Point], widths: Sequence[float], area: Box, taken: S
     any other. Those in a crowd choose first; then each chooses again among the others.
     """
     layout = _Layout(points, widths, area, taken)
-    order = sorted(range(len(points)), key=lambda number: -layout.count_near(number))
+    neighbours = zip(points, layout.neighbours, strict=True)
+    crowds = [sum(math.dist(points[at], point) < NEIGHBOURHOOD for at in near) for point, near in neighbours]
+    order = sorted(range(len(points)), key=lambda number: -crowds[number])
     for number in order * (2 if len(points) <= CROWD else 1):
         layout.places[number] = layout.choose_place(number)
     return layout.places
@@ -222,11 +224,6 @@ class _Layout:
             [at for at, (left, up) in enumerate(points) if abs(left - x) < 2 * reach > abs(up - y) and at != number]
             for number, (x, y) in enumerate(points)
         ]
-
-    def count_near(self, number: int) -> int:
-        """Return how many other points are in the neighbourhood of a point."""
-        point = self.points[number]
-        return sum(math.dist(self.points[at], point) < NEIGHBOURHOOD for at in self.neighbours[number])
 
     def choose_place(self, number: int) -> Place | None:
         """Return the nearest place of a label that covers nothing and whose line crosses little."""

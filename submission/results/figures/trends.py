@@ -23,7 +23,6 @@ BEST_HEIGHT: Final = 190
 PADDING: Final = 34
 """Space for names above and below the points."""
 TITLES: Final = {False: "minutes to train, with staging", True: "models per minute, with staging"}
-COLUMNS: Final = 2
 Kind = tuple[bool, str, str]
 """Whether it is throughput, the benchmark, and the division."""
 FIT_LEFT, FIT_RIGHT, FIT_TOP, FIT_HEIGHT, FIT_BOTTOM = 60, 20, 34, 300, 52
@@ -39,7 +38,7 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         return Html("")
     figure = Figure(name, title_of("Best results by round", sets), _describe_best(winners), width)
     panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(winners)))
-    columns = COLUMNS if figure.is_wide else 1
+    columns = 2 if figure.is_wide else 1
     wide, tall = width / columns, BEST_TOP + BEST_HEIGHT + BEST_BOTTOM
     row, column = -1, columns - 1
     for at, (weak, title) in enumerate(panels):
@@ -121,7 +120,9 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     band = [interval for at in xs if (interval := fit.power.interval(at))]
     values = [point.y for point in fit.points] + [value for interval in band for value in interval]
     y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
-    panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.symbol, fit.y.unit)))
+    names = (fit.x.name, fit.x.unit), (fit.y.symbol, fit.y.unit)
+    titles = [name if name == unit else f"{name}, {unit}" for name, unit in names]
+    panel = Panel(figure, Axis(x, titles[0]), Axis(y, titles[1]))
     edges = [[panel.locate(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
     figure.curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
     curve = [panel.locate(at, fit.power.at(at)) for at in xs]
@@ -135,7 +136,3 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     items = [("fit", f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
     items += [("interval", "95 % interval of the curve"), *mark_items(several)]
     return figure.finish(FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8, items)
-
-
-def _title(name: str, unit: str) -> str:
-    return name if name == unit else f"{name}, {unit}"

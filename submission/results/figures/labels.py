@@ -75,7 +75,8 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
         known = found.setdefault(each.marked_benchmark, {})
         if same in known:
             rounds = f"{known[same].row.round}, v{row.round}"
-            each = replace(known[same], row=replace(known[same].row, round=rounds))
+            names = (*(known[same].drawn_for or [known[same].full_name]), each.full_name)
+            each = replace(known[same], row=replace(known[same].row, round=rounds), drawn_for=names)
         known[same] = each
     return {name: list(known.values()) for name, known in found.items()}
 

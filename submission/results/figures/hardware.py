@@ -25,11 +25,11 @@ from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
 from submission.results.rows import ResultOperations
 
-LEFT, RIGHT, TOP, BOTTOM = 60, 100, 40, 50
+LEFT, RIGHT, TOP, BOTTOM = 60, 104, 40, 50
 """Space around the panel for its titles and numbers."""
 HEIGHT: Final = 460
 TERA: Final = 1e12
-SIDE: Final = 12
+SIDE: Final = 8
 """How far the results of a benchmark stand from those of the next."""
 Peak = tuple[float, float]
 """The watts and the peak of a device, in TFLOPS."""

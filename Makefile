@@ -69,7 +69,7 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 	$(PY) -m ruff format .
 
 docs: $(VENV)/.training-installed ## write the generated pages of docs/reference
-	$(PY) -m compliance.docs
+	$(PY) bench/reference_pages.py
 
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py

@@ -106,12 +106,16 @@ def _loaded_rules(source: str) -> str:
 
 def refuse_to_overwrite(output: Path | None, inputs: Iterable[Path]) -> None:
     """Raise UsageError if the output would replace something inside what is read."""
-    if output is None or not os.path.exists(output):
-        return
+    if output is not None and os.path.exists(output):
+        refuse_inside(output, inputs)
+
+
+def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o") -> None:
+    """Raise UsageError if an output, whether it exists or not, is or lies in what is read."""
     target = os.path.realpath(output)
     for path in map(os.path.realpath, inputs):
         if target == path or target.startswith(path + os.sep):
-            raise UsageError(f"-o {output} would overwrite a file among those that are read; choose another name")
+            raise UsageError(f"{option} {output} is or lies in {path}, which is read; name one outside of it")
 
 
 def write_text(text: str, output: Path | None) -> None:

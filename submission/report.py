@@ -17,20 +17,21 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
-from compliance.cli import add_result_options, read_result_options, write_text
-from compliance.engine.options import Options
+from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
-from compliance.model.report import Report
 from submission.results.analysis import Analysis, analyse_report
 from submission.results.cost_model.model import error_table
 from submission.results.export import holds_analysis, write_analysis
 from submission.results.fits.projection import projection_table
 from submission.results.page.page import write_report
+from submission.results.page.sheets import check_replaceable
 from submission.results.quantity_tables import tables
 from submission.results.read_rows import read_logs, read_report
 from submission.results.rows import NoResultsError
 
+SUFFIXES: Final = (".json", ".csv", ".svg")
+"""Of the files of an analysis."""
 MOST_UNITS: Final = 10_000_000
 DESCRIPTION: Final = "Report results as one HTML file, and analyse them: where the time goes, how they scale and vary."
 EXAMPLES: Final = """\
@@ -67,14 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round, for the page")
     add("--title", default="", help="heading of the page")
     add("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
-    add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of ceilings.yaml")
-    add(
-        "--project",
-        type=_parse_units,
-        default=(),
-        metavar="N,...",
-        help="project results to these numbers of accelerators",
-    )
+    add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of accelerators.yaml")
+    units = "project results to these numbers of accelerators"
+    add("--project", type=_parse_units, default=(), metavar="N,...", help=units)
     add_result_options(parser)
     options = parser.parse_args(arguments)
     return run_command(lambda: _report(options), (OSError, NoResultsError), NOTHING_WRITTEN)
@@ -100,16 +96,11 @@ def _report(arguments: argparse.Namespace) -> int:
         print(f"warning: {clean(warning)}", file=sys.stderr)
     status = _write_data(analysis, arguments) if arguments.data else 0
     if arguments.output:
-        _write_page(report, analysis, arguments, options)
+        former = replace(options, round=None, details=False)
+        previous = read_report(arguments.previous, former) if arguments.previous else None
+        write_report(report, arguments.output, arguments.title, previous, analysis)
+        print(f"{clean(arguments.output)}: {summary(report, all_shown(report))}")
     return status
-
-
-def _write_page(report: Report, analysis: Analysis, arguments: argparse.Namespace, options: Options) -> None:
-    previous = None
-    if arguments.previous:
-        previous = read_report(arguments.previous, replace(options, round=None, details=False))
-    write_report(report, arguments.output, arguments.title, previous, analysis)
-    print(f"{clean(arguments.output)}: {summary(report, all_shown(report))}")
 
 
 def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
@@ -147,21 +138,23 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
         raise UsageError(f"-o {page} is a folder; name a file in it, such as report.html")
     if page and os.path.lexists(page) and not arguments.force:
         raise UsageError(f"{page} exists; --force replaces a page of this command")
+    if page and folder and page.suffix in SUFFIXES and os.path.realpath(page.parent) == os.path.realpath(folder):
+        raise UsageError(
+            f"-o {page} is named like the data of --data {folder}; name a page, such as {folder}/page.html"
+        )
+    if page:
+        refuse_inside(page, (*arguments.paths, *arguments.previous))
+        check_replaceable(page)
     if folder:
-        _check_folder(folder, arguments.paths, arguments.force)
+        refuse_inside(folder, arguments.paths, "--data")
+        _check_folder(folder, arguments.force)
 
 
-def _check_folder(folder: Path, paths: Sequence[str], force: bool) -> None:
-    """Raise UsageError if the folder is a file, lies in what is read, or holds something else."""
-    target = os.path.realpath(folder)
-    for path in map(os.path.realpath, paths):
-        if target == path or target.startswith(path + os.sep):
-            raise UsageError(f"--data {folder} lies in {path}, which is read; name a folder outside of it")
-    if not os.path.lexists(folder):
-        return
-    if not folder.is_dir():
+def _check_folder(folder: Path, force: bool) -> None:
+    """Raise UsageError if the folder is a file, or holds something else."""
+    if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"--data {folder} is a file; name a folder, because an analysis is several files")
-    if not any(folder.iterdir()):
+    if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not holds_analysis(folder):
         raise UsageError(f"--data {folder} holds other files and no analysis; name a new or an empty folder")

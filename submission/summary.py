@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,13 +13,13 @@ from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
 from compliance.benchmarks import REFERENCES
-from compliance.cli import add_result_options, read_result_options, refuse_to_overwrite, write_text
+from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
 from compliance.formats.markdown import markdown_text
 from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
 from compliance.model.waivers import meant, unused
-from submission.results.columns import RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
+from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
 from submission.results.comparison.comparison import compare
 from submission.results.comparison.formats import FORMATS
 from submission.results.comparison.published import compare_with_published
@@ -73,19 +74,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=Path, metavar="FILE", help="write there (csv: into this folder)")
     options = parser.parse_args(arguments)
     measured = len(options.paths) == 1 and options.paths[0].endswith(".json")
-    run = _compare if options.compare else _show_measurement if measured else _summarise
-    return run_command(lambda: run(options), (OSError, NoResultsError), NOTHING_WRITTEN)
+    show = _compare if options.compare else _show_measurement if measured else _summarise
+
+    def run() -> int:
+        if options.output:
+            refuse_inside(options.output, (*options.paths, *options.previous, *filter(None, [options.compare])))
+        return show(options)
+
+    return run_command(run, (OSError, NoResultsError), NOTHING_WRITTEN)
 
 
 def _parse_exponent(text: str) -> float:
     """Return the exponent that an argument names; an `argparse` type."""
-    try:
-        exponent = float(text)
-    except ValueError:
-        exponent = 0.0
-    if not 0 < exponent <= MOST_N:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, at most {MOST_N:g}; found {text!r}")
-    return exponent
+    with suppress(ValueError):
+        if 0 < float(text) <= MOST_N:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a number above 0, at most {MOST_N:g}; found {text!r}")
 
 
 def _parse_columns(text: str) -> tuple[str, ...]:
@@ -113,27 +117,30 @@ def _summarise(arguments: argparse.Namespace) -> int:
             "with the logs of several runs, or logs"
         )
     changes = differences(tables[1], results) if arguments.previous else []
+    for name in () if runs else (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
+        if name not in RESULT_COLUMNS:
+            raise UsageError(f"the column {name!r} is of runs: add --runs")
     if arguments.sort:
         results = sort_rows(results, RESULT_COLUMNS, arguments.sort)
         runs = sort_rows(runs, RUN_COLUMNS, arguments.sort)
     summary = Summary(results, changes, runs, arguments.columns)
     if arguments.format == "csv":
-        _write_tables(summary.write_csv(), arguments)
-    elif arguments.format == "json":
-        _write(summary.write_json(), arguments)
-    elif arguments.format == "markdown":
-        _write(summary.write_markdown(), arguments)
+        _write_tables(summary.format_csv(), arguments)
+    elif arguments.format == "table":
+        _write(summary.format_text(_find_width(arguments)), arguments)
     else:
-        _write(summary.write_text(_find_width(arguments)), arguments)
+        _write(summary.format_json() if arguments.format == "json" else summary.format_markdown(), arguments)
     return 0
 
 
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
     known = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
+    keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
     for name in (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
         if name not in known:
-            raise UsageError(f"there is no column {name!r}{meant(name, known)}; --columns help lists them")
+            hint = f"; that heading is of {keys[name]!r}" if name in keys else meant(name, known)
+            raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")
     if arguments.runs and arguments.previous:
@@ -176,8 +183,8 @@ def _show_measurement(arguments: argparse.Namespace) -> int:
     if arguments.format in ("csv", "json"):
         raise UsageError(f"--format {arguments.format} is not for a measurement; choose table or markdown")
     table = compare_with_published(Path(arguments.paths[0]))
-    is_markdown = arguments.format == "markdown"
-    _write(markdown_text(table) if is_markdown else plain_text(table, _find_width(arguments)), arguments)
+    text = markdown_text(table) if arguments.format == "markdown" else plain_text(table, _find_width(arguments))
+    _write(text, arguments)
     return 0
 
 
@@ -195,9 +202,7 @@ def _find_width(arguments: argparse.Namespace) -> int | None:
 
 def _write(text: str, arguments: argparse.Namespace, output: Path | None = None) -> None:
     """Write to a file, that of `--output` by default, or else to standard output."""
-    output = output or arguments.output
-    refuse_to_overwrite(output, (*arguments.paths, *arguments.previous, *filter(None, [arguments.compare])))
-    write_text(text, output)
+    write_text(text, output or arguments.output)
 
 
 def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:

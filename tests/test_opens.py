@@ -17,7 +17,6 @@ READS = ("open", "open_code", "fdopen", "GzipFile", "memmap", "mmap", "fromfile"
 METHODS = ("read_bytes", "read_text")
 COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
-    "compliance/docs.py": "the docs of the suite",
     "compliance/rules/own_rules.py": "the rules, which the user names",
     "submission/round/make.py": "the configuration that an earlier call wrote",
     "submission/round/runs.py": "the state that an earlier call wrote",
@@ -106,7 +105,6 @@ UNGUARDED_WRITES = {
     "common/training/profile.py": "into an open file",
     "compliance/cli.py": "the file that the user names",
     "compliance/demo.py": "a temporary folder",
-    "compliance/docs.py": "the docs of the suite",
     "compliance/samples/package.py": "packages for tests",
     "cosmoflow/data/dali.py": "a temporary folder",
     "oc20/data/extxyz.py": "the new files of `whole_file`",

@@ -13,7 +13,6 @@ from common.config import SHOWN, load, rebuild
 HERE: Final = Path(__file__).parent
 PEAKS: Final = (1e3, 1e21)
 """Between these lie all peaks: more or less is a mistake in the unit."""
-MOST_VALUE_BYTES: Final = 16
 WATTS: Final = (1.0, 1e5)
 TRAINED: Final = {1: "fp8", 2: "fp16", 4: "fp32", 8: "fp64"}
 """The format of a peak by the bytes of a value."""
@@ -37,8 +36,8 @@ class Ceilings:
     def __post_init__(self) -> None:
         if not all(map(_squeezed, self.match or ("",))):
             raise ValueError("match: expected words of the model name, each with a letter or digit; got none")
-        if not 0 < self.value_bytes <= MOST_VALUE_BYTES:
-            raise ValueError(f"value_bytes: expected 1 to {MOST_VALUE_BYTES}; got {self.value_bytes}")
+        if self.value_bytes not in TRAINED:
+            raise ValueError(f"value_bytes: expected {', '.join(map(str, TRAINED))}; got {self.value_bytes}")
         if unknown := ", ".join(self.other_peaks.keys() - set(FORMATS)):
             raise ValueError(f"other_peaks: expected formats of {', '.join(FORMATS)}; got {unknown[:SHOWN]}")
         rates = ("peak_flop_per_s", "memory_bytes_per_s", "network_bytes_per_s", "input_bytes_per_s")

@@ -21,6 +21,7 @@ from compliance.model.case import STRICT, Case
 from compliance.model.layout import (
     FLAT,
     NAMED,
+    NEWEST,
     PARAMETERS_FILE,
     RESULTS,
     STRONG,
@@ -105,7 +106,7 @@ def initial_case(path: str, options: Options, flat: bool = False) -> Case:
     flat: the path is that of a package with the layout of round 0.7.
     """
     in_path = round_of_path(path) if path != "-" else None
-    round_, why = (in_path, NAMED) if in_path else (ROUNDS[-1], "the newest")
+    round_, why = (in_path, NAMED) if in_path else (ROUNDS[-1], NEWEST)
     if options.round:
         round_, why = options.round, "as asked for"
     elif flat:

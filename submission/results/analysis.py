@@ -47,40 +47,27 @@ def analyse_report(
     facts = read_facts().updated(own)
     model = CostModel(read_workloads(), read_ceilings(Path(ceilings_file)) if ceilings_file else read_ceilings())
     sets = analyse(report, facts)
-    good = [one for one in sets if not one.problem]
-    names = [one.full_name for one in sets]
-    unused = [
-        f"{facts_file}: no result is named {name}{meant(name, names)}" for name in own.names() if name not in names
-    ]
-    devices = dict.fromkeys(one.row.device for one in good if not one.row.mini) if ceilings_file else {}
-    unknown = [
-        f"{ceilings_file}: no entry matches {device!r}; the cost model leaves it out"
-        for device in devices
-        if not ceilings_of(device, model.ceilings)
-    ]
+    good, names = [result for result in sets if not result.problem], [result.full_name for result in sets]
+    unused = (name for name in own.names() if name not in names)
+    warnings = [f"{facts_file}: no result is named {name}{meant(name, names)}" for name in unused]
+    if ceilings_file:
+        devices = dict.fromkeys(result.row.device for result in good if not result.row.mini)
+        unknown = (device for device in devices if not ceilings_of(device, model.ceilings))
+        end = "the cost model leaves it out"
+        warnings += [f"{ceilings_file}: no entry matches {device!r}; {end}" for device in unknown]
+    fits = fit.epochs_against_batch(good) + fit.against_units(good)
+    fits += fit.against_power_cap(good, facts.power_cap_watts)
     projected = project_sets(good, units, model, read_published())
     bounds = (cost_bound(each, model) for each in projected.projections if each.ceilings)
-    return Analysis(
-        sets,
-        [
-            *fit.epochs_against_batch(good),
-            *fit.against_units(good),
-            *fit.against_power_cap(good, facts.power_cap_watts),
-        ],
-        projected,
-        list(dict.fromkeys((*_costed(good, model), *bounds))),
-        model.published_pairs(good),
-        (*unused, *unknown),
-    )
+    costed = list(dict.fromkeys((*_cost_many_units(good, model), *bounds)))
+    return Analysis(sets, fits, projected, costed, model.published_pairs(good), tuple(warnings))
 
 
-def _costed(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:
+def _cost_many_units(sets: Sequence[AnalysedSet], model: CostModel) -> Iterator[CostedStep]:
     """Yield the cost on many units of each benchmark and hardware among the results, at their largest batch size."""
     batches: dict[tuple[str, str], int] = {}
-    for one in sets:
-        known = model.published(one)
-        if known is not None:
-            key = (known.workload, known.ceilings)
-            batches[key] = max(batches.get(key, 0), known.batch_size)
+    for step in filter(None, map(model.published, sets)):
+        key = (step.workload, step.ceilings)
+        batches[key] = max(batches.get(key, 0), step.batch_size)
     for (workload, ceilings), batch in sorted(batches.items()):
         yield from model.scale_out(workload, ceilings, LARGE, batch)

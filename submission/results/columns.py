@@ -99,14 +99,19 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
     _column("models_per_minute", "throughput, not normalised, models/min", "models", "/min"),
     _column("normalised", "time to train, min, or throughput, models/min, by RCP", "norm.", "min"),
     _column("scaled", "time to train by the committee's factor in scaling.json, min", "scaled", "min"),
-    _column("convergence", "to the target, as logged; * means samples", "epochs", cell=_show_convergence),
+    _column(
+        "convergence",
+        "to the target, as logged, mean without fewest and most; * means samples",
+        "epochs",
+        cell=_show_convergence,
+    ),
     _text("convergence_unit", "what convergence counts: epochs or samples", "counts"),
     _column("rcp", "convergence compared with the reference, or its factor if above 1", "RCP", cell=_show_rcp),
     _column("rcp_factor", "factor of RCP on the score", "RCP", "factor", decimals=3),
     _text("waiver", "why a failed convergence test does not count"),
     _text("bypass", "the line that asks to leave a failed convergence test out"),
     _column(
-        *("staging_minutes", "staging of the data, in or out of the time, min", "staging", "min"),
+        *("staging_minutes", "staging in or out of the time, mean without shortest and longest, min", "staging", "min"),
         cell=lambda row: row.staging_cells[0],
     ),
     _column("energy_joules", "energy of a run, or of all models, kJ", "energy", "kJ", show=KILOJOULES, decimals=0),
@@ -135,11 +140,37 @@ RESULT_COLUMNS: Final = CSV_COLUMNS | _by_key(
     _column("units", "accelerators, or processors of a system without", show=plain),
     _column("score", "time to train, min, or throughput, models/min; normalised where RCP passed"),
     _column("score_with_staging", "the score if all staging were in the time", "score+", "staging"),
-    _rate("flops", "FLOP of training by the time of training, TFLOPS", "training", "TFLOPS", show=TFLOPS),
-    _rate("sustained_flops", "FLOP by the time of the result, TFLOPS", "sustained", "TFLOPS", show=TFLOPS),
+    _rate(
+        "flops",
+        "FLOP of training by its time; throughput: sum over instances, TFLOPS",
+        "training",
+        "TFLOPS",
+        show=TFLOPS,
+    ),
+    _rate(
+        "sustained_flops",
+        "FLOP by the time of the runs; throughput: sum over instances, TFLOPS",
+        "sustained",
+        "TFLOPS",
+        show=TFLOPS,
+    ),
     _rate("vflops", "training FLOPS by the quality that was reached, TFLOPS", "valid", "TFLOPS", show=TFLOPS),
-    _rate("utilization", "sustained FLOPS by the peak, %", "util.", "%", show=PERCENT, decimals=1),
-    _rate("training_utilization", "training FLOPS by the peak, %", "train", "util. %", show=PERCENT, decimals=1),
+    _rate(
+        "utilization",
+        "FLOP of all accepted runs by the peak of the system in their time (TTTa), %",
+        "util.",
+        "%",
+        show=PERCENT,
+        decimals=1,
+    ),
+    _rate(
+        "training_utilization",
+        "training FLOPS, of instances at once, by the peak of the system, %",
+        "train",
+        "util. %",
+        show=PERCENT,
+        decimals=1,
+    ),
     _rate("peak_format", "number format of the peak", "peak", "format", numeric=False),
     _rate("flop_source", "where the FLOP of a sample are from", "FLOP of", numeric=False),
     _rate("reason", "why FLOPS or utilization are missing", "no number because", numeric=False),
@@ -156,6 +187,8 @@ HEADINGS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 }
 """The headings that a kind of scaling has for itself."""
 RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
+    _text("verdict", "PASS, WARN or FAIL of the log"),
+    _text("result_verdict", "PASS, WARN, INCOMPLETE or FAIL of the result with its logs", "result"),
     _text("log", "file of the run"),
     *(RESULT_COLUMNS[key] for key in ("round", "benchmark", "mini")),
     _text("workload", "name of the network in workloads.yaml"),
@@ -181,7 +214,9 @@ SHOWN: Final = {
     f"{_LAST}".split(),
 }
 """The columns of a table of results where users name none."""
-SHOWN_OF_RUNS: Final = "log samples train_minutes flops sustained_flops quality target n vflops reason".split()
+SHOWN_OF_RUNS: Final = (
+    "verdict result_verdict log samples train_minutes flops sustained_flops quality target n vflops reason".split()
+)
 
 
 def pick_columns(columns: Mapping[str, Column[Item]], keys: Sequence[str], usual: Sequence[str]) -> list[Column[Item]]:

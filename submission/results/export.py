@@ -54,13 +54,13 @@ TITLE_HEIGHT: Final = 54
 PAIR: Final = re.compile(r"light-dark\(([^,]*), ([^)]*)\)")
 
 
-def write_analysis(found: Analysis, folder: Path) -> list[str]:
+def write_analysis(analysis: Analysis, folder: Path) -> list[str]:
     """Write everything into a folder, each file whole or not at all; return their names, the data first.
 
     Files of an earlier analysis in the folder that this one does not have are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    former, files = _read_file_names(folder), dict(_render_files(found))
+    former, files = _read_file_names(folder), _render_files(analysis)
     for name, text in files.items():
         write_whole_file(folder / name, text, errors="backslashreplace")
     for name in former - files.keys():
@@ -82,135 +82,105 @@ def _read_file_names(folder: Path) -> set[str]:
         return set()
 
 
-def _render_files(found: Analysis) -> Iterator[tuple[str, str]]:
-    others = dict(csv_files(found))
-    others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in pictures(found.sets) if picture.wide}
-    fits = zip(found.fits, draw_fits(found, HALF), strict=True)
+def _render_files(analysis: Analysis) -> dict[str, str]:
+    others = dict(_write_csv(analysis))
+    others |= {f"{picture.name}.svg": standalone(picture.wide) for picture in pictures(analysis.sets) if picture.wide}
+    fits = zip(analysis.fits, draw_fits(analysis, HALF), strict=True)
     others |= {f"{fit_name(fit)}.svg": standalone(svg) for fit, svg in fits if svg}
-    data = json_document(found) | {"files": [DATA, *others]}
-    yield DATA, json_text(data)
-    yield from others.items()
+    return {DATA: json_text(_describe_analysis(analysis) | {"files": [DATA, *others]})} | others
 
 
 # -- data --------------------------------------------------------------------------------------------------
 
 
-def flat(analysed: AnalysedSet) -> dict[str, float | None]:
+def flat(result: AnalysedSet) -> dict[str, float | None]:
     """Return all quantities of a result by the names of the paper's analysis, such as run_time.mean; None: not known.
 
     run_compute_budget is its mean; ratios and principal components have one value.
     """
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for name in QUANTITIES:
-        statistics = analysed.statistics.get(name)
-        found |= {f"{name}.{kind}": getattr(statistics, kind) if statistics else None for kind in STATISTICS}
-    found[BUDGET] = found[f"{BUDGET}.mean"]
-    pca = analysed.pca
-    values: Sequence[float | None] = [None] * len(PCA)
-    if pca is not None:
-        explained = pca.explained
-        values = (pca.correlation, explained, None if explained is None else 1 - explained, *pca.first, *pca.second)
-    return found | {name: analysed.ratios.get(name) for name in RATIOS} | dict(zip(PCA, values, strict=True))
+        statistics = result.statistics.get(name)
+        values |= {f"{name}.{kind}": getattr(statistics, kind, None) for kind in STATISTICS}
+    values[BUDGET] = values[f"{BUDGET}.mean"]
+    components: Sequence[float | None] = [None] * len(PCA)
+    if pca := result.pca:
+        rest = None if pca.explained is None else 1 - pca.explained
+        components = (pca.correlation, pca.explained, rest, *pca.first, *pca.second)
+    return values | {name: result.ratios.get(name) for name in RATIOS} | dict(zip(PCA, components, strict=True))
 
 
-def json_document(found: Analysis) -> dict[str, Any]:
+def _describe_analysis(analysis: Analysis) -> dict[str, Any]:
     """Return the contents of analysis.json."""
     results = [
-        {
-            "name": analysed.name,
-            **_identity(analysed),
-            "problem": analysed.problem,
-            "quantities": flat(analysed),
-            "data": _data_record(analysed),
-            "hyperparameters": dict(analysed.hyperparameters),
-            "excluded": dict(analysed.excluded),
-            "notes": list(analysed.notes),
-            "runs": [asdict(run) for run in analysed.runs],
-        }
-        for analysed in found.sets
+        {"name": result.name}
+        | _identify(result)
+        | {"problem": result.problem, "quantities": flat(result), "data": _data_record(result)}
+        | {key: getattr(result, key) for key in ("hyperparameters", "excluded", "notes")}
+        | {"runs": [asdict(run) for run in result.runs]}
+        for result in analysis.sets
     ]
     return {
         "schema": SCHEMA,
         "version": VERSION,
         "results": results,
-        "fits": [asdict(fit) for fit in found.fits],
-        "projections": {"kind": "projection, no result", **asdict(found.projected)},
+        "fits": [asdict(fit) for fit in analysis.fits],
+        "projections": {"kind": "projection, no result", **asdict(analysis.projected)},
         "cost_model": {
             "kind": "least time of a step by the ceilings of the hardware, no result",
-            "error": asdict(found.cost_error) | {"said": found.cost_error.text},
-            "steps": [asdict(step) for step in found.costed],
+            "error": asdict(analysis.cost_error) | {"said": analysis.cost_error.text},
+            "steps": [asdict(step) for step in analysis.costed],
         },
     }
 
 
-def _identity(analysed: AnalysedSet) -> dict[str, Any]:
-    row = {name: getattr(analysed.row, name) for name in IDENTITY}
-    return row | {"units": analysed.units, "unit": analysed.unit}
+def _identify(result: AnalysedSet) -> dict[str, Any]:
+    return {name: getattr(result.row, name) for name in IDENTITY} | {"units": result.units, "unit": result.unit}
 
 
-def _data_record(analysed: AnalysedSet) -> dict[str, Any]:
+def _data_record(result: AnalysedSet) -> dict[str, Any]:
     """Return what a node holds of the data set, in bytes, beside its memory and disk; None where it is unknown."""
-    data = analysed.data
+    data = result.data
     sizes = {f"node_{name}_bytes": getattr(data, name, None) for name in ("raw", "stored", "memory", "disk")}
     return {"run_nodes": data.nodes if data else None, **sizes, "data_held_by": data.held_by if data else ""}
 
 
-def csv_files(found: Analysis) -> Iterator[tuple[str, str]]:
+def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield file name and CSV of the results, their runs, what the columns mean, and what follows from them."""
-    sets = found.sets
+    sets = analysis.sets
     if sets:
-        yield (
-            "results.csv",
-            csv_records([_identity(one) | flat(one) | {"problem": one.problem} | _data_record(one) for one in sets]),
-        )
+        records = [_identify(each) | flat(each) | {"problem": each.problem} | _data_record(each) for each in sets]
+        yield "results.csv", csv_records(records)
     head = ("round", "name", "run", "counts", "why_not", *QUANTITIES)
-    lines = [
-        (one.row.round, one.name, run.name, run.kept, run.why_not, *(run.values.get(name) for name in QUANTITIES))
-        for one in sets
-        for run in one.runs
-    ]
-    yield "runs.csv", csv_text(head, lines)
-    stated = dict.fromkeys(key for one in sets for key in one.hyperparameters)
-    rows = [(one.row.round, one.name, *(one.hyperparameters.get(key) for key in stated)) for one in sets]
+    runs = [((each.row.round, each.name, run.name, run.kept, run.why_not), run) for each in sets for run in each.runs]
+    yield "runs.csv", csv_text(head, [(*start, *map(run.values.get, QUANTITIES)) for start, run in runs])
+    stated = dict.fromkeys(key for each in sets for key in each.hyperparameters)
+    rows = [(each.row.round, each.name, *map(each.hyperparameters.get, stated)) for each in sets]
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)
     meanings = [*definitions(), *((name, "", definition, "") for name, definition in PCA.items())]
     yield "quantities.csv", csv_text(("name", "unit", "definition", "mean"), meanings)
-    yield from ((name, csv_records(records)) for name, records in _derived_records(found).items() if records)
-
-
-def _derived_records(found: Analysis) -> dict[str, list[dict[str, Any]]]:
-    """Return the records of the fits, their points, efficiencies, projections and the cost model by file name."""
-    points = [_point_record(fit, point.name, x=point.x, y=point.y) for fit in found.fits for point in fit.points]
-    points += [_point_record(fit, other.name, reason=other.reason) for fit in found.fits for other in fit.left_out]
-    return {
-        "fits.csv": [_fit_record(fit) for fit in found.fits],
+    points = [_point_record(fit, point.name, x=point.x, y=point.y) for fit in analysis.fits for point in fit.points]
+    points += [_point_record(fit, other.name, reason=other.reason) for fit in analysis.fits for other in fit.left_out]
+    derived = {
+        "fits.csv": [_fit_record(fit) for fit in analysis.fits],
         "fit_points.csv": points,
-        "efficiencies.csv": [asdict(efficiency) for fit in found.fits for efficiency in fit.efficiencies],
-        "projections.csv": [asdict(projection) for projection in found.projected.projections],
-        "projection_errors.csv": [asdict(error) for error in found.projected.left_out],
-        "cost_model.csv": [asdict(step) for step in found.costed],
-        "cost_model_errors.csv": [asdict(pair) for pair in found.cost_error.pairs],
+        "efficiencies.csv": [asdict(efficiency) for fit in analysis.fits for efficiency in fit.efficiencies],
+        "projections.csv": [asdict(projection) for projection in analysis.projected.projections],
+        "projection_errors.csv": [asdict(error) for error in analysis.projected.left_out],
+        "cost_model.csv": [asdict(step) for step in analysis.costed],
+        "cost_model_errors.csv": [asdict(pair) for pair in analysis.cost_error.pairs],
     }
+    yield from ((name, csv_records(records)) for name, records in derived.items() if records)
 
 
 def _fit_record(fit: Fit) -> dict[str, Any]:
-    power, critical = fit.power, fit.critical
-    a, b = (power.a_interval, power.b_interval) if power else (None, None)
-    return {
-        "fit": fit.title,
-        "model": fit.model,
-        "x": fit.x.name,
-        "y": fit.y.name,
-        "points": len(fit.points),
-        "a": power.a if power else None,
-        **dict(zip(("a_low", "a_high"), a or (None, None), strict=True)),
-        "b": power.b if power else None,
-        **dict(zip(("b_low", "b_high"), b or (None, None), strict=True)),
-        "r_squared": power.r_squared if power else None,
-        "e0": critical.e0 if critical else None,
-        "critical_batch_size": critical.bc if critical else None,
-        "said": fit.said,
-    }
+    power, critical = (asdict(estimate) if estimate else {} for estimate in (fit.power, fit.critical))
+    record = {"fit": fit.title, "model": fit.model, "x": fit.x.name, "y": fit.y.name, "points": len(fit.points)}
+    for name in ("a", "b"):
+        low, high = power.get(f"{name}_interval") or (None, None)
+        record |= {name: power.get(name), f"{name}_low": low, f"{name}_high": high}
+    record |= {"r_squared": power.get("r_squared"), "e0": critical.get("e0"), "critical_batch_size": critical.get("bc")}
+    return record | {"said": fit.said}
 
 
 def _point_record(fit: Fit, name: str, **values: object) -> dict[str, Any]:
@@ -229,11 +199,11 @@ def standalone(svg: Html) -> str:
     head, _, body = RESULT.sub("", svg).partition(">")
     # On the page the title stands above the figure.
     lines = TITLE.findall(body)[0].split(": ", 1)
-    places = zip(("heading", "name"), (-34, -14), lines, strict=False)
-    body = "".join(f'<text class="{name}" x="8" y="{y}">{line}</text>' for name, y, line in places) + body
+    texts = zip(("heading", "name"), (-34, -14), lines, strict=False)
+    body = "".join(f'<text class="{name}" x="8" y="{y}">{line}</text>' for name, y, line in texts) + body
     used = set(re.findall(r"[\w-]+", " ".join(re.findall(r'class="([^"]*)"', head + body))))
     rules = [
-        re.sub(r"var\((--\w+)\)", lambda found: variables[found[1]], rule)
+        re.sub(r"var\((--\w+)\)", lambda match: variables[match[1]], rule)
         for rule in RULE.findall(style)
         if set(re.findall(r"\.([\w-]+)", rule.partition("{")[0])) <= used
     ]

@@ -57,7 +57,7 @@ class Operations:
     workload: name in workloads.yaml. training_flop, forward_flop: of one sample. samples: trained up to the last
     evaluation; evaluated: in all evaluations. train_minutes: T_train; run_minutes: from run_start to run_stop.
     quality: of the last evaluation; n: exponent of VFLOPS. flops, sustained_flops, vflops: per second. flop_source: LOG
-    or WORKLOADS, who counts the FLOP of a sample.
+    or WORKLOADS, who counts the FLOP of a sample. verdict: of the log; result_verdict: of its result, "" without one.
     """
 
     log: str
@@ -79,6 +79,8 @@ class Operations:
     vflops: float | None = None
     reason: str = ""
     flop_source: str = ""
+    verdict: str = ""
+    result_verdict: str = ""
 
     @property
     def table_order(self) -> tuple[str, str, bool]:
@@ -94,14 +96,15 @@ def read_operations(report: Report, n: float | None) -> list[Operations]:
     logs = [run for run in report.runs if run.submission or run.details.seconds]
     if not logs:
         raise NoResultsError("no result log found: expected files with :::MLLOG lines, or folders with result_*.txt")
-    costs = [count_operations(run, n) for run in logs]
+    verdicts = {run.path: report.verdict_of(results) for results in report.sets for run in results.runs}
+    costs = [replace(count_operations(run, n), result_verdict=verdicts.get(run.path, "")) for run in logs]
     return sorted(costs, key=lambda cost: (*cost.table_order, cost.log))
 
 
 def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     """Return the operations of the run of one log. n: see `read_operations`."""
     benchmark = run.benchmark or ""
-    empty = Operations(run.path, run.round, benchmark, run.mini)
+    empty = Operations(run.path, run.round, benchmark, run.mini, verdict=run.verdict)
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, read_workloads())
     if reference is None:
         problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""
@@ -161,9 +164,9 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
 def _explain_unrated(samples: float, evaluated: float, train_minutes: float) -> str:
     """Return what of the samples and their times a log does not give, "" if it gives all."""
     if samples <= 0:
-        return "samples unknown: train_samples or epoch_num of the last evaluation is missing"
+        return "samples unknown: train_samples or epoch_num of the last evaluation is missing or not plausible"
     if evaluated <= 0:
-        return "evaluation unknown: eval_start, eval_stop or eval_samples is missing"
+        return "evaluation unknown: eval_start, eval_stop or eval_samples is missing or not plausible"
     return "" if train_minutes > 0 else "no training time: the epochs take no longer than their evaluations"
 
 
@@ -198,6 +201,9 @@ def rate_result(results: ResultSet) -> ResultOperations:
     name, number_format, peak = device_peak
     minutes = results.score.minutes if weak and results.score else _sum(operations, "run_minutes")
     flop = sum(60 * (run.run_minutes or 0.0) * (run.sustained_flops or 0.0) for run in operations)
+    # Missing runs alone leave a measurement of the others.
+    if results.score and results.score.minutes is None and (results.failing or not results.missing_runs):
+        minutes = None
     utilization = flop / (60 * minutes) / peak if minutes else None
     if utilization is None or utilization > 1:
         reason = "no time of the result" if utilization is None else "more FLOPS than the peak: is it the right one?"

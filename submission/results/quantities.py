@@ -138,8 +138,7 @@ class AnalysedSet:
 
     def mean(self, name: str) -> float | None:
         """Return the mean of a quantity, None without it."""
-        found = self.statistics.get(name)
-        return None if found is None else found.mean
+        return self.statistics[name].mean if name in self.statistics else None
 
 
 # -- quantities -----------------------------------------------------------------------------------------------
@@ -174,9 +173,7 @@ QUANTITIES: Final = {
         Quantity("run_epoch_throughput", "1/min", "E / T_epochs", harmonic=True),
         Quantity("run_train_throughput", "samples/min", "E * N_train / T_train", harmonic=True),
         Quantity("run_eval_throughput", "samples/min", "evaluations * N_eval / T_eval", harmonic=True),
-        Quantity(
-            "run_sample_throughput", "samples/min", "(E * N_train + evaluations * N_eval) / T_epochs", harmonic=True
-        ),
+        Quantity("run_sample_throughput", "samples/min", "(E * N_train + evaluations * N_eval) / T_epochs", True),
         Quantity(STAGING_RATE, "samples/min", "(N_train + N_eval) / T_staging", harmonic=True),
         Quantity("run_compute_budget", "unit h", "T_run * units: accelerators, or processors without"),
         Quantity("run_energy", "kJ", "energy of nodes and switches from run_start to run_stop"),
@@ -196,8 +193,8 @@ RATIOS: Final = {
 
 def definitions() -> Iterator[tuple[str, str, str, str]]:
     """Yield name, unit, definition and kind of mean of each quantity and ratio."""
-    for one in QUANTITIES.values():
-        yield one.name, one.unit, one.definition, "harmonic" if one.harmonic else "arithmetic"
+    for each in QUANTITIES.values():
+        yield each.name, each.unit, each.definition, "harmonic" if each.harmonic else "arithmetic"
     for name, definition in RATIOS.items():
         yield name, "", definition, "ratio of means"
 
@@ -216,7 +213,7 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
         epochs = None if by_samples else converged_after + later
         samples = float(converged_after) if by_samples else _product(epochs, train)
     evaluated = evaluated_samples(run)
-    found = {
+    values = {
         RUN_TIME: run.minutes,
         STAGING: staging or None,
         STAGING_INSIDE: inside if staging else None,
@@ -238,7 +235,7 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
         "run_compute_budget": None if run.minutes is None else _product(run.minutes / 60, units),
         "run_energy": None if run.energy_joules is None else run.energy_joules / 1000,
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def unmeasured(run: JudgedRun) -> str:
@@ -264,11 +261,9 @@ def evaluated_samples(run: JudgedRun) -> float | None:
 
 def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:
     """Return how many epochs the run had trained at the first evaluation that meets the target."""
-    if reference is None:
-        return None
-    met = (one.epoch for one in run.details.evaluations if one.epoch is not None and reference.target.met(one.value))
-    first = next(met, None)
-    return None if first is None else first + (run.details.phases.first == 0)
+    met = (each for each in run.details.evaluations if reference and reference.target.met(each.value))
+    before = run.details.phases.first == 0
+    return next((each.epoch + before for each in met if each.epoch is not None), None)
 
 
 def _samples(run: JudgedRun, key: str) -> float | None:
@@ -276,11 +271,9 @@ def _samples(run: JudgedRun, key: str) -> float | None:
     return float(count) if count is not None and is_number(count) and 0 < count < LARGEST else None
 
 
-def _product(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
+def _product(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a * b
 
 
-def _rate(amount: float | None, per: object) -> float | None:
-    if amount is None or not isinstance(per, int | float) or not is_number(per) or not 0 < per < LARGEST:
-        return None
-    return amount / per
+def _rate(amount: float | None, per: Any) -> float | None:
+    return amount / per if amount is not None and is_number(per) and 0 < per < LARGEST else None

@@ -6,14 +6,14 @@ The paper counts and averages otherwise than the score; its quantities have name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from common.command import clean
 from compliance.formats.table import Column, TextTable, make_table
 from compliance.formats.words import plain
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.quantities import AnalysedSet
+from submission.results.quantities import LARGEST, AnalysedSet
 
 WARM_UP: Final = {
     "opt_learning_rate_warmup_epochs": "epochs",
@@ -27,22 +27,22 @@ Cell = Callable[[AnalysedSet], str]
 
 def tables(sets: Sequence[AnalysedSet]) -> list[TextTable]:
     """Return the tables of one or more rounds: time to solution, parts of the time, throughput, convergence."""
-    shown = [one for one in sets if not one.problem]
-    many = len({one.row.round for one in shown}) > 1
-    names = [Column[AnalysedSet]("round", "", lambda one: one.row.round, numeric=False)] if many else []
+    good = [result for result in sets if not result.problem]
+    many = len({result.row.round for result in good}) > 1
+    names = [Column[AnalysedSet]("round", "", lambda result: result.row.round, numeric=False)] if many else []
     names += [Column("result", "", short_name, numeric=False)]
-    groups = [one.marked_benchmark for one in shown]
-    made = (make_table(title, (*names, *columns), shown, groups) for title, columns in COLUMNS.items() if shown)
+    groups = [result.marked_benchmark for result in good]
+    made = (make_table(title, (*names, *columns), good, groups) for title, columns in COLUMNS.items() if good)
     return [table.without_empty() for table in made]
 
 
-def short_name(one: AnalysedSet) -> str:
+def short_name(result: AnalysedSet) -> str:
     """Return organisation and system, with what tells the result from a valid, closed time to train."""
-    row = one.row
+    row = result.row
     marks = [*(["open"] if row.division == "open" else []), *(["throughput"] if row.scaling == WEAK else [])]
     marks += [row.verdict] if row.verdict in (FAIL, INCOMPLETE) else []
     marks += ["waived"] if row.waiver else ["bypass asked for"] if row.bypass else []
-    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or one.folder)
+    name = clean(" ".join(part for part in (row.organisation, row.system) if part) or result.folder)
     return f"{name} ({', '.join(marks)})" if marks else name
 
 
@@ -50,7 +50,7 @@ def number(value: float | None, digits: int = 4) -> str:
     """Return a number with this many significant digits, thousands in full; "" for None."""
     if value is None:
         return ""
-    if abs(value) >= 10 ** (digits - 1):
+    if LARGEST > abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"
     text = f"{value:#.{digits}g}"
     return text if "e" in text else text.removesuffix(".")
@@ -62,60 +62,54 @@ def percent(value: float | None) -> str:
 
 
 def _mean(name: str) -> Cell:
-    return lambda one: number(one.mean(name))
+    return lambda result: number(result.mean(name))
 
 
 def _spread(name: str) -> Cell:
     """Return mean and standard deviation, the latter with as many decimals as the mean."""
 
-    def cell(one: AnalysedSet) -> str:
-        found = one.statistics.get(name)
-        if found is None or found.std is None:
-            return number(found.mean if found else None)
-        mean = number(found.mean)
-        return f"{mean} ± {found.std:.{len(mean.partition('.')[2])}f}"
+    def format_spread(result: AnalysedSet) -> str:
+        statistics, mean = result.statistics.get(name), number(result.mean(name))
+        if statistics is None or statistics.std is None:
+            return mean
+        return f"{mean} ± {statistics.std:.{len(mean.partition('.')[2])}f}"
 
-    return cell
+    return format_spread
 
 
 def _share(name: str) -> Cell:
-    return lambda one: percent(one.ratios.get(name))
+    return lambda result: percent(result.ratios.get(name))
 
 
 def _ratio(name: str) -> Cell:
-    return lambda one: number(one.ratios.get(name), 3)
+    return lambda result: number(result.ratios.get(name), 3)
 
 
 def _stated(*keys: str) -> Cell:
-    """Return the first of the hyperparameters that is logged."""
-    return lambda one: _value(next((one.hyperparameters[key] for key in keys if key in one.hyperparameters), None))
+    """Return the first of the hyperparameters that is logged; a warm-up with its unit."""
+
+    def format_value(result: AnalysedSet) -> str:
+        key = next((key for key in keys if result.hyperparameters.get(key) is not None), "")
+        value = result.hyperparameters.get(key, "")
+        text = f"{value:.4g}" if isinstance(value, float) else clean(str(value))[:24]
+        return f"{text} {WARM_UP[key]}" if key in WARM_UP else text
+
+    return format_value
 
 
-def _value(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else clean(str(value))[:24]
-
-
-def _warm_up(one: AnalysedSet) -> str:
-    found = ((one.hyperparameters.get(key), unit) for key, unit in WARM_UP.items())
-    value, unit = next(((value, unit) for value, unit in found if value is not None), (None, ""))
-    return "" if value is None else f"{_value(value)} {unit}"
-
-
-def _per_unit(one: AnalysedSet) -> str:
-    rate = one.mean("run_train_throughput")
-    return number(rate / one.units if rate and one.units else None)
+def _per_unit(result: AnalysedSet) -> str:
+    rate = result.mean("run_train_throughput")
+    return number(rate / result.units if rate and result.units else None)
 
 
 PARTS: Final = {"staging": "staging", "training": "train", "evaluation": "eval", "rest": "rest"}
 """The part of the time of a run, and its name in a quantity."""
-UNITS: Final = Column[AnalysedSet]("units", "", lambda one: "" if one.units is None else plain(one.units))
-BATCH: Final = Column[AnalysedSet](
-    "batch", "size", lambda one: "" if one.row.batch_size is None else plain(one.row.batch_size)
-)
-RUNS: Final = Column[AnalysedSet]("runs", "", lambda one: f"{sum(run.kept for run in one.runs)}/{len(one.runs)}")
+UNITS: Final = Column[AnalysedSet]("units", "", lambda result: result.units and plain(result.units))
+BATCH: Final = Column[AnalysedSet]("batch", "size", lambda result: (size := result.row.batch_size) and plain(size))
+RUNS: Final = Column[AnalysedSet]("runs", "", lambda result: f"{sum(r.kept for r in result.runs)}/{len(result.runs)}")
 EPOCHS: Final = Column("E", "epochs", _spread("run_stop_epoch"))
 COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
-    "Time to solution: mean ± standard deviation of the runs that count": (
+    "Time to solution: mean ± standard deviation of the runs that count by time": (
         UNITS,
         BATCH,
         RUNS,
@@ -125,24 +119,24 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         Column("budget", "unit h", _mean("run_compute_budget")),
         Column("energy", "kJ", _mean("run_energy")),
     ),
-    "Where the time goes: minutes, and shares of the time of a run": (
-        *(Column(part, "min", _mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
+    "Where the time goes: means of the runs that count by time, and their shares of T_run": (
+        *(Column(f"T_{name}", "min", _mean(f"run_{name}_time")) for part, name in PARTS.items() if part != "rest"),
         *(Column(part, "%", _share(f"{name}_time/run_time")) for part, name in PARTS.items()),
         Column("staging", "epochs", _ratio("staging_time/epoch_time")),
     ),
     "Throughput, harmonic means": (
         UNITS,
-        Column("epochs", "1/min", _mean("run_epoch_throughput")),
+        Column("E", "1/min", _mean("run_epoch_throughput")),
         Column("training", "samples/min", _mean("run_train_throughput")),
         Column("per unit", "samples/min", _per_unit),
         Column("evaluation", "samples/min", _mean("run_eval_throughput")),
         Column("both", "samples/min", _mean("run_sample_throughput")),
         Column("staging", "samples/min", _mean("run_staging_throughput")),
     ),
-    "Convergence: hyperparameters, epochs and steps; variation of epochs and epoch time": (
+    "Convergence: hyperparameters, E and steps; variation of E and epoch time": (
         Column("optimizer", "", _stated("opt_name"), numeric=False),
         Column("learning", "rate", _stated("opt_base_learning_rate", "opt_lr")),
-        Column("warm-up", "", _warm_up, numeric=False),
+        Column("warm-up", "", _stated(*WARM_UP), numeric=False),
         Column("weight", "decay", _stated("opt_weight_decay")),
         Column("dropout", "", _stated("dropout")),
         BATCH,
@@ -150,10 +144,10 @@ COLUMNS: Final[dict[str, tuple[Column[AnalysedSet], ...]]] = {
         EPOCHS,
         Column("steps", "", _mean("run_steps")),
         Column("samples", "", _mean("run_stop_samples")),
-        Column("1st comp.", "variance", lambda one: percent(one.pca.explained if one.pca else None)),
+        Column("1st comp.", "variance", lambda result: percent(result.pca.explained if result.pca else None)),
         Column(
             *("correlation", ""),
-            lambda one: f"{one.pca.correlation:+.2f}" if one.pca and one.pca.correlation is not None else "",
+            lambda result: "" if not result.pca or result.pca.correlation is None else f"{result.pca.correlation:+.2f}",
         ),
     ),
 }

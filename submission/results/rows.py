@@ -193,29 +193,28 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
     """
     before, now = best(previous), best(rows)
     names = {row.organisation.lower(): row.organisation for row in (*previous, *rows)}
-    found = []
+    changes = []
     for key in sorted({*before, *now}):
         benchmark, mini, division, scaling, organisation = key
-        unit = "models/min" if scaling == WEAK else "min"
-        name = names.get(organisation, organisation)
+        unit, name = "models/min" if scaling == WEAK else "min", names.get(organisation, organisation)
         both = before.get(key), now.get(key)
         values: list[Any] = [row.score if row else None for row in both]
         values += [row.score_with_staging if row else None for row in both]
         values += [row is not None and row.waiver != "" for row in both]
-        found.append(Difference(name, benchmark, scaling, division, mini, unit, *values))
-    return found
+        changes.append(Difference(name, benchmark, scaling, division, mini, unit, *values))
+    return changes
 
 
 def best(rows: Iterable[Row]) -> dict[Key, Row]:
     """Return the best passing result of each kind and organisation, and of ALL_ORGANISATIONS, by score with staging."""
-    found: dict[Key, Row] = {}
+    winners: dict[Key, Row] = {}
     for row in rows:
         score = row.score_with_staging
         if row.verdict not in PASSING or not score:
             continue
         for organisation in (row.organisation.lower(), ALL_ORGANISATIONS):
             key = (row.benchmark, row.mini, row.division, row.scaling, organisation)
-            known = found[key].score_with_staging if key in found else None
-            if known is None or (score > known if row.scaling == WEAK else score < known):
-                found[key] = row
-    return found
+            known = winners.setdefault(key, row).score_with_staging or score
+            if score > known if row.scaling == WEAK else score < known:
+                winners[key] = row
+    return winners

@@ -202,12 +202,8 @@ class _Outcome:
         """Leave out staging that copies nothing, and normalise the result, as the facts say."""
         name = waiver_name(self.results)
         longest = max((values.get(STAGING, 0.0) for values in self.measured.values()), default=0.0)
-        reason = facts.staging_excluded.get(name, "")
-        if not longest:
-            reason = NO_STAGING
-        elif longest < SHORTEST_STAGING:
-            reason = reason or f"the interval of at most {longest * 60:.3g} s copies nothing"
-        if reason:
+        short = f"the interval of at most {longest * 60:.3g} s copies nothing" if longest < SHORTEST_STAGING else ""
+        if reason := (facts.staging_excluded.get(name) or short) if longest else NO_STAGING:
             self.excluded[STAGING] = reason
             for values in self.measured.values():
                 if "run_rest_time" in values:
@@ -313,7 +309,7 @@ def summarise(name: str, values: Sequence[float]) -> Statistics:
         inverse = [1 / value for value in values]
         slowness = statistics.fmean(inverse)
         mean = 1 / slowness
-        if len(values) > 1:
+        if std is not None:
             fastest = slowness - statistics.stdev(inverse)
             std = 1 / fastest - mean if fastest > 0 else math.inf
     return Statistics(mean, std, statistics.median(values), min(values), max(values), len(values))
@@ -332,11 +328,5 @@ def log_pca(pairs: Iterable[tuple[float, float]]) -> LogPca | None:
     angle = math.atan2(2 * xy, xx - yy) / 2
     first = (math.cos(angle), math.sin(angle))
     middle, radius = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
-    flat = min(xx, yy) <= 1e-30
-    return LogPca(
-        center,
-        first,
-        (-first[1], first[0]),
-        (middle + radius, max(middle - radius, 0.0)),
-        None if flat else xy / math.sqrt(xx * yy),
-    )
+    correlation = None if min(xx, yy) <= 1e-30 else xy / math.sqrt(xx * yy)
+    return LogPca(center, first, (-first[1], first[0]), (middle + radius, max(middle - radius, 0.0)), correlation)

@@ -43,14 +43,15 @@ EXPLANATION: Final = (
     "RCP: convergence compared with the reference, or its factor on the score if above 1"
 )
 CLOCKS: Final = (
-    "staging: minutes that lie in or out of the time (TTT, TTTa): up to round 2.0 the time contains staging, in 3.0 it "
-    "need not; compare results by the time with staging"
+    "staging: minutes in or out of the time (TTT, TTTa), of TTT the mean without the shortest and the longest: up to "
+    "round 2.0 the time contains staging, in 3.0 it need not; compare results by the time with staging"
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
 UTILIZATION: Final = (
     "util.: FLOP of training and evaluation by the peak of all units of the system in the format named by the column "
-    "peak_format, over the time of the result; the FLOP are counted, not measured (docs/guide/analyse.md)"
+    "peak_format, over the time of all accepted runs (TTT leaves out two), of a throughput result over TTTa; the FLOP "
+    "are counted, not measured (docs/guide/analyse.md)"
 )
 UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
@@ -84,17 +85,17 @@ class Summary:
     runs: Sequence[Operations] = ()
     columns: Sequence[str] = ()
 
-    def write_text(self, width: int | None = None) -> str:
+    def format_text(self, width: int | None = None) -> str:
         """Return tables and notes in lines of at most `width` characters; None: nothing is cut."""
         notes = wrap_notes((*_legend(self.rows), *_remarks(self.rows, self.runs)), width)
         return "\n\n".join([*(plain_text(table, width) for table in self._tables()), notes]) + "\n"
 
-    def write_markdown(self) -> str:
+    def format_markdown(self) -> str:
         """Return the same tables and notes as Markdown."""
         notes = (*_legend(self.rows), *map(escaped, _remarks(self.rows, self.runs)))
         return "\n\n".join([*map(markdown_text, self._tables()), "\n".join(f"- {note}" for note in notes)]) + "\n"
 
-    def write_json(self) -> str:
+    def format_json(self) -> str:
         """Return all fields as JSON; units are in their names, or in the docstrings of the records."""
         document: dict[str, object] = {
             "schema": SCHEMA,
@@ -104,22 +105,21 @@ class Summary:
         }
         return json_text(document | ({"convention": CONVENTION, "runs": _records(self.runs)} if self.runs else {}))
 
-    def write_csv(self) -> dict[str, str]:
+    def format_csv(self) -> dict[str, str]:
         """Return CSV tables by file name: time_to_train.csv, throughput.csv, differences.csv, runs.csv."""
-        texts = {}
+        tables: dict[str, tuple[Sequence[str], list[list[object]]]] = {}
         for scaling, name in FILES.items():
             keys = [key for key in self.columns if key in RESULT_COLUMNS]
             keys = keys or [key for key in CSV_COLUMNS if key not in ONLY[WEAK if scaling == STRONG else STRONG]]
-            lines = [
-                [_csv_value(RESULT_COLUMNS[key], row) for key in keys] for row in self.rows if row.scaling == scaling
-            ]
-            texts[name] = csv_text([CSV_NAMES[scaling].get(key, key) for key in keys], lines) if lines else ""
+            rows = [row for row in self.rows if row.scaling == scaling]
+            lines = [[_csv_value(RESULT_COLUMNS[key], row) for key in keys] for row in rows]
+            tables[name] = [CSV_NAMES[scaling].get(key, key) for key in keys], lines
         changes = [[getattr(change, field) for field in CSV_DIFFERENCES] for change in self.changes]
-        texts["differences.csv"] = csv_text(CSV_DIFFERENCES, changes) if changes else ""
+        tables["differences.csv"] = CSV_DIFFERENCES, changes
         records = _records(self.runs)
         keys = [key for key in self.columns if key in RUN_COLUMNS] or list(records[0] if records else ())
-        texts["runs.csv"] = csv_text(keys, [[record[key] for key in keys] for record in records]) if records else ""
-        return {name: text for name, text in texts.items() if text}
+        tables["runs.csv"] = keys, [[record[key] for key in keys] for record in records]
+        return {name: csv_text(head, lines) for name, (head, lines) in tables.items() if lines}
 
     def _tables(self) -> list[TextTable]:
         """Return a table for each round and kind of scaling, one of differences to the previous round, one of runs."""
@@ -201,18 +201,16 @@ def _remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
 def _difference_table(changes: Sequence[Difference]) -> TextTable:
     """Return the table of the best scores; where a score lacks its staging, with those that the speed-up compares."""
     apart = any((each.before, each.now) != (each.before_with_staging, each.now_with_staging) for each in changes)
-    with_staging = (
-        Column[Difference]("before+", "staging", lambda each: _score(each, each.before_with_staging)),
-        Column[Difference]("now+", "staging", lambda each: _score(each, each.now_with_staging)),
-    )
-    columns = (
+    columns = [
         Column[Difference]("organisation", "", lambda each: clean(each.organisation), numeric=False),
         Column[Difference]("scaling", "", lambda each: each.scaling, numeric=False),
         Column[Difference]("before", "", lambda each: _score(each, each.before, each.before_waived)),
         Column[Difference]("now", "", lambda each: _score(each, each.now, each.now_waived)),
-        *(with_staging if apart else ()),
+        Column[Difference]("before+", "staging", lambda each: _score(each, each.before_with_staging)),
+        Column[Difference]("now+", "staging", lambda each: _score(each, each.now_with_staging)),
         Column[Difference]("speed-up", "", lambda each: "–" if each.speedup is None else f"{each.speedup:.2f}×"),
-    )
+    ]
+    columns[4:6] = columns[4:6] if apart else []
     title = f"Best passing score, now and in the previous round; speed-up{' (both with staging)' if apart else ''}"
     return make_table(title, columns, changes, [f"{_benchmark(each)}, {clean(each.division)}" for each in changes])
 

@@ -172,7 +172,7 @@ class RoundPackage:
         write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
         width = output_width()
         check = FORMATS["text"](report, Style(width=width or 100, base=os.getcwd()))
-        print(f"\n{check}\n{Summary(rows(report)).write_text(width)}")
+        print(f"\n{check}\n{Summary(rows(report)).format_text(width)}")
         print(clean(f"package: {package.root}"))
         print(clean(f"report:  {self.folder / REPORT}"), flush=True)
         if report.verdict == INCOMPLETE:

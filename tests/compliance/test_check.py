@@ -176,7 +176,7 @@ def test_exit_status_and_message(logs, capsys):
         (["good.txt", "--select", "QUA,NOPE"], "no rule 'NOPE'"),
         (["good.txt", "--waivers", "none.yaml"], "none.yaml: cannot read the waivers"),
         (["good.txt", "--waivers", "good.txt"], "good.txt, line 1: the waivers are not valid YAML"),
-        (["good.txt", "-o", "good.txt"], "would overwrite a file among those that are read"),
+        (["good.txt", "-o", "good.txt"], "good.txt, which is read; name one outside of it"),
         (["good.txt", "-o", "good.txt/report.txt"], "cannot write good.txt/report.txt"),
         (["good.txt", "--format", "xml"], "invalid choice: 'xml'"),
         (["--explain", "QUA99"], "QUA99"),

@@ -6,13 +6,14 @@ import shutil
 import pytest
 
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
-from compliance import docs
 from compliance.benchmarks import PACKAGES, REFERENCES
-from compliance.docs import differences, judged_apart
 from compliance.explain import bad_findings, explain, list_rules, rounds_text
 from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES
+from tests.bench_script import bench_script
+
+docs = bench_script("reference_pages")
 
 
 def ids(table: str) -> list[str]:
@@ -121,7 +122,7 @@ def test_the_table_of_differences_holds_each_rule_that_differs():
 
 
 def test_settings_that_the_profiles_judge_differently():
-    found = {row.key: row for row in differences()}
+    found = {row.key: row for row in docs.differences()}
     assert found["sgd_opt_momentum"].official == "does not know the key"
     assert found["swa_enabled"].examples.startswith("only official accepts 1")
     assert "scheduler_type" not in found and "max_templates" not in found
@@ -140,7 +141,7 @@ def test_settings_that_the_profiles_judge_differently():
     ],
 )
 def test_differences_are_shown_by_values(allowed, official, words):
-    assert judged_apart(Setting("key", allowed, official)) == words
+    assert docs.judged_apart(Setting("key", allowed, official)) == words
 
 
 @pytest.mark.parametrize(

@@ -51,23 +51,19 @@ def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist
     """Return the ceilings for the type and the message of the measured steps. A collective call."""
     dtype, device = DTYPES[Precision(PrecisionConfig(measurement.dtype), dist.device).name], dist.device
     bar = tqdm(total=5, desc="ceilings", leave=False, disable=None if dist.is_main else True)
-
-    def show_part(name: str) -> None:
-        bar.set_postfix_str(name)
-        bar.update()
-
+    parts: dict[str, Callable[[], dict[str, float | None]]] = {
+        "products": lambda: {"products": _measure_products(dist, dtype)},
+        "convolutions": lambda: {"convolutions": _measure_convolutions(dist, dtype)},
+        "memory": lambda: {"memory": _measure_memory(dist), "unit_input": _measure_copies(dist)},
+        "files": lambda: _measure_files(dist, files),
+        "messages": lambda: {"unit_network": _measure_network(dist, int(measurement.bytes_reduced_per_step))},
+    }
     rates: dict[str, Any] = {}
     with bar, torch.inference_mode():
-        show_part("products")
-        rates["products"] = _measure_products(dist, dtype)
-        show_part("convolutions")
-        rates["convolutions"] = _measure_convolutions(dist, dtype)
-        show_part("memory")
-        rates["memory"], rates["unit_input"] = _measure_memory(dist), _measure_copies(dist)
-        show_part("files")
-        rates["cold_files"], rates["cold_share"], rates["cached_files"] = _measure_files(dist, files)
-        show_part("messages")
-        rates["unit_network"] = _measure_network(dist, int(measurement.bytes_reduced_per_step))
+        for name, measure in parts.items():
+            bar.set_postfix_str(name)
+            bar.update()
+            rates |= measure()
     return Ceilings(dist.world_size, dist.nodes, device.type, read_model_name(device), measurement.dtype, **rates)
 
 
@@ -152,10 +148,10 @@ def files_in(folder: Path) -> list[Path]:
     return files
 
 
-def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, float | None, float | None]:
+def _measure_files(dist: Dist, files: Sequence[Path]) -> dict[str, float | None]:
     """Return the bytes per second of files outside and inside of the kernel's cache, and the part from devices."""
     if not files:
-        return None, None, None
+        return dict.fromkeys(("cold_files", "cold_share", "cached_files"))
     own_files = files[dist.rank :: dist.world_size]
     for path in own_files:
         STOP.check()
@@ -168,7 +164,7 @@ def _measure_files(dist: Dist, files: Sequence[Path]) -> tuple[float | None, flo
     if before and after and after.files > before.files:
         share = min(1.0, (after.devices - before.devices) / (after.files - before.files))
     shares = [value for value in dist.gather_json(share) if value is not None]
-    return cold, median(shares) if shares else None, cached
+    return {"cold_files": cold, "cold_share": median(shares) if shares else None, "cached_files": cached}
 
 
 def _read_files(dist: Dist, files: Sequence[Path], limit: int) -> tuple[float, int]:

@@ -36,9 +36,9 @@ def draw_picture(report: Report) -> str:
     """Return the roofline: ceilings as lines, points for the whole steps of each network and for their computing."""
     measurement, ceilings = report.measurement, report.ceilings
     steps = (measurement, *report.others)
-    title = (
-        f"Roofline of {counted(measurement.units, 'unit')} ({measurement.device}): {ceilings.model}, {ceilings.dtype}"
-    )
+    units = f"{counted(measurement.units, 'unit')} ({measurement.device})"
+    title = f"Roofline of {units}: {ceilings.model}, {ceilings.dtype}"
+    dashed = f"dashed: the rate of {measurement.benchmark} that files or messages alone allow"
     rates = [rate for each in steps for rate in _reached_rates(each)]
     limits = [measurement.flop_per_step / roof.seconds for roof in report.roofs if roof.part != COMPUTE]
     peak = max(ceilings.products, ceilings.convolutions)
@@ -54,9 +54,7 @@ def draw_picture(report: Report) -> str:
         *_draw_ceilings(report, plane),
         *(mark for each in steps for mark in _draw_steps(each, plane)),
         _write((16, HEIGHT - 32), "filled: rate of whole steps; hollow: while they compute", "s"),
-        _write(
-            (16, HEIGHT - 12), f"dashed: the rate of {measurement.benchmark} that files or messages alone allow", "s"
-        ),
+        _write((16, HEIGHT - 12), dashed, "s"),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -70,11 +68,9 @@ class _Plane:
 
     def locate(self, intensity: float, rate: float) -> Point:
         """Return where a point is drawn."""
-        shares = [
-            math.log(value / low) / math.log(high / low)
-            for value, (low, high) in ((intensity, self.intensities), (rate, self.rates))
-        ]
-        return LEFT + (RIGHT - LEFT) * shares[0], BOTTOM - (BOTTOM - TOP) * shares[1]
+        ends = (intensity, *self.intensities), (rate, *self.rates)
+        across, up = (math.log(value / low) / math.log(high / low) for value, low, high in ends)
+        return LEFT + (RIGHT - LEFT) * across, BOTTOM - (BOTTOM - TOP) * up
 
     def draw_axes(self) -> Iterator[str]:
         """Yield the grid, its numbers and the titles of the axes."""
@@ -86,9 +82,8 @@ class _Plane:
             _, y = self.locate(self.intensities[0], value)
             yield _draw_line((LEFT, y), (RIGHT, y), "g")
             yield _write((LEFT - 7, y + 4), f"{value / 1e9:,.9g}", "s", "end")
-        yield _write(
-            ((LEFT + RIGHT) / 2, BOTTOM + 37), "arithmetic intensity, FLOP/byte of memory traffic", "s", "middle"
-        )
+        title = "arithmetic intensity, FLOP/byte of memory traffic"
+        yield _write(((LEFT + RIGHT) / 2, BOTTOM + 37), title, "s", "middle")
         yield _write((16, TOP - 14), "GFLOP/s", "s")
 
 

@@ -149,11 +149,8 @@ def rate_text(rate: float) -> str:
 
 def build_report(measurement: Measurement, ceilings: Ceilings, others: tuple[Measurement, ...] = ()) -> Report:
     """Return which part limits the measured steps. others: see Report."""
-    exposed = {
-        COMPUTE: measurement.computing_ms / 1000,
-        FILES: measurement.waiting_ms / 1000,
-        NETWORK: measurement.communicating_ms / 1000,
-    }
+    times = (measurement.computing_ms, measurement.waiting_ms, measurement.communicating_ms)
+    exposed = {part: ms / 1000 for part, ms in zip((COMPUTE, FILES, NETWORK), times, strict=True)}
     roofs = tuple(roof for roof in _list_roofs(measurement, ceilings) if roof.seconds > 0)
     return Report(measurement, ceilings, exposed, roofs, others)
 

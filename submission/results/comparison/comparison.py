@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from common.values import is_number
+from common.values import is_number, shared_value
 from compliance.benchmarks import reference_of
 from compliance.formats.words import STAGED, convergence_text
 from compliance.logs.run import Run
@@ -15,7 +15,16 @@ from compliance.logs.timeline import PARTS
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG
 from compliance.model.score import BOTH
-from submission.results.comparison.sides import ABSENT, Pair, Side, changes, configured, differing, logged, mean
+from submission.results.comparison.sides import (
+    ABSENT,
+    Pair,
+    Side,
+    changes,
+    differing,
+    mean,
+    read_configured,
+    read_logged,
+)
 from submission.results.quantities import SAMPLES, quantities
 
 CURVE_POINTS: Final = 8
@@ -70,51 +79,41 @@ class Comparison:
 def compare(pair: Pair) -> Comparison:
     """Compare two results of a benchmark."""
     a, b = pair.a, pair.b
-    of_logs, of_configurations = ((settings(a.runs), settings(b.runs)) for settings in (logged, configured))
+    of_logs, of_configurations = ((settings(a.runs), settings(b.runs)) for settings in (read_logged, read_configured))
     as_overrides = all(of_configurations)
     wanted, present = of_configurations if as_overrides else of_logs
-    staged = bool(a.staging_clock or b.staging_clock)
-    clocks = "" if _share_clock(a, b) else CLOCKS
+    staging = {a.staging_clock, b.staging_clock} - {""}
+    clocks = CLOCKS if BOTH in staging or len(staging) > 1 else ""
     counts = COUNTS if len({_first_epoch(run) for run in (*a.runs, *b.runs)}) > 1 else ""
+    score_a, score_b = (_score(side, bool(staging)) for side in (a, b))
     sections = (
-        _facts("Runs", _about(a), _about(b), everything=True),
-        _measures(
-            *("Score", _score(a, staged), _score(b, staged)),
-            *(clocks, lambda key: key != "models" and " staging, " not in key),
-        ),
-        _facts("Hyperparameters, as logged", *of_logs, everything=True),
-        *([_facts("Configuration", *of_configurations)] if as_overrides else []),
-        _measures(
+        _list_facts("Runs", _about(a), _about(b), everything=True),
+        _list_measures("Score", score_a, score_b, lambda key: "" if key == "models" or " staging, " in key else clocks),
+        _list_facts("Hyperparameters, as logged", *of_logs, everything=True),
+        *([_list_facts("Configuration", *of_configurations)] if as_overrides else []),
+        _list_measures(
             *("Convergence, means as in the score", _convergence(a), _convergence(b)),
-            *(counts, lambda key: key.startswith("epochs to target")),
+            lambda key: counts if key.startswith("epochs to target") else "",
         ),
         _curves(a, b),
-        _measures("Time", _times(a), _times(b), clocks, lambda key: key == RUN_TIME),
-        _facts("System and software", _system(a), _system(b)),
+        _list_measures("Time, means of all runs", _times(a), _times(b), lambda key: clocks if key == RUN_TIME else ""),
+        _list_facts("System and software", _system(a), _system(b)),
     )
     present_sections = tuple(section for section in sections if section.lines or section.same)
     return Comparison(pair, present_sections, tuple(changes(wanted, present)), as_overrides)
 
 
-def _facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:
+def _list_facts(title: str, a: dict[str, Any], b: dict[str, Any], everything: bool = False) -> Section:
     keys = list(dict.fromkeys((*a, *b)))
     listed = keys if everything else differing(a, b)
     lines = tuple(ComparisonLine(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in listed)
     return Section(title, "facts", lines, len(keys) - len(listed))
 
 
-def _measures(
-    title: str, a: dict[str, Any], b: dict[str, Any], unlike: str, concerns: Callable[[str], bool]
-) -> Section:
-    """Return the section, without measures that neither side has; unlike: why those that it concerns have no ratio."""
-    keys = dict.fromkeys((*a, *b))
-    lines = (ComparisonLine(key, a.get(key), b.get(key), unlike if concerns(key) else "") for key in keys)
+def _list_measures(title: str, a: dict[str, Any], b: dict[str, Any], unlike: Callable[[str], str]) -> Section:
+    """Return the section, without measures that neither side has; unlike: why a measure has no ratio, or ""."""
+    lines = (ComparisonLine(key, a.get(key), b.get(key), unlike(key)) for key in dict.fromkeys((*a, *b)))
     return Section(title, "measures", tuple(line for line in lines if (line.a, line.b) != (None, None)))
-
-
-def _share_clock(a: Side, b: Side) -> bool:
-    """Tell whether the times of both sides contain their staging, or both do not."""
-    return BOTH not in (a.staging_clock, b.staging_clock) and len({a.staging_clock, b.staging_clock} - {""}) < 2
 
 
 # -- facts -------------------------------------------------------------------------------------------------
@@ -122,13 +121,12 @@ def _share_clock(a: Side, b: Side) -> bool:
 
 def _about(side: Side) -> dict[str, Any]:
     results, reference = side.results, side.results.reference
-    samples = {run.details.samples_per_epoch for run in side.runs}
     facts = {
         "round": f"v{results.round}",
         "division": results.division,
         "problem": results.variant,
         "scaling": results.scaling,
-        "samples of an epoch": samples.pop() if len(samples) == 1 else None,
+        "samples of an epoch": shared_value(run.details.samples_per_epoch for run in side.runs),
         "runs": len(side.runs),
         "runs that a result needs": reference.runs if reference else None,
         "failing logs": len(results.failing),
@@ -157,28 +155,22 @@ def _system(side: Side) -> dict[str, Any]:
 def _score(side: Side, staged: bool) -> dict[str, Any]:
     """Return what the summary says of the score; nothing for logs outside of results."""
     row, strong = side.row, side.results.scaling == STRONG
-    time, unit, runs = (
-        ("time to train", "min", "a run") if strong else ("first start to last stop", "models/min", "all models")
-    )
-    clocks = {
-        f"{time} with staging, min": row.time_with_staging_minutes,
-        f"{time} without staging, min": row.time_without_staging_minutes,
-    }
+    time, unit = ("time to train", "min") if strong else ("first start to last stop", "models/min")
     return {
         "models": row.models,
         f"{time}, min": row.minutes,
-        **(clocks if staged else {}),
+        f"{time} with staging, min": row.time_with_staging_minutes if staged else None,
+        f"{time} without staging, min": row.time_without_staging_minutes if staged else None,
         "models/min": row.models_per_minute,
         f"normalised by RCP, {unit}": row.normalised if row.rcp_factor and row.rcp_factor > 1 else None,
         "scaled by scaling.json, min": row.scaled,
-        f"energy of {runs}, kJ": None if row.energy_joules is None else row.energy_joules / 1000,
+        f"energy of {'a run' if strong else 'all models'}, kJ": row.energy_joules and row.energy_joules / 1000,
     }
 
 
 def _convergence(side: Side) -> dict[str, Any]:
     """Return how runs converged: epochs as logged, as in the check; samples and steps by epochs from 1."""
-    judged, unit = side.results.judged_convergence, side.row.convergence_unit
-    in_score = side.row.convergence
+    judged, unit, in_score = side.results.judged_convergence, side.row.convergence_unit, side.row.convergence
     return {
         "runs that converged": sum(run.converged for run in side.runs),
         f"{unit} to target, per run": tuple(map(_converged_after, side.runs)),
@@ -199,11 +191,15 @@ def _measure(name: str) -> Callable[[JudgedRun], float | None]:
 
 
 def _times(side: Side) -> dict[str, Any]:
-    rate, scale = side.mean(_rate), side.results.instance_scale
+    rate, scale, staging = side.mean(_rate), side.results.instance_scale, side.row.staging_minutes
+    if staging is None:
+        staging = side.score_mean(lambda run: _minutes(run.details.seconds.get("staging")))
+    parts = {part: mean(_minutes(run.details.seconds.get(part)) for run in side.runs) for part in PARTS}
     return {
         "run_start to run_stop, per run, min": tuple(run.minutes for run in side.runs),
         RUN_TIME: side.mean(lambda run: run.minutes),
-        **{f"{part}, mean, min": mean(_minutes(run.details.seconds.get(part)) for run in side.runs) for part in PARTS},
+        **{f"{part}, mean, min": minutes for part, minutes in parts.items() if part != "staging"},
+        "staging, mean as in the score, min": staging,
         "time of an epoch, mean, min": side.mean(lambda run: _minutes(mean(run.details.epoch_seconds))),
         "training, samples/s": rate,
         "training, samples/s per accelerator (node)": rate / scale if rate is not None and scale else None,
@@ -234,7 +230,7 @@ def _curves(a: Side, b: Side) -> Section:
     first = max(min(curve[0][0] for curve in curves) for curves in (of_a, of_b))
     last = min(max(curve[-1][0] for curve in curves) for curves in (of_a, of_b))
     every = sorted({epoch for curve in of_a for epoch, _ in curve if first <= epoch <= last})
-    epochs: Sequence[float] = every
+    epochs = every
     if len(every) > CURVE_POINTS:  # evenly spaced, with the first and the last
         epochs = [every[round(at * (len(every) - 1) / (CURVE_POINTS - 1))] for at in range(CURVE_POINTS)]
         title += f" ({CURVE_POINTS} of {len(every)} evaluations)"

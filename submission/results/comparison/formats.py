@@ -68,24 +68,20 @@ def _table(title: str, comparison: Comparison, sections: Sequence[Section]) -> T
 
 def _rows(section: Section) -> list[tuple[str, ...]]:
     """Return the lines of a section as cells that are safe to print."""
-    show, note = (_measure, _compare_measures) if section.kind == "measures" else (_fact, _compare_facts)
-    rows = [(line.what, show(line.a), show(line.b), note(line)) for line in section.lines]
+    show = _format_measure if section.kind == "measures" else _format_fact
+    rows = [(line.what, show(line.a), show(line.b), _compare(line, section.kind)) for line in section.lines]
     if section.same:
         rows.append((f"({counted(section.same, 'more value')} the same)", "", "", ""))
     return [tuple(map(clean, row)) for row in rows]
 
 
-def _compare_measures(line: ComparisonLine) -> str:
-    return line.unlike if line.ratio is None else f"{line.ratio:.3f}"
-
-
-def _measure(value: Any) -> str:
+def _format_measure(value: Any) -> str:
     if isinstance(value, tuple):
         known = [number for number in value if number is not None]
         if len(value) <= MAX_LISTED_RUNS or not known:
             # Three digits are enough for a value among many.
-            return " ".join(_measure(number and float(f"{number:.3g}")) for number in value)
-        return f"{_measure(min(known))} to {_measure(max(known))}"
+            return " ".join(_format_measure(number and float(f"{number:.3g}")) for number in value)
+        return f"{_format_measure(min(known))} to {_format_measure(max(known))}"
     if not is_number(value):
         return "–"
     if 0 < value < SMALLEST:
@@ -93,18 +89,20 @@ def _measure(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _compare_facts(line: ComparisonLine) -> str:
+def _compare(line: ComparisonLine, kind: str) -> str:
+    if kind == "measures":
+        return line.unlike if line.ratio is None else f"{line.ratio:.3f}"
     if line.a is ABSENT or line.b is ABSENT:
         return "only B" if line.a is ABSENT else "only A"
     return "" if same(line.a, line.b) else "differs"
 
 
-def _fact(value: Any) -> str:
+def _format_fact(value: Any) -> str:
     """Return a logged value; text is quoted only if it could be read as another type."""
     if value is ABSENT:
         return "–"
     if isinstance(value, Varied):
-        return ", ".join(f"{_fact(one)} ({counted(runs, 'run')})" for one, runs in value.counts)
+        return ", ".join(f"{_format_fact(each)} ({counted(runs, 'run')})" for each, runs in value.counts)
     text = value if isinstance(value, str) and not _is_json(value) else yaml_text(value)
     return shortened(text, MAX_FACT)
 
@@ -136,24 +134,14 @@ def _ending(comparison: Comparison) -> str:
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:
+    pair = comparison.pair
     return {
-        "benchmark": comparison.pair.benchmark,
-        **({"paired_by": comparison.pair.why} if comparison.pair.why else {}),
-        **{
-            name: {"path": side.path, "name": side.name}
-            for name, side in (("a", comparison.pair.a), ("b", comparison.pair.b))
-        },
+        "benchmark": pair.benchmark,
+        **({"paired_by": pair.why} if pair.why else {}),
+        **{name: {"path": side.path, "name": side.name} for name, side in (("a", pair.a), ("b", pair.b))},
         "sections": [
-            {
-                "title": section.title,
-                "kind": section.kind,
-                "same": section.same,
-                "lines": [
-                    {"what": line.what}
-                    | {side: _value(value) for side, value in (("a", line.a), ("b", line.b)) if value is not ABSENT}
-                    for line in section.lines
-                ],
-            }
+            {key: getattr(section, key) for key in ("title", "kind", "same")}
+            | {"lines": [_line_record(line) for line in section.lines]}
             for section in comparison.sections
         ],
         "changes": list(comparison.changes),
@@ -161,7 +149,12 @@ def _document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, Varied):
-        return {"varied": [{"value": None if one is ABSENT else one, "runs": runs} for one, runs in value.counts]}
-    return value
+def _line_record(line: ComparisonLine) -> dict[str, Any]:
+    record: dict[str, Any] = {"what": line.what}
+    for side, value in (("a", line.a), ("b", line.b)):
+        if isinstance(value, Varied):
+            counts = [{"value": None if each is ABSENT else each, "runs": runs} for each, runs in value.counts]
+            record[side] = {"varied": counts}
+        elif value is not ABSENT:
+            record[side] = value
+    return record

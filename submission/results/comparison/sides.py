@@ -6,13 +6,14 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
 from common.errors import UsageError
-from common.values import is_number, same
+from common.values import identity, is_number, same
 from compliance.benchmarks import REFERENCES
 from compliance.engine.options import Options
 from compliance.formats.words import plain
@@ -132,11 +133,11 @@ def pair_results(a: str, b: str, options: Options, benchmark: str | None) -> tup
         both = {side.row.scaling for side in of_a[name]} & {side.row.scaling for side in of_b[name]}
         # Without a scaling in common, results of any are paired.
         for scaling in [scaling for scaling in (STRONG, WEAK) if scaling in both] or [""]:
-            one, other = ([side for side in of[name] if scaling in ("", side.row.scaling)] for of in (of_a, of_b))
-            paired = _paired(name, one, other, rounds)
-            used = {id(side) for pair in paired for side in (pair.a, pair.b)}
-            matches += paired
-            alone += [side for side in (*one, *other) if id(side) not in used]
+            mine, others = ([side for side in of[name] if scaling in ("", side.row.scaling)] for of in (of_a, of_b))
+            pairs = _pair_sides(name, mine, others, rounds)
+            used = {id(side) for pair in pairs for side in (pair.a, pair.b)}
+            matches += pairs
+            alone += [side for side in (*mine, *others) if id(side) not in used]
     if not matches:
         folders = ", ".join(dict.fromkeys((alone[0].path, alone[-1].path)))
         raise UsageError(
@@ -157,7 +158,7 @@ def _find_sides(path: str, options: Options) -> dict[str, list[Side]]:
     return sides
 
 
-def _paired(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pair]:
+def _pair_sides(benchmark: str, a: list[Side], b: list[Side], own: bool) -> list[Pair]:
     """Return the pairs of results of one benchmark and scaling, in the order of A; each result is in one at most.
 
     own: only results of an organisation they have in common.
@@ -201,17 +202,16 @@ class Varied:
     counts: tuple[tuple[Any, int], ...]
 
 
-def logged(runs: Iterable[Run]) -> dict[str, Any]:
+def read_logged(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the hyperparameters by log key; values that differ between the runs are `Varied`."""
-    return _common(
-        runs, lambda run: {k: v for k, v in run.details.hyperparameters.items() if k not in NOT_HYPERPARAMETERS}
-    )
+    stated = (run.details.hyperparameters.items() for run in runs)
+    return _unite([{key: value for key, value in items if key not in NOT_HYPERPARAMETERS} for items in stated])
 
 
-def configured(runs: Iterable[Run]) -> dict[str, Any]:
+def read_configured(runs: Iterable[Run]) -> dict[str, Any]:
     """Return the settings by configuration key if all logs contain their configuration, as this suite's do; else {}."""
-    runs = list(runs)
-    return _common(runs, _configuration) if all(map(_configuration, runs)) else {}
+    several = list(map(_read_configuration, runs))
+    return _unite(several) if all(several) else {}
 
 
 def differing(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -247,29 +247,24 @@ def yaml_text(value: Any) -> str:
     return json.dumps(value)
 
 
-def _configuration(run: Run) -> dict[str, Any]:
+def _read_configuration(run: Run) -> dict[str, Any]:
     """Return the values in the logged configuration that the log lists as hyperparameters, by dotted key."""
-    names = run.details.provenance.get("hyperparameters")
-    tree = run.details.provenance.get("config")
-    found: dict[str, Any] = {}
+    names, tree = (run.details.provenance.get(key) for key in ("hyperparameters", "config"))
+    settings: dict[str, Any] = {}
     for name in names if isinstance(names, list) else ():
         section, _, key = str(name).rpartition(".")
         inside = tree.get(section) if section and isinstance(tree, dict) else tree
         if isinstance(inside, dict) and key in inside:
-            found[str(name)] = inside[key]
-    return found
+            settings[str(name)] = inside[key]
+    return settings
 
 
-def _common(runs: Iterable[Run], settings: Callable[[Run], Mapping[str, Any]]) -> dict[str, Any]:
-    several = [settings(run) for run in runs]
-    keys = dict.fromkeys(key for one in several for key in one)
-    return {key: _unite([one.get(key, ABSENT) for one in several]) for key in keys}
-
-
-def _unite(values: list[Any]) -> Any:
-    """Return the value if all are the same, else how often there is each."""
-    distinct: list[Any] = []
-    for value in values:
-        distinct += [] if any(same(other, value) for other in distinct) else [value]
-    counts = ((value, sum(same(value, other) for other in values)) for value in distinct)
-    return distinct[0] if len(distinct) == 1 else Varied(tuple(counts))
+def _unite(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return each value if it is the same in all settings, else how often there is each."""
+    united = {}
+    for key in dict.fromkeys(key for settings in several for key in settings):
+        values = [settings.get(key, ABSENT) for settings in several]
+        counts, distinct = Counter(map(identity, values)), {identity(value): value for value in reversed(values)}
+        varied = Varied(tuple((distinct[each], count) for each, count in counts.items()))
+        united[key] = varied if len(counts) > 1 else values[0]
+    return united

@@ -61,35 +61,30 @@ class Drawing:
         size = {"width": short(max(width, 0)), "height": short(max(height, 0))}
         self.add("rect", class_, hint, x=short(corner[0]), y=short(corner[1]), **size)
 
-    def dot(self, place: Point, class_: str, hint: str = "", radius: float = 4.5) -> None:
+    def dot(self, point: Point, class_: str, hint: str = "", radius: float = 4.5) -> None:
         """Draw a circle."""
-        self.add("circle", class_, hint, cx=short(place[0]), cy=short(place[1]), r=short(radius))
+        self.add("circle", class_, hint, cx=short(point[0]), cy=short(point[1]), r=short(radius))
 
-    def cross(self, place: Point, class_: str, hint: str = "", half: int = 4) -> None:
+    def cross(self, point: Point, class_: str, hint: str = "", half: int = 4) -> None:
         """Draw a cross. half: of its width."""
-        x, y = place
-        wide = 2 * half
-        self.path(f"M{short(x - half)} {short(y - half)}l{wide} {wide}m0 -{wide}l-{wide} {wide}", class_, hint)
+        x, y, wide = point[0] - half, point[1] - half, 2 * half
+        self.path(f"M{short(x)} {short(y)}l{wide} {wide}m0 -{wide}l-{wide} {wide}", class_, hint)
 
     def path(self, strokes: str, class_: str, hint: str = "") -> None:
         """Draw the strokes of an SVG path."""
         self.add("path", class_, hint, d=strokes)
 
-    def text(self, place: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
-        """Write text with its baseline at `place`."""
-        x, y = place
-        words = element(
-            "text", text, class_=class_, data_result=self.result, x=short(x), y=short(y), text_anchor=anchor
-        )
-        self._shapes.append(words)
+    def text(self, point: Point, text: str, class_: str = "label", anchor: str = "start") -> None:
+        """Write text with its baseline at a point."""
+        x, y = point
+        spot = {"x": short(x), "y": short(y), "text_anchor": anchor}
+        self._shapes.append(element("text", text, class_=class_, data_result=self.result, **spot))
 
     def label_beside(self, span: tuple[float, float], up: float, text: str, class_: str = "label") -> None:
         """Write text to the right of a span, or to its left where it would leave the canvas."""
         begin, end = span
-        if end + 5 + len(text) * CHARACTER_WIDTH > self.width:
-            self.text((begin - 5, up), text, class_, "end")
-        else:
-            self.text((end + 5, up), text, class_)
+        leaves = end + 5 + len(text) * CHARACTER_WIDTH > self.width
+        self.text((begin - 5 if leaves else end + 5, up), text, class_, "end" if leaves else "start")
 
     def x_axis(self, scale: Scale, top: float, bottom: float, title: str) -> None:
         """Draw the horizontal axis at `bottom`, with grid and title."""
@@ -110,15 +105,9 @@ class Drawing:
         """Return the drawing."""
         title, description = f"{self.name}-title", f"{self.name}-text"
         head = element("title", self.title, id=title), element("desc", self.description, id=description)
-        return element(
-            "svg",
-            *head,
-            joined(self._shapes),
-            role="img",
-            class_=self.class_,
-            aria_labelledby=f"{title} {description}",
-            viewBox=f"0 0 {short(self.width)} {short(self.height)}",
-        )
+        about = {"role": "img", "class_": self.class_, "aria_labelledby": f"{title} {description}"}
+        box = f"0 0 {short(self.width)} {short(self.height)}"
+        return element("svg", *head, joined(self._shapes), **about, viewBox=box)
 
 
 def short(value: float) -> str:
@@ -148,24 +137,21 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        value = max(self.low, min(self.high, value))
-        low, high = self.low, self.high
-        if self.logarithmic:
-            value, low, high = math.log(value), math.log(low), math.log(high)
+        values = max(self.low, min(self.high, value)), self.low, self.high
+        value, low, high = map(math.log, values) if self.logarithmic else values
         return self.start + (self.stop - self.start) * (value - low) / (high - low)
 
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
         """Return (position, text) of about `count` round numbers."""
         gap = abs(self.stop - self.start) / (2 * count)
         values = round_values(self, gap) if self.logarithmic else _steps(self.low, self.high, count)
-        texts = _texts(values)
-        return [(self(value), text) for value, text in zip(values, texts, strict=True)]
+        return [(self(value), text) for value, text in zip(values, _format_alike(values), strict=True)]
 
 
 def scale(values: Iterable[float], start: float, stop: float, margin: float = 0.05) -> Scale:
     """Return a linear scale for all values, with a margin at both ends (a fraction of their range)."""
-    found = [bounded(value) for value in values] or [0.0]
-    low, high = min(found), max(found)
+    known = [bounded(value) for value in values] or [0.0]
+    low, high = min(known), max(known)
     added = (high - low) * margin if high > low else max(abs(high) * 0.05, 0.05)
     return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
 
@@ -189,7 +175,7 @@ def round_values(scale: Scale, gap: float) -> list[float]:
     return inside[::2]
 
 
-def _texts(values: list[float]) -> list[str]:
+def _format_alike(values: list[float]) -> list[str]:
     """Return the numbers as texts with equal decimals, as many as needed."""
     texts = [f"{value:.6g}" for value in values]
     if any(abs(value) >= 10_000 for value in values):

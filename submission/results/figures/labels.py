@@ -67,18 +67,17 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
 
     A result with the same runs in several rounds is there once, with all of its rounds.
     """
-    found: dict[str, dict[tuple[object, ...], AnalysedSet]] = {}
+    benchmarks: dict[str, dict[tuple[object, ...], AnalysedSet]] = {}
     for each in sorted(sets, key=lambda each: (each.row.mini, each.row.benchmark, each.row.round, each.name)):
         row = each.row
         runs = tuple(sorted(run.values.get("run_time", 0.0) for run in each.runs))
         same = (colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
-        known = found.setdefault(each.marked_benchmark, {})
-        if same in known:
-            rounds = f"{known[same].row.round}, v{row.round}"
-            names = (*(known[same].drawn_for or [known[same].full_name]), each.full_name)
-            each = replace(known[same], row=replace(known[same].row, round=rounds), drawn_for=names)
-        known[same] = each
-    return {name: list(known.values()) for name, known in found.items()}
+        results = benchmarks.setdefault(each.marked_benchmark, {})
+        if first := results.get(same):
+            names = (*(first.drawn_for or [first.full_name]), each.full_name)
+            each = replace(first, row=replace(first.row, round=f"{first.row.round}, v{row.round}"), drawn_for=names)
+        results[same] = each
+    return {name: list(results.values()) for name, results in benchmarks.items()}
 
 
 def labels(sets: Sequence[AnalysedSet]) -> list[str]:
@@ -87,7 +86,8 @@ def labels(sets: Sequence[AnalysedSet]) -> list[str]:
     texts = [""] * len(sets)
     for kept in ("", r"\2", r"\g<0>"):  # of what follows "_pytorch": nothing, what says more than the software, all
         rows = [(each.row, f" v{each.row.round}" if several else "") for each in sets]
-        names = [f"{row.organisation} {_cut(FRAMEWORK.sub(kept, row.system))}".strip() + of for row, of in rows]
+        systems = [shortened(FRAMEWORK.sub(kept, row.system), LONGEST, "…") for row, _ in rows]
+        names = [f"{row.organisation} {name}".strip() + end for (row, end), name in zip(rows, systems, strict=True)]
         counts = Counter(names)
         texts = [text or (name if counts[name] == 1 else "") for text, name in zip(texts, names, strict=True)]
     kinds = (f"{each.row.division} {'throughput' if each.row.scaling == WEAK else ''}".strip() for each in sets)
@@ -104,10 +104,6 @@ def title_of(subject: str, sets: Sequence[AnalysedSet]) -> str:
 def slug(text: str) -> str:
     """Return a text as the name of a file: lower case letters and digits, with hyphens between them."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def _cut(name: str) -> str:
-    return shortened(name, LONGEST, "…")
 
 
 def amount(value: float) -> str:

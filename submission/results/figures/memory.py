@@ -43,10 +43,8 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         return Html("")
     results, data = [each for each, _ in known], [held for _, held in known]
     texts = [label + OUTCOMES.get(held.held_by, "") for label, held in zip(labels(results), data, strict=True)]
-    sizes = [
-        f"{amount(held.stored / GIGA)} GB" + (f" of {amount(held.memory / GIGA)}" if held.memory else "")
-        for held in data
-    ]
+    limits = (f" of {amount(held.memory / GIGA)}" if held.memory else "" for held in data)
+    sizes = [f"{amount(held.stored / GIGA)} GB{limit}" for held, limit in zip(data, limits, strict=True)]
     described = [f"{text}, {size}." for text, size in zip(texts, sizes, strict=True)]
     figure = Figure(name, title_of("Data per node", results), described, width)
     bottom = TOP + HEIGHT

@@ -62,10 +62,18 @@ class Figure(Drawing):
         return self.width > NARROW
 
     def finish(self, top: float, *legends: Sequence[tuple[str, str]]) -> Html:
-        """Draw legends below everything else; return the drawing."""
+        """Draw legends below everything else, samples with their names in lines that fit; return the drawing."""
         self._shapes += self._failing
         for items in legends:
-            top = self.draw_legend(items, top) + 4
+            x = 14.0
+            for kind, text in items:
+                width = 30 + text_width(text) + 14
+                if x > 14 and x + width > self.width:
+                    x, top = 14.0, top + LINE + 4
+                self._draw_sample(kind, (x + 10, top))
+                self.text((x + 28, top + 4.5), text)
+                x += width
+            top += LINE + 4
         self.height = top
         return self.svg()
 
@@ -126,18 +134,6 @@ class Figure(Drawing):
                 self.text((x + name, y + 4.5), fitted(text, column - name - values - 20), "name")
                 self.text((x + column - 12, y + 4.5), value, "label", "end")
         return area.top + lines * (LINE + 2)
-
-    def draw_legend(self, items: Sequence[tuple[str, str]], top: float) -> float:
-        """Draw samples of what is drawn with their names, in lines that fit; return the lower end."""
-        x, y = 14.0, top
-        for kind, text in items:
-            width = 30 + text_width(text) + 14
-            if x > 14 and x + width > self.width:
-                x, y = 14.0, y + LINE + 4
-            self._draw_sample(kind, (x + 10, y))
-            self.text((x + 28, y + 4.5), text)
-            x += width
-        return y + LINE
 
     def _draw_sample(self, kind: str, point: Point) -> None:
         x, y = point

@@ -34,14 +34,14 @@ PERCENTS: Final = (1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300
 
 def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw a bar for each result, from the longest run of a benchmark to the shortest."""
-    found = by_benchmark([each for each in sets if shares(each)])
-    if not found:
+    benchmarks = by_benchmark([each for each in sets if shares(each)])
+    if not benchmarks:
         return Html("")
-    shown = list(chain.from_iterable(found.values()))
-    title = title_of("Shares of the time of a run", shown)
-    figure = Figure(name, title, starmap(_describe_shares, found.items()), width)
+    drawn = list(chain.from_iterable(benchmarks.values()))
+    title = title_of("Shares of the time of a run", drawn)
+    figure = Figure(name, title, starmap(_describe_shares, benchmarks.items()), width)
     top = 6.0
-    for title, several in found.items():
+    for title, several in benchmarks.items():
         figure.text((8, top + 16), title, "heading")
         top += 34
         rows = sorted(zip(several, labels(several), strict=True), key=lambda row: -(row[0].mean("run_time") or 0))
@@ -50,35 +50,27 @@ def time_shares(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Ht
                 top = _draw_bar(figure, each, label, top)
         top += 10
     items = [(f"part {part}", text) for part, text in NAMES.items()]
-    said = set() if figure.is_wide else {_explain_missing(each) for each in shown}
-    hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in said]
-    return figure.finish(top + 10, [*items, *hints, *mark_items(shown)])
+    signs = set() if figure.is_wide else {_explain_missing(each) for each in drawn}
+    hints = [("", f"{sign.strip()} {words}") for words, sign in SIGNS.items() if words and words in signs]
+    return figure.finish(top + 10, [*items, *hints, *mark_items(drawn)])
 
 
 def shares(each: AnalysedSet) -> dict[str, float]:
     """Return the share of each part in the time of a run, and the rest; empty if the logs give no part."""
-    known = {
-        part: share
-        for part, quantity in PARTS.items()
-        if (share := each.ratios.get(f"{quantity}/run_time")) is not None and share >= 0
-    }
-    if not known:
-        return {}
-    return known | {"rest": max(1 - sum(known.values()), 0.0)}
+    ratios = ((part, each.ratios.get(f"{quantity}/run_time")) for part, quantity in PARTS.items())
+    known = {part: share for part, share in ratios if share is not None and share >= 0}
+    return known and known | {"rest": max(1 - sum(known.values()), 0.0)}
 
 
 def _explain_missing(each: AnalysedSet) -> str:
     """Return why a bar has no staging, "" if it has."""
-    if "staging" in shares(each):
-        return ""
-    return NOT_LOGGED if each.excluded.get(STAGING) == NO_STAGING else NOT_COUNTED
+    reason = NOT_LOGGED if each.excluded.get(STAGING) == NO_STAGING else NOT_COUNTED
+    return "" if "staging" in shares(each) else reason
 
 
 def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> float:
     """Draw the bar of a result; return its lower end."""
-    found = shares(each)
-    missing = _explain_missing(each)
-    minutes = each.mean("run_time")
+    parts, missing, minutes = shares(each), _explain_missing(each), each.mean("run_time")
     time = f"{amount(minutes)} min" if minutes else ""
     if figure.is_wide:
         left, length = NAME_WIDTH, figure.width - NAME_WIDTH - TIME_WIDTH
@@ -93,10 +85,9 @@ def _draw_bar(figure: Figure, each: AnalysedSet, label: str, top: float) -> floa
         figure.text((26, top + 13), fitted(label, length - 100), "name")
         figure.text((left + length, top + 13), f"{time}{SIGNS[missing]}", "label", "end")
         top += LINE + 2
-    total = sum(found.values())
     x = float(left)
-    for part, share in found.items():
-        wide = length * share / total
+    for part, share in parts.items():
+        wide = length * share / sum(parts.values())
         figure.box((x, top), wide, BAR, f"part {part}", f"{label}: {NAMES[part]} {share:.1%} of the run")
         text = f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
         if wide > text_width(text) + 4:
@@ -117,35 +108,32 @@ def _describe_shares(title: str, sets: list[AnalysedSet]) -> str:
 
 def variation(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw each result's runs around their mean, with the ellipses of one and two standard deviations."""
-    found = by_benchmark([each for each in sets if each.pca])
-    if not found:
+    benchmarks = by_benchmark([each for each in sets if each.pca])
+    if not benchmarks:
         return Html("")
-    shown = list(chain.from_iterable(found.values()))
-    title = title_of("Variation of epochs and of the time of an epoch between runs", shown)
-    figure = Figure(name, title, starmap(_describe_variation, found.items()), width)
+    title = title_of("Variation of epochs and of the time of an epoch between runs", [*chain(*benchmarks.values())])
+    figure = Figure(name, title, starmap(_describe_variation, benchmarks.items()), width)
     columns = COLUMNS if figure.is_wide else COLUMNS_NARROW
     wide = (width - GAP * (columns + 1)) / columns
     top = 6.0
-    for title, several in found.items():
+    for title, several in benchmarks.items():
         across, up = _reach([each.pca for each in several if each.pca])
         cell = Cell(wide, wide * up / across, wide / 2 / across)
         figure.text((8, top + 16), title, "heading")
-        figure.text((8, top + 37), f"epochs to solution → ±{10**across - 1:.0%} of the mean")
-        where = (8, top + 55) if not figure.is_wide else (8 + columns // 2 * (wide + GAP), top + 37)
-        figure.text(where, f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean")
+        figure.text((8, top + 37), f"E, epochs to solution → ±{10**across - 1:.0%} of the mean")
+        start = (8, top + 55) if not figure.is_wide else (8 + columns // 2 * (wide + GAP), top + 37)
+        figure.text(start, f"time of an epoch ↑ ±{10**up - 1:.0%} of the mean")
         top += 48 if figure.is_wide else 66
         step = cell.height + LABELS
         for at, (each, label) in enumerate(zip(several, labels(several), strict=True)):
             row, column = divmod(at, columns)
             _draw_runs(figure, each, label, (GAP + column * (wide + GAP), top + row * step), cell)
         top += math.ceil(len(several) / columns) * step + 8
-    items = [
-        *mark_items(shown),
-        ("ellipse", "1 and 2 standard deviations"),
-        ("component", "first component: its share of the variance and its direction; r: correlation"),
-    ]
-    if not figure.is_wide:
-        items[-1:] = [("component", "first component: its share and"), ("", "direction; r: correlation")]
+    items = [*mark_items([*chain(*benchmarks.values())]), ("ellipse", "1 and 2 standard deviations")]
+    if figure.is_wide:
+        items += [("component", "first component: its share of the variance and its direction; r: correlation")]
+    else:
+        items += [("component", "first component: its share and"), ("", "direction; r: correlation")]
     return figure.finish(top + 8, items)
 
 
@@ -178,26 +166,19 @@ def _draw_runs(figure: Figure, each: AnalysedSet, label: str, corner: Point, cel
         return
     left, top = corner
     middle = left + cell.width / 2, top + cell.height / 2
-    colour = colour_of(each)
+    colour, x, y = colour_of(each), short(middle[0]), short(middle[1])
     figure.box(corner, cell.width, cell.height, "panel framed")
-    cross = (
-        f"M{short(left)} {short(middle[1])}h{short(cell.width)}M{short(middle[0])} {short(top)}v{short(cell.height)}"
-    )
-    figure.path(cross, "grid")
+    figure.path(f"M{short(left)} {y}h{short(cell.width)}M{x} {short(top)}v{short(cell.height)}", "grid")
     first, second = (math.sqrt(max(variance, 0)) * cell.scale for variance in pca.variances)
-    turn = -math.degrees(math.atan2(pca.first[1], pca.first[0]))
-    placed = {"cx": short(middle[0]), "cy": short(middle[1])}
-    turned = f"rotate({turn:.1f} {short(middle[0])} {short(middle[1])})"
+    turn = f"rotate({-math.degrees(math.atan2(pca.first[1], pca.first[0])):.1f} {x} {y})"
     if first > 1:
         for size in (2, 1):
             radii = {"rx": short(size * first), "ry": short(max(size * second, 0.5))}
-            figure.add("ellipse", f"ellipse {colour}", **placed, **radii, transform=turned)
-        begin, end = (
-            (middle[0] + sign * 2 * first * pca.first[0], middle[1] - sign * 2 * first * pca.first[1])
-            for sign in (-1, 1)
-        )
+            figure.add("ellipse", f"ellipse {colour}", cx=x, cy=y, **radii, transform=turn)
+        across, up = (2 * first * part for part in pca.first)
+        begin, end = (middle[0] - across, middle[1] + up), (middle[0] + across, middle[1] - up)
         figure.line(begin, end, f"component {colour}")
-    points = _place_runs(each, pca, middle, cell)
+    points = _locate_runs(each, pca, middle, cell)
     if len(points) <= MANY_RUNS:
         figure.path(dots(points), f"runs {colour}")
     figure.mark(middle, each, f"{label}: {_describe_pca(pca)}", MARK * 0.7)
@@ -217,7 +198,7 @@ def _describe_pca(pca: LogPca) -> str:
     return f"{pca.explained:.0%} {what}{correlation}"
 
 
-def _place_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:
+def _locate_runs(each: AnalysedSet, pca: LogPca, middle: Point, cell: Cell) -> list[Point]:
     """Return the positions of the runs that count and lie inside the cell."""
     pairs = [(run.values.get(EPOCHS, 0.0), run.values.get(EPOCH_TIME, 0.0)) for run in each.runs if run.kept]
     shifts = [

@@ -161,11 +161,11 @@ class _Block:
         self, of_rates: bool, by_epochs: bool, across: tuple[float, float], up: tuple[float, float]
     ) -> None:
         """Draw the batch sizes or throughputs by units or epochs, which have the distributions of their runs."""
-        ys, title = (self.rates, "epochs per minute") if of_rates else (self.batches, "batch size")
+        ys, title = (self.rates, "E per minute") if of_rates else (self.batches, "batch size")
         xs = self.epochs if by_epochs else self.units
         x = Axis(logarithmic(self.units, *across), UNITS)
         if by_epochs:
-            x = Axis(logarithmic(_range(self.sets, EPOCHS, self.epochs), *across), "epochs to solution")
+            x = Axis(logarithmic(_range(self.sets, EPOCHS, self.epochs), *across), "E, epochs to solution")
         y = Axis(logarithmic(ys, *up), title, numbers=not (by_epochs and self.figure.is_wide))
         panel = Panel(self.figure, x, y)
         if iso := self._find_iso(of_rates, by_epochs):

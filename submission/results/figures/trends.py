@@ -33,12 +33,12 @@ STEPS: Final = 40
 
 def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> Html:
     """Draw the best score of each round on the clock of all rounds: with staging. Empty for a single round."""
-    found = _find_best(sets)
+    winners = _find_best(sets)
     rounds = sorted({each.row.round for each in sets}, key=_order_rounds)
-    if len(rounds) < 2 or not found:
+    if len(rounds) < 2 or not winners:
         return Html("")
-    figure = Figure(name, title_of("Best results by round", sets), _describe_best(found), width)
-    panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(found)))
+    figure = Figure(name, title_of("Best results by round", sets), _describe_best(winners), width)
+    panels = list(dict.fromkeys((weak, title) for weak, title, _ in sorted(winners)))
     columns = COLUMNS if figure.is_wide else 1
     wide, tall = width / columns, BEST_TOP + BEST_HEIGHT + BEST_BOTTOM
     row, column = -1, columns - 1
@@ -46,9 +46,9 @@ def best_by_round(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
         # Throughput starts a new row.
         column = 0 if column == columns - 1 or (at and panels[at - 1][0] != weak) else column + 1
         row += column == 0
-        lines = {kind[2]: results for kind, results in found.items() if kind[:2] == (weak, title)}
+        lines = {kind[2]: results for kind, results in winners.items() if kind[:2] == (weak, title)}
         _draw_best(figure, (title, TITLES[weak]), lines, rounds, Box(wide * column, tall * row, wide * (column + 1), 0))
-    items = mark_items([each for results in found.values() for each in results.values()])
+    items = mark_items([each for results in winners.values() for each in results.values()])
     return figure.finish(tall * (row + 1) + 14, items)
 
 
@@ -61,15 +61,14 @@ def _order_rounds(name: str) -> tuple[float, str]:
 
 def _find_best(sets: Sequence[AnalysedSet]) -> dict[Kind, dict[str, AnalysedSet]]:
     """Return the best passing result of each round, by kind."""
-    known = [each for each in sets if drawable(each.row.score_with_staging)]
-    by_row = {id(each.row): each for each in known}
-    found: dict[Kind, dict[str, AnalysedSet]] = {}
-    for round_ in dict.fromkeys(each.row.round for each in known):
-        for key, row in best(each.row for each in known if each.row.round == round_).items():
+    by_row = {id(each.row): each for each in sets if drawable(each.row.score_with_staging)}
+    winners: dict[Kind, dict[str, AnalysedSet]] = {}
+    for round_ in dict.fromkeys(each.row.round for each in by_row.values()):
+        for key, row in best(each.row for each in by_row.values() if each.row.round == round_).items():
             if key[-1] == ALL_ORGANISATIONS:
-                each = by_row[id(row)]
-                found.setdefault((row.scaling == WEAK, each.marked_benchmark, row.division), {})[round_] = each
-    return found
+                kind = row.scaling == WEAK, by_row[id(row)].marked_benchmark, row.division
+                winners.setdefault(kind, {})[round_] = by_row[id(row)]
+    return winners
 
 
 def _draw_best(
@@ -96,9 +95,9 @@ def _draw_best(
         figure.mark(point, each, f"{each.row.organisation} {each.row.system}, {each.row.division} division")
 
 
-def _describe_best(best_of: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
-    for (weak, title, division), found in sorted(best_of.items()):
-        several = sorted(found.values(), key=lambda each: _order_rounds(each.row.round))
+def _describe_best(winners: dict[Kind, dict[str, AnalysedSet]]) -> Iterator[str]:
+    for (weak, title, division), results in sorted(winners.items()):
+        several = sorted(results.values(), key=lambda each: _order_rounds(each.row.round))
         values = ", ".join(f"{each.row.round}: {number(each.row.score_with_staging, 3)}" for each in several)
         yield f"{title}, {division}, {TITLES[weak]}: {values}."
 
@@ -122,7 +121,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     band = [interval for at in xs if (interval := fit.power.interval(at))]
     values = [point.y for point in fit.points] + [value for interval in band for value in interval]
     y = logarithmic(values, FIT_TOP + FIT_HEIGHT, FIT_TOP)
-    panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.name, fit.y.unit)))
+    panel = Panel(figure, Axis(x, _title(fit.x.name, fit.x.unit)), Axis(y, _title(fit.y.symbol, fit.y.unit)))
     edges = [[panel.locate(at, interval[end]) for at, interval in zip(xs, band, strict=True)] for end in (0, 1)]
     figure.curve([*edges[0], *reversed(edges[1])], "interval", closed=True)
     curve = [panel.locate(at, fit.power.at(at)) for at in xs]
@@ -133,7 +132,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     panel.write_labels(spots, labels(several), sets=several)
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")
-    items = [("fit", f"{fit.y.name} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
+    items = [("fit", f"{fit.y.symbol} = {fit.power.a:.4g} · {fit.x.name}^{fit.power.b:.3f}, {len(several)} results")]
     items += [("interval", "95 % interval of the curve"), *mark_items(several)]
     return figure.finish(FIT_TOP + FIT_HEIGHT + FIT_BOTTOM + 8, items)
 

@@ -28,6 +28,11 @@ class Axis:
     name: str
     unit: str
 
+    @property
+    def symbol(self) -> str:
+        """The name in formulas: E for epochs, because the score counts epochs otherwise."""
+        return "E" if self.name == "epochs" else self.name
+
 
 BATCH: Final = Axis("batch", "samples")
 UNITS: Final = Axis("units", "accelerators or processors")
@@ -328,7 +333,7 @@ def _describe_law(power: PowerLaw, points: Sequence[Point], question: _Question)
     interval = f"95 % interval {low:.3f} to {high:.3f}, {power.count} results"
     if not determines(power, points):
         return f"no law: the exponent is {power.b:.3f} ({interval})"
-    grows, y = power.b >= 0, question.y.name
+    grows, y = power.b >= 0, question.y.symbol
     verb = ("grow" if grows else "fall") + ("" if y.endswith("s") else "s")
     law = f"{y} {verb} as {question.x.name}^{power.b:.3f} ({interval})"
     return f"{law}; the interval holds 0: no {'growth' if grows else 'fall'} is shown" if power.holds_zero else law

@@ -48,7 +48,7 @@ class Line:
         return _t(self.count) * self.residual_std * math.sqrt(variance)
 
 
-def line(points: Sequence[tuple[float, float]]) -> Line:
+def fit_line(points: Sequence[tuple[float, float]]) -> Line:
     """Return the line through the points; NoFitError if they have fewer than two different x."""
     count = len(points)
     if len({x for x, _ in points}) < 2:
@@ -104,12 +104,10 @@ def power_law(points: Sequence[tuple[float, float]]) -> PowerLaw:
     """Return the power law through the points; NoFitError if they do not determine it."""
     if any(x <= 0 or y <= 0 for x, y in points):
         raise NoFitError("a power law needs values above 0")
-    found = line([(math.log(x), math.log(y)) for x, y in points])
-    low_high = found.intercept_interval
-    a_interval = None if low_high is None else (math.exp(low_high[0]), math.exp(low_high[1]))
-    return PowerLaw(
-        math.exp(found.intercept), found.slope, found.r_squared, found.count, a_interval, found.slope_interval, found
-    )
+    log = fit_line([(math.log(x), math.log(y)) for x, y in points])
+    ends = log.intercept_interval
+    a_interval = None if ends is None else (math.exp(ends[0]), math.exp(ends[1]))
+    return PowerLaw(math.exp(log.intercept), log.slope, log.r_squared, log.count, a_interval, log.slope_interval, log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +128,9 @@ def critical_batch(points: Sequence[tuple[float, float]], name: str = "epochs") 
 
     name: what is counted, for messages.
     """
-    found = line(points)
-    if found.slope <= 0:
-        return CriticalBatch(None, None, f"{name} do not grow with the batch size: there is no critical one", found)
-    if found.intercept <= 0:
-        return CriticalBatch(None, None, f"the line starts below 0 {name}: it gives no critical batch size", found)
-    return CriticalBatch(found.intercept, found.intercept / found.slope, "", found)
+    line = fit_line(points)
+    if line.slope <= 0:
+        return CriticalBatch(None, None, f"{name} do not grow with the batch size: there is no critical one", line)
+    if line.intercept <= 0:
+        return CriticalBatch(None, None, f"the line starts below 0 {name}: it gives no critical batch size", line)
+    return CriticalBatch(line.intercept, line.intercept / line.slope, "", line)

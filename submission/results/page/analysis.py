@@ -35,7 +35,7 @@ VARIATION_CAPTION: Final = (
     "upright one varies in the time of an epoch, by the system."
 )
 COMPUTE_CAPTION: Final = (
-    "Batch size, epochs, epochs per minute and units, with lines of equal samples per unit, steps, throughput per unit "
+    "Batch size, E (epochs), E per minute and units, with lines of equal samples per unit, steps, throughput per unit "
     "and compute time. Samples per minute have a panel of their own, because their scale differs."
 )
 UTILIZATION_CAPTION: Final = (

@@ -57,7 +57,9 @@
 
   const csv = (table) => [...table.rows].filter((row) => row.checkVisibility()).map((row) => [...row.cells].map((cell) => {
     const text = cell.innerText.trim().replace(/\s+/g, " ");
-    const plain = cell.className === "number" ? text.replace(/(?<=\d),(?=\d{3})/g, "") : text;
+    // Signs of verdicts, and what stands beside a number, are no values.
+    const number = text.replace(/^~?(\S+?)(\*|\/\d+| in| out| both| of \d+ runs)$/, "$1").replace(/(?<=\d),(?=\d{3})/g, "");
+    const plain = /\bnumber\b/.test(cell.className) ? number : text.replace(/^[✕!…✓] (?=[A-Z])/, "");
     return /[",]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
   }).join(",")).join("\r\n");
 
@@ -100,9 +102,12 @@
         const inside = all("tr[data-result], details[data-result]", part);
         part.hidden = inside.length > 0 && inside.every((item) => item.hidden);
       });
-      count.textContent = `${visible.length} of ${rows.length} results`;
+      count.textContent = visible.length ? `${visible.length} of ${rows.length} results` : "no result matches";
     };
-    fields.forEach((field) => { field.value = state.get(field.name) ?? field.value; });
+    fields.forEach((field) => {
+      field.value = state.get(field.name) ?? field.value;
+      if (field.selectedIndex < 0) field.value = "*";
+    });
     form.addEventListener("input", () => {
       filter();
       fields.forEach((field) => keep(field.name, field.value === "*" ? "" : field.value));

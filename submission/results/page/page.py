@@ -13,6 +13,7 @@ from common.provenance import source_hash
 from common.version import VERSION
 from compliance.formats.findings import all_shown, inputs_by_round, lowered, summary
 from compliance.model.finding import INCOMPLETE
+from compliance.model.layout import NEWEST
 from compliance.model.package import Package
 from compliance.model.report import Report
 from submission.results.analysis import Analysis, analyse_report
@@ -57,7 +58,10 @@ GLOSSARY: Final = (
      "fewer epochs than chance allows fails; one between this limit and the reference mean passes and is normalised."),
     ("Normalised", "Time to train multiplied by (reference mean / mean of the result), if this ratio is above 1."),
     ("Staging", "Copying the data to storage close to the processors. Up to round 2.0 it lies in the time of a run; in "
-     "3.0 it may lie out of it. Compare results by the time with staging."),
+     "3.0 it may lie out of it. Compare results by the time with staging. The minutes of a result are the mean without "
+     "the shortest and the longest; T_staging, in the analysis, is the mean of the runs that count by time."),
+    ("Epochs and E", "Epochs of a score are those that logs state: the mean without the fewest and the most. E, in the "
+     "analysis, counts from 1 and is the mean of the runs that count by time: without the fastest and the slowest."),
     ("Time breakdown", "Initialisation, staging, training, evaluation and the rest, from init_start to run_stop; "
      "overlapping time counts once."),
 )  # fmt: skip
@@ -143,7 +147,10 @@ def _title(report: Report) -> str:
 
 
 def _header(report: Report, lines: Sequence[ResultLine], title: str, failures: Sequence[Failure], site: Site) -> Html:
-    rounds = ", ".join(dict.fromkeys(round_ for _, round_, *_ in report.rounds))
+    whence = (
+        (round_, f", assumed: {why}; --round sets it" if why == NEWEST else "") for _, round_, why, _ in report.rounds
+    )
+    rounds = ", ".join(dict.fromkeys(map("".join, whence)))
     rules = f"mlperf-hpc-suite {VERSION}, sources {source_hash(('common', 'compliance'))[:12]}"
     counts = summary(report, all_shown(report)).partition(": ")[2]
     facts = [("Round", rounds), ("Rules", f"{report.profile} profile of {rules}"), ("Findings", counts)]

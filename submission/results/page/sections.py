@@ -327,11 +327,14 @@ def _explain_staging(score: TimeToTrain | Throughput) -> Iterator[str]:
         return
     others = []
     if score.staging_clock != IN:
-        others.append(f"with all of it the score is {minutes(score.time_with_staging_minutes)} minutes")
+        others.append(f"{minutes(score.time_with_staging_minutes)} minutes with all of it")
     if score.staging_clock != OUT:
-        others.append(f"without it the score is {minutes(score.time_without_staging_minutes)} minutes")
+        others.append(f"{minutes(score.time_without_staging_minutes)} minutes without it")
     where = STAGED[score.staging_clock]
-    yield f"Staging took {minutes(score.staging_minutes)} minutes, {where}; {', '.join(others)}."
+    of_runs, ends = isinstance(score, TimeToTrain), " (the mean without the shortest and the longest)"
+    yield f"Staging took {minutes(score.staging_minutes)} minutes{ends if of_runs else ''}, {where}."
+    again = ", its fastest and slowest run left out anew" if of_runs else ""
+    yield f"Scored by another clock{again}, the result takes {' and '.join(others)}."
 
 
 def _explain_convergence(results: ResultSet) -> Iterator[str]:

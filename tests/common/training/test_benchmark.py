@@ -8,10 +8,10 @@ import pytest
 
 from common.closed import find_rows, find_rows_of
 from common.settings.keys import DRAW, LENGTH, RECIPE, DeclarationError, closed_rows, key, leaves
-from common.training.config_docs import format_page
 from common.version import VERSION
 from compliance.benchmarks import PACKAGES, REFERENCES
 from cosmoflow import settings as cosmoflow
+from tests.bench_script import bench_script
 
 
 @pytest.fixture(params=PACKAGES)
@@ -56,7 +56,7 @@ def test_a_key_that_closed_says_nothing_of_fails_in_one_sentence_that_says_what_
     monkeypatch.setattr(cosmoflow.Config, "closed", {})
     closed_rows.cache_clear()
     with pytest.raises(DeclarationError) as refused:
-        format_page([cosmoflow.Config])
+        bench_script("config_page").format_page([cosmoflow.Config])
     closed_rows.cache_clear()
     assert re.fullmatch(
         r'cosmoflow/settings.py: class Config, closed does not say .*"optim.name": FREE.*', str(refused.value)

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from common.settings.run import SubmissionConfig
 from common.training import run
@@ -22,7 +23,7 @@ def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
         config=config,
         shared=None,
         instance=None,
-        dist=SimpleNamespace(is_main=main, local_rank=0),
+        dist=SimpleNamespace(is_main=main, local_rank=0, device=torch.device("cpu")),
         benchmark=SimpleNamespace(name="cosmoflow", config=type(config.submission)),
         resolved={"a": 1},
     )

@@ -185,7 +185,9 @@ def test_a_single_log_is_enough(tree, tmp_path):
     [
         (["missing", "--data", "out"], 2, "no such file or folder: missing"),
         (["empty", "--data", "out"], 1, "no logs below empty: expected submissions"),
-        (["v3.0", "--data", "v3.0/out"], 2, "which is read; name a folder outside of it"),
+        (["v3.0", "--data", "v3.0/out"], 2, "which is read; name one outside of it"),
+        (["v3.0", "-o", "v3.0/new/page.html"], 2, "which is read; name one outside of it"),
+        (["v3.0", "--data", "out", "-o", "out/analysis.json"], 2, "is named like the data of --data out"),
         (["v3.0", "--data", "file"], 2, "--data file is a file"),
         (["v3.0", "--data", "out", "--project", "12,x"], 2, "expected numbers from 1 to 10000000"),
         (["v3.0", "--data", "out", "--facts", "missing"], 2, "missing: cannot be read: No such file"),

@@ -108,6 +108,15 @@ def test_convergence_and_times(packages, capsys):
     assert score["b"] / score["a"] == pytest.approx(30 / 25, rel=0.01)
 
 
+def test_staging_is_that_of_the_score(tmp_path, capsys):
+    package = SamplePackage()
+    for number, minutes in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 60), 1):
+        package.edit(number, lambda log, ms=60_000 * minutes: log.stage("run_start", ms))
+    (comparison,) = compared(*(package.write(tmp_path / name) for name in "AB"), capsys=capsys)
+    staging = lines(comparison, "Time, means of all runs")["staging, mean as in the score, min"]
+    assert staging["a"] == pytest.approx(5.5) and "staging, mean, min" not in lines(comparison, "Time")
+
+
 def test_what_a_float_of_32_bits_keeps_of_a_value_is_the_value(tmp_path, capsys):
     logs = [
         write(tmp_path / f"{at}.txt", SampleLog(run=at, settings={"opt_base_learning_rate": rate}))
@@ -224,7 +233,7 @@ def test_curves_are_interpolated_between_evaluations(tmp_path, capsys):
     assert curve["sample 10,240"]["b"] == pytest.approx(0.6, rel=1e-2)
     assert lines(comparison, "Convergence")["steps to target, mean"]["b"] == 160
     time = lines(comparison, "Time")
-    assert {"init, mean, min", "staging, mean, min", "train, mean, min", "eval, mean, min"} <= set(time)
+    assert {"init, mean, min", "staging, mean as in the score, min", "train, mean, min", "eval, mean, min"} <= set(time)
     assert time["train, mean, min"]["b"] == pytest.approx(2 * time["train, mean, min"]["a"], rel=0.01)
 
 

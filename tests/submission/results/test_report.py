@@ -166,7 +166,8 @@ def test_the_previous_round_at_a_glance(tmp_path, capsys):
 def test_staging_out_of_the_clock_is_said_with_the_time_that_contains_it(tmp_path):
     page = page_of(tmp_path, SamplePackage().staged("init_stop", 30 * 60_000))
     check_form(page)
-    assert "Staging took 30.00 minutes, outside the time; with all of it the score is 116." in page.text
+    assert "Staging took 30.00 minutes (the mean without the shortest and the longest), outside the time." in page.text
+    assert "its fastest and slowest run left out anew, the result takes 116." in page.text
     assert "Score with staging, min" in page.text and "30.00 out" in page.text and "outside the time" in page.text
 
 
@@ -437,6 +438,12 @@ def test_sorting_and_filter_work(tab, round_page):
         tab.wait_until(f"document.readyState + location.href == 'complete{target}'")
     assert tab.value(BENCHMARKS) == ["oc20"], "the address has the filter"
     assert tab.value("document.querySelector('th[aria-sort=ascending]').textContent") == "TTT min"
+    nonsense = f"{round_page.as_uri()}?benchmark=nonsense"
+    tab.call("Page.navigate", url=nonsense)
+    tab.wait_until(f"document.readyState + location.href == 'complete{nonsense}'")
+    assert tab.value(f"{ROWS}.length") == 4, "an unknown choice is none"
+    tab.value("filter.elements.text.value = 'nonsense'; filter.dispatchEvent(new Event('input'))")
+    assert tab.value("document.querySelector('output').textContent") == "no result matches"
     tab.value("filter.reset(); filter.dispatchEvent(new Event('input'))")
     assert "benchmark" not in tab.value("location.search")
     assert tab.value(f"{ROWS}.length") == 4 and tab.value(sections) == 4
@@ -486,7 +493,8 @@ def test_a_table_is_copied_as_csv(tab, round_page):
     tab.value("document.querySelector('#results .copy').click()")
     head, first, *_ = tab.value("window.copied").split("\r\n")
     assert head.startswith("Verdict,Benchmark,Division,Organisation,System,Units,Batch size,TTT min,")
-    assert first.split(",")[1:4] == ["deepcam", "closed", "Second"]
+    assert first.split(",")[:4] == ["PASS", "deepcam", "closed", "Second"]
+    assert head.split(",")[-1] == "Runs" and first.split(",")[-1] == "5"
 
 
 def test_light_and_dark_are_drawn(tab, round_page):

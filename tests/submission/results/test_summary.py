@@ -21,7 +21,7 @@ EVIL = "=cmd|'/x'!A1\x1b[31m|<b>@you"
 
 
 def plain_summary(rows, changes=(), width=None):
-    return Summary(rows, changes).write_text(width)
+    return Summary(rows, changes).format_text(width)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_speedup_compares_the_same_clock_of_both_rounds(tmp_path):
     assert found.speedup == pytest.approx(before.score / (now.score + 30)) and found.speedup < before.score / now.score
     text = plain_summary([before, now], [found])
     assert "30.00 in" in text and "30.00 out" in text and "speed-up (both with staging)" in text
-    (table,) = csv.DictReader(io.StringIO(Summary([now]).write_csv()["time_to_train.csv"]))
+    (table,) = csv.DictReader(io.StringIO(Summary([now]).format_csv()["time_to_train.csv"]))
     assert float(table["time_with_staging_minutes"]) == pytest.approx(now.minutes + 30)
     assert float(table["time_without_staging_minutes"]) == now.minutes
 
@@ -214,17 +214,17 @@ def test_hostile_text_is_harmless(folder):
     row = replace(row_of(SamplePackage(), folder), organisation=EVIL, system=EVIL, framework=EVIL)
     changes = differences([row], [row])
     assert "\x1b" not in plain_summary([row], changes)
-    markdown = Summary([row], changes).write_markdown()
+    markdown = Summary([row], changes).format_markdown()
     assert "\x1b" not in markdown and "<b>" not in markdown and "@you" not in markdown
     assert len({line.count("|") for line in markdown.split("\n\n")[1].splitlines()}) == 1
-    (line,) = csv.DictReader(io.StringIO(Summary([row]).write_csv()["time_to_train.csv"]))
+    (line,) = csv.DictReader(io.StringIO(Summary([row]).format_csv()["time_to_train.csv"]))
     assert line["framework"].startswith("'=cmd") and "\x1b" not in line["framework"]
-    assert json.loads(Summary([row]).write_json())["results"][0]["system"] == EVIL
+    assert json.loads(Summary([row]).format_json())["results"][0]["system"] == EVIL
 
 
 def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
     report = check_logs(SamplePackage(scaling="weak").with_time_to_train().write(folder))
-    texts = Summary(rows(report)).write_csv()
+    texts = Summary(rows(report)).format_csv()
     assert list(texts) == ["time_to_train.csv", "throughput.csv"]
     strong, weak = (list(csv.DictReader(io.StringIO(text))) for text in texts.values())
     assert len(strong) == len(weak) == 1
@@ -235,7 +235,7 @@ def test_csv_has_one_table_in_each_file_with_units_in_its_headings(folder):
 
 def test_text_is_the_same_each_time(folder):
     report = check_logs(SamplePackage().write(folder))
-    for write in (Summary.write_text, Summary.write_json):
+    for write in (Summary.format_text, Summary.format_json):
         assert write(Summary(rows(report))) == write(Summary(rows(check_logs(folder))))
 
 
@@ -338,12 +338,30 @@ def test_the_command_with_the_previous_round(folder, tmp_path, capsys):
     assert "Best passing score" in capsys.readouterr().out
 
 
+def test_a_row_of_a_run_shows_whether_it_or_its_result_fails(folder, capsys):
+    path = SamplePackage(epochs=10).edit(3, lambda log: log.drop("run_stop")).write(folder)
+    assert main([path, "--runs", "--columns", "log,verdict,result_verdict", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["verdict"] for row in rows].count("FAIL") == 1
+    assert {row["result_verdict"] for row in rows} == {"FAIL"}
+    assert main([path, "--runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["verdict", "result", "log"]
+
+
+def test_a_column_of_runs_without_runs_and_a_heading_of_csv_are_explained(folder, capsys):
+    path = SamplePackage().write(folder)
+    for options, hint in ((["--sort", "quality"], "is of runs: add --runs"),
+                          (["--sort", "time_to_train_minutes"], "that heading is of 'minutes'")):  # fmt: skip
+        assert main([path, *options]) == 2 and hint in capsys.readouterr().err
+
+
 def test_inputs_are_not_changed(folder, capsys):
     path = SamplePackage().write(folder)
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     log = next(file for file in before if file.name == "result_1.txt")
     assert main([path, "--format", "markdown", "-o", str(log)]) == 2
-    assert "overwrite" in capsys.readouterr().err
+    assert "which is read; name one outside of it" in capsys.readouterr().err
+    assert main([path, "--format", "csv", "-o", str(folder / "tables")]) == 2 and not (folder / "tables").exists()
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
@@ -382,7 +400,7 @@ def test_columns_and_their_order_are_chosen_by_name(folder, tmp_path, capsys):
     fast, slow = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert list(fast) == ["organisation", "score", "flops"] and float(fast["score"]) < float(slow["score"])
     assert main([str(folder.parent), "--runs", "--benchmark", "cosmoflow", "--sort=-train_minutes"]) == 0
-    assert capsys.readouterr().out.splitlines()[4].startswith("Slow")
+    assert capsys.readouterr().out.splitlines()[4].split()[2].startswith("Slow")
 
 
 def test_columns_are_listed_and_unknown_ones_refused(folder, capsys):

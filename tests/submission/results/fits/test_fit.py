@@ -94,7 +94,7 @@ def test_epochs_count_once_closed_and_apart_from_the_first_round(result):
     }
     assert first.problem == "no fit: it needs results at two batch sizes or more" and first.power is None
     assert mini.title == "epochs against batch: cosmoflow (mini), round 3.0"
-    assert later.said.startswith("cosmoflow, rounds 2.0 to 3.0: epochs grow as batch^0.339 (95 % interval ")
+    assert later.said.startswith("cosmoflow, rounds 2.0 to 3.0: E grows as batch^0.339 (95 % interval ")
     assert later.said.endswith("; epochs as run, before normalisation") and "before" not in mini.said
 
 

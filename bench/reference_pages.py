@@ -1,4 +1,4 @@
-"""Write the generated pages of `docs/`: `python -m compliance.docs`; with `--check`, only compare them.
+"""Write the generated pages of `docs/`: `python bench/reference_pages.py`; with `--check`, only compare them.
 
 config.md, rules.md and settings.md are generated as a whole, profiles.md between its two marks.
 """
@@ -13,19 +13,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.closed import find_config_class
-from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, Reference, Setting
-from common.settings.keys import DeclarationError
-from common.training.config_docs import format_page
-from compliance.benchmarks import MINIS, REFERENCES
-from compliance.explain import bad_findings, divisions_text, rounds_text, sentence
-from compliance.model.case import PROFILES
-from compliance.rules.catalog import all_rules
-from compliance.rules.rule import FAMILIES, RETIRED, Rule, prefix, show
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # before this folder, which has a cosmoflow.py and more of such names
 
-DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
+from config_page import format_page  # noqa: E402
+
+from common.closed import find_config_class  # noqa: E402
+from common.reference import ANY, NOT_EMPTY, OPEN_SETTINGS, Reference, Setting  # noqa: E402
+from common.settings.keys import DeclarationError  # noqa: E402
+from compliance.benchmarks import MINIS, REFERENCES  # noqa: E402
+from compliance.explain import bad_findings, divisions_text, rounds_text, sentence  # noqa: E402
+from compliance.model.case import PROFILES  # noqa: E402
+from compliance.rules.catalog import all_rules  # noqa: E402
+from compliance.rules.rule import FAMILIES, RETIRED, Rule, prefix, show  # noqa: E402
+
+DOCS = ROOT / "docs" / "reference"
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
-NOTICE = "<!-- Written by `python -m compliance.docs` (make docs); changes here are lost. -->"
+NOTICE = "<!-- Written by `python bench/reference_pages.py` (make docs); changes here are lost. -->"
 NEW_PROFILES = f"""# Profiles
 
 `--profile strict` (the default) judges by the written rules. `--profile official` gives the verdict of
@@ -42,7 +46,7 @@ mlperf-logging 4.1.68, whatever the rules say; where that tool crashes, the log 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or compare the pages; return 1 if `--check` finds one out of date, 2 if one cannot be made."""
-    parser = argparse.ArgumentParser(prog="python -m compliance.docs", description="Write the generated pages.")
+    parser = argparse.ArgumentParser(prog="python bench/reference_pages.py", description="Write the generated pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
     parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are (default: docs/)")
     given = parser.parse_args(arguments)
@@ -53,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if given.check:
         for path in outdated:
-            print(f"{path} is out of date; run `python -m compliance.docs`", file=sys.stderr)
+            print(f"{path} is out of date; run `python bench/reference_pages.py`", file=sys.stderr)
         return 1 if outdated else 0
     for path, text in outdated.items():
         path.parent.mkdir(parents=True, exist_ok=True)

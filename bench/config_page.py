@@ -1,4 +1,4 @@
-"""The reference page of the trainers' configuration, which `python -m compliance.docs` writes."""
+"""The reference page of the trainers' configuration, which `python bench/reference_pages.py` writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from common.version import VERSION
 INTRODUCTION: Final = """\
 # Configuration of the trainers
 
-<!-- Written by `python -m compliance.docs` (make docs); changes here are lost. -->
+<!-- Written by `python bench/reference_pages.py` (make docs); changes here are lost. -->
 
 Every key of the YAML file that `python -m <benchmark>.train` reads, written as in an override (`train.epochs=3`).
 [The guide](../guide/train.md#configuration) says how files and overrides are read; `--print-config --all`

@@ -94,6 +94,7 @@ class AnalysedSet:
     normalisation: by what epochs and all times but staging were multiplied.
     sharing: how many ranks share each sample, by the logs; 1 where they do not say.
     data: what a node holds of the data set; None if data set, nodes or units are unknown.
+    drawn_for: the full names of the results with the same runs that it stands for in a figure, if several.
     """
 
     row: Row
@@ -110,6 +111,7 @@ class AnalysedSet:
     normalisation: float = 1.0
     sharing: int = 1
     data: NodeData | None = None
+    drawn_for: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -7,8 +7,9 @@ from typing import Final
 
 from common.measure.accelerators import Ceilings, read_ceilings
 from submission.results.figures.drawing import Point
-from submission.results.figures.labels import around, title_of
+from submission.results.figures.labels import around, labels, title_of
 from submission.results.figures.panel import (
+    MARK,
     WIDE,
     Axis,
     Figure,
@@ -18,12 +19,13 @@ from submission.results.figures.panel import (
     logarithmic,
     mark_items,
     organisation_items,
+    spread,
 )
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
 from submission.results.rows import ResultOperations
 
-LEFT, RIGHT, TOP, BOTTOM = 60, 100, 40, 50
+LEFT, RIGHT, TOP, BOTTOM = 60, 104, 40, 50
 """Space around the panel for its titles and numbers."""
 HEIGHT: Final = 460
 TERA: Final = 1e12
@@ -56,6 +58,7 @@ def peak_against_power(sets: Sequence[AnalysedSet], name: str, width: int = WIDE
     for each, point in zip(sets, points, strict=True):
         across, up = panel.locate(*point)
         spots.append((across + SIDE * (benchmarks.index(each.row.benchmark) - (len(benchmarks) - 1) / 2), up))
+    spots = spread(spots, MARK)
     panel.taken += [around(spot, 6) for spot in spots]
     labels = [(panel.locate(*peak), text) for peak, text in devices.items()]
     labels += _find_best(sets, spots) if figure.is_wide else []  # a phone has no room for both
@@ -89,14 +92,15 @@ def _find_point(operations: ResultOperations) -> Peak:
 
 def _find_best(sets: Sequence[AnalysedSet], spots: Sequence[Point]) -> Iterator[tuple[Point, str]]:
     """Yield the place and the label of the best result of each benchmark on devices of these watts and this peak."""
-    best: dict[tuple[str, float | None, float], tuple[float, Point]] = {}
+    best: dict[tuple[str, float | None, float], tuple[float, str, Point]] = {}
     for each, spot in zip(sets, spots, strict=True):
         operations = each.row.operations
         entry = read_ceilings()[operations.accelerator]
         key = each.marked_benchmark, entry.watts, entry.find_peak(operations.peak_format)[1]
-        best[key] = max(best.get(key, (0.0, spot)), (operations.training_utilization or 0.0, spot))
-    for (benchmark, *_), (share, spot) in best.items():
-        yield spot, f"{benchmark} {100 * share:.3g} %"
+        share = operations.training_utilization or 0.0
+        best[key] = max(best.get(key, (0.0, "", spot)), (share, labels([each])[0], spot))
+    for (benchmark, *_), (share, name, spot) in best.items():
+        yield spot, f"{name} {benchmark}, {100 * share:.3g} % in training".lstrip()
 
 
 def _describe(sets: Sequence[AnalysedSet]) -> Iterator[str]:

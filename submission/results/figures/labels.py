@@ -76,7 +76,8 @@ def by_benchmark(sets: Sequence[AnalysedSet]) -> dict[str, list[AnalysedSet]]:
         same = (colour(row.organisation), row.system.lower(), row.scaling, row.division, each.units, runs)
         results = benchmarks.setdefault(each.marked_benchmark, {})
         if first := results.get(same):
-            each = replace(first, row=replace(first.row, round=f"{first.row.round}, v{row.round}"))
+            names = (*(first.drawn_for or [first.full_name]), each.full_name)
+            each = replace(first, row=replace(first.row, round=f"{first.row.round}, v{row.round}"), drawn_for=names)
         results[same] = each
     return {name: list(results.values()) for name, results in benchmarks.items()}
 

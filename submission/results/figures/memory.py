@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from submission.results.cost_model.node_data import CACHEABLE, NodeData
+from submission.results.figures.drawing import Point
 from submission.results.figures.labels import LINE, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
     MARK,
+    PADDING,
     WIDE,
     Axis,
     Figure,
@@ -17,6 +19,7 @@ from submission.results.figures.panel import (
     logarithmic,
     mark_items,
     organisation_items,
+    spread,
 )
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
@@ -28,6 +31,8 @@ MANY: Final = 16
 GIGA: Final = 1e9
 OUTCOMES: Final = {"disk": ": exceeds memory, fits disk", "neither": ": exceeds memory", "": ": memory unknown"}
 """What a label says of data that memory does not hold, by `NodeData.held_by`."""
+ROOM: Final = 80
+"""Space for names beside the outermost points."""
 STEPS: Final = 40
 
 
@@ -43,18 +48,19 @@ def data_per_node(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) -> 
     described = [f"{text}, {size}." for text, size in zip(texts, sizes, strict=True)]
     figure = Figure(name, title_of("Data per node", results), described, width)
     bottom = TOP + HEIGHT
-    x = logarithmic([held.nodes for held in data], LEFT, width - RIGHT)
+    named = figure.is_wide and len(results) <= MANY
+    x = logarithmic([held.nodes for held in data], LEFT, width - RIGHT, ROOM if named else PADDING)
     amounts = [size for held in data for size in (held.raw, held.stored, held.memory, held.disk) if size]
     y = logarithmic([size / GIGA for size in amounts], bottom, TOP)
     panel = Panel(figure, Axis(x, "nodes of a run"), Axis(y, "GB per node"))
     for kind, totals in (("track open", {h.raw * h.nodes for h in data}), ("fit", {h.stored * h.nodes for h in data})):
         for total in sorted(totals):
             _draw_share(panel, total / GIGA, kind)
-    points = [_draw_capacities(panel, held) for held in data]
-    named = figure.is_wide and len(results) <= MANY
-    if named:
-        panel.write_labels(points, texts, sets=results)
-    else:
+    points = spread([panel.locate(held.nodes, held.stored / GIGA) for held in data])
+    for held, point in zip(data, points, strict=True):
+        _draw_capacities(panel, held, point)
+    named = named and panel.write_labels(points, texts, sets=results, all_near=True)
+    if not named:
         panel.write_numbers(points)
     for each, point, text, size in zip(results, points, texts, sizes, strict=True):
         figure.mark(point, each, f"{text}, {size}")
@@ -80,17 +86,15 @@ def _draw_share(panel: Panel, total: float, kind: str) -> None:
         panel.taken += [around(point, 3) for point in points]
 
 
-def _draw_capacities(panel: Panel, held: NodeData) -> tuple[float, float]:
-    """Draw memory and disk of a node, with a link to its data; return the point of these."""
-    point = panel.locate(held.nodes, held.stored / GIGA)
+def _draw_capacities(panel: Panel, held: NodeData, point: Point) -> None:
+    """Draw memory and disk of a node, with a link to the point of its data."""
     x = point[0]
     if held.memory:
-        _, up = panel.locate(held.nodes, held.memory / GIGA)
+        up = panel.y(held.memory / GIGA)
         panel.figure.line(point, (x, up), "link")
         panel.figure.line((x - MARK, up), (x + MARK, up), "batch")
         panel.taken.append(Box(x - MARK, min(up, point[1]), x + MARK, max(up, point[1])))
     if held.disk:
-        disk = panel.locate(held.nodes, held.disk / GIGA)
+        disk = x, panel.y(held.disk / GIGA)
         panel.figure.draw_mark(disk, ("triangle", ""), "mark", f"disk: {amount(held.disk / GIGA)} GB")
         panel.taken.append(around(disk, MARK))
-    return point

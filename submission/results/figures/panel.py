@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, TypeGuard
@@ -14,7 +14,7 @@ from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_values, short
 from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
-from submission.results.page.html import Html
+from submission.results.page.html import Html, joined
 from submission.results.quantities import AnalysedSet
 
 WIDE, HALF, NARROW = 960, 580, 360
@@ -27,8 +27,12 @@ MANY_RUNS: Final = 60
 """Above this number of runs only their distribution is drawn."""
 VIOLIN: Final = 20
 """Width of a distribution at its peak."""
+FAR: Final = 135
+"""A name at this distance from its point is not seen as the point's."""
 TOGETHER: Final = 4
 """Numbers in one label."""
+NEXT_RESULT: Final = Html("\n")
+"""Between the names of results that share a drawing; page.js splits them there, and no name has one."""
 STEPS: Final = 32
 """Points of the curve of a distribution, less by one."""
 SHAPES: Final = {"circle": "closed division", "star": "open division", "square": "throughput: many models at once"}
@@ -49,6 +53,7 @@ class Figure(Drawing):
 
     def __init__(self, name: str, title: str, descriptions: Iterable[str], width: int) -> None:
         super().__init__(f"{name}-{width}", title, " ".join(descriptions), 0)
+        self._failing: list[Html] = []
         self.width, self.class_ = width, f"plot {'wide' if width > NARROW else 'narrow'}"
 
     @property
@@ -58,6 +63,7 @@ class Figure(Drawing):
 
     def finish(self, top: float, *legends: Sequence[tuple[str, str]]) -> Html:
         """Draw legends below everything else, samples with their names in lines that fit; return the drawing."""
+        self._shapes += self._failing
         for items in legends:
             x = 14.0
             for kind, text in items:
@@ -74,7 +80,7 @@ class Figure(Drawing):
     @contextmanager
     def drawing_of(self, each: AnalysedSet) -> Iterator[None]:
         """Say that what is drawn is about a result."""
-        before, self.result = self.result, each.full_name
+        before, self.result = self.result, joined(each.drawn_for or [each.full_name], NEXT_RESULT)
         yield
         self.result = before
 
@@ -83,7 +89,11 @@ class Figure(Drawing):
         state = state_of(each)
         hint = f"{hint}; {STATES[state]}" if hint and state else hint
         with self.drawing_of(each):
+            below = len(self._shapes)
             self.draw_mark(point, (shape_of(each), state), f"mark {colour_of(each)}", hint, radius)
+            if state == FAILING:  # over all other marks, so that it is seen
+                self._failing += self._shapes[below:]
+                del self._shapes[below:]
 
     def draw_mark(self, point: Point, look: tuple[str, str], class_: str, hint: str = "", radius: float = MARK) -> None:
         """Draw a mark. look: its shape and state."""
@@ -290,21 +300,40 @@ class Panel:
         self.write_labels([point for point, _ in groups], [", ".join(texts) for _, texts in groups], "number")
 
     def write_labels(
-        self, points: Sequence[Point], texts: Sequence[str], class_: str = "name", sets: Sequence[AnalysedSet] = ()
-    ) -> None:
-        """Write a label beside each point that covers nothing; one without room is left out. sets: of the points."""
+        self,
+        points: Sequence[Point],
+        texts: Sequence[str],
+        class_: str = "name",
+        sets: Sequence[AnalysedSet] = (),
+        all_near: bool = False,
+    ) -> bool:
+        """Write a label beside each point that covers nothing; one without room is left out. sets: of the points.
+
+        all_near: write none, and return False, if one is left out or FAR from its point.
+        """
         widths = [text_width(text, bold=class_ == "number") + 4 for text in texts]
         places = placed(points, widths, self.area, self.taken)
+        if all_near and not all(place and place.distance_to(place.point) < FAR for place in places):
+            return False
         for point, text, place, each in zip_longest(points, texts, places, sets):
             if place is None:
                 continue
-            self.figure.result = each.full_name if isinstance(each, AnalysedSet) else None
-            if place.leader:
-                self.figure.line(point, place.leader, "leader")
             left_of_it = place.box.right < point[0]
             edge = place.box.right - 1 if left_of_it else place.box.left + 1
-            self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
-        self.figure.result = None
+            with self.figure.drawing_of(each) if isinstance(each, AnalysedSet) else nullcontext():
+                if place.leader:
+                    self.figure.line(point, place.leader, "leader")
+                self.figure.text((edge, place.box.bottom - 4), text, class_, "end" if left_of_it else "start")
+        return True
+
+
+def spread(points: Sequence[Point], step: float = 2 * MARK) -> list[Point]:
+    """Return the points with those in one place side by side, so that the mark of each is seen."""
+    spots = []
+    for at, point in enumerate(points):
+        same = [number for number, other in enumerate(points) if math.dist(other, point) < MARK / 2]
+        spots.append((point[0] + step * (same.index(at) - (len(same) - 1) / 2), point[1]))
+    return spots
 
 
 def dots(points: Iterable[Point]) -> str:

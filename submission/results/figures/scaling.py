@@ -13,6 +13,7 @@ from typing import Final
 from submission.results.figures.drawing import Point
 from submission.results.figures.labels import LINE, Box, amount, around, labels, title_of
 from submission.results.figures.panel import (
+    MARK,
     PADDING,
     UNITS,
     WIDE,
@@ -27,6 +28,7 @@ from submission.results.figures.panel import (
     mark_items,
     organisation_items,
     run_values,
+    spread,
     state_of,
 )
 from submission.results.page.html import Html
@@ -63,9 +65,7 @@ def time_to_solution(sets: Sequence[AnalysedSet], name: str, width: int = WIDE) 
     for each, point in zip(sets, points, strict=True):
         panel.draw_runs(each, "run_time", point, upright=True)
     is_named, top = figure.is_wide and len(sets) <= MANY, bottom + TIME_BOTTOM
-    if is_named:
-        panel.write_labels(points, texts, sets=sets)
-    else:
+    if not (is_named and panel.write_labels(points, texts, sets=sets, all_near=True)):
         panel.write_numbers(points)
         rows = [(text, f"{amount(mean)} min") for text, mean in zip(texts, means, strict=True)]
         top = figure.list_results(sets, rows, Box(0, top + LINE, width, math.inf))
@@ -165,7 +165,7 @@ class _Block:
         panel = Panel(self.figure, x, y)
         if iso := self._find_iso(of_rates, by_epochs):
             panel.draw_iso_lines(iso)
-        points = [panel.locate(*values) for values in zip(xs, ys, strict=True)]
+        points = spread([panel.locate(*values) for values in zip(xs, ys, strict=True)], MARK)
         for each, point in zip(self.sets, points, strict=True):
             if by_epochs:
                 panel.draw_runs(each, EPOCHS, point)

@@ -10,7 +10,7 @@ from typing import Final
 from compliance.model.layout import WEAK
 from submission.results.figures.drawing import Point, Scale
 from submission.results.figures.labels import YEARS, Box, around, labels, slug, title_of
-from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, mark_items
+from submission.results.figures.panel import WIDE, Axis, Figure, Panel, drawable, logarithmic, mark_items, spread
 from submission.results.fits.fit import Fit
 from submission.results.page.html import Html
 from submission.results.quantities import AnalysedSet
@@ -25,7 +25,7 @@ PADDING: Final = 34
 TITLES: Final = {False: "minutes to train, with staging", True: "models per minute, with staging"}
 Kind = tuple[bool, str, str]
 """Whether it is throughput, the benchmark, and the division."""
-FIT_LEFT, FIT_RIGHT, FIT_TOP, FIT_HEIGHT, FIT_BOTTOM = 60, 20, 34, 300, 52
+FIT_LEFT, FIT_RIGHT, FIT_TOP, FIT_HEIGHT, FIT_BOTTOM = 60, 20, 38, 300, 52
 """Space around the panel, and its height."""
 STEPS: Final = 40
 
@@ -129,7 +129,7 @@ def draw_fit(fit: Fit, sets: Mapping[str, AnalysedSet], width: int = WIDE) -> Ht
     figure.line(curve[0], curve[-1], "fit")
     panel.taken += [around(point, 3) for point in curve]
     several = [sets[point.name] for point in fit.points]
-    spots = [panel.locate(point.x, point.y) for point in fit.points]
+    spots = spread([panel.locate(point.x, point.y) for point in fit.points])
     panel.write_labels(spots, labels(several), sets=several)
     for point, spot, each in zip(fit.points, spots, several, strict=True):
         figure.mark(spot, each, f"{point.name}: {point.x:,.6g}, {point.y:,.4g}")

@@ -100,7 +100,9 @@ class Fit:
 
 
 def determines(power: PowerLaw, points: Sequence[Point]) -> bool:
-    """Return whether three points or more give the curve, within their range, to less than a factor of LOOSEST."""
+    """Return whether points at three x or more give the curve, within their range, to less than a factor of LOOSEST."""
+    if len({point.x for point in points}) < 3:
+        return False
     intervals = [power.interval(point.x) for point in points]
     return all(interval is not None and interval[1] < LOOSEST * interval[0] for interval in intervals)
 

@@ -40,10 +40,12 @@ COMPUTE_CAPTION: Final = (
 )
 UTILIZATION_CAPTION: Final = (
     "Peaks are those of data sheets for dense products. A result stands below the peak of its device at the FLOP of "
-    "training by the time of training, per device."
+    "training by the time of training, per device; benchmarks stand side by side around its watts, and devices without "
+    "published watts, such as A64FX, are not drawn. Labels are of the best result of a benchmark on a device."
 )
 MEMORY_CAPTION: Final = (
-    "Training and validation set, shared evenly by the nodes of a run: how they shrink below the memory of a node."
+    "Training and validation set, shared evenly by the nodes of a run: how they shrink below the memory of a node. "
+    "Results in one place stand side by side."
 )
 
 

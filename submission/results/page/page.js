@@ -93,7 +93,8 @@
       });
       const results = new Set(visible.map((row) => row.dataset.result));
       parts.forEach((part) => {
-        const away = !results.has(part.dataset.result);
+        // The same runs in several rounds are drawn once.
+        const away = !part.dataset.result.split("\n").some((name) => results.has(name));
         if (part instanceof SVGElement) part.classList.toggle("away", away);
         else part.hidden = away;
       });

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import copytree
 from urllib.parse import unquote
 
 import pytest
@@ -448,6 +449,23 @@ def test_sorting_and_filter_work(tab, round_page):
     assert "benchmark" not in tab.value("location.search")
     assert tab.value(f"{ROWS}.length") == 4 and tab.value(sections) == 4
     assert tab.problems == []
+
+
+def test_the_same_runs_in_two_rounds_are_away_when_both_are(tab, tmp_path):
+    SamplePackage(round_="2.0").write(tmp_path / "v2.0" / "Example")
+    copytree(tmp_path / "v2.0", tmp_path / "v3.0")
+    output = tmp_path / "report.html"
+    write_report(check_paths([tmp_path], Options(details=True)), output)
+    tab.open(output)
+    away = "document.querySelectorAll('svg .away').length"
+    shared = "[...document.querySelectorAll('svg .away')].filter(part => part.dataset.result.includes('\\n')).length"
+    assert len(tab.value("document.querySelector('svg.wide .mark').dataset.result").split("\n")) == 2
+    assert tab.value(away) == 0
+    choose = "document.querySelector('{}').value = '{}'; filter.dispatchEvent(new Event('input'))"
+    tab.value(choose.format("select[name=round]", "3.0"))
+    assert tab.value(away) > 0 and tab.value(shared) == 0
+    tab.value(choose.format("input[name=text]", "none such"))
+    assert tab.value(shared) > 0
 
 
 def test_a_link_opens_a_card_and_a_point_shows_its_hint(tab, round_page):

@@ -24,7 +24,7 @@ from submission.results.figures.labels import (
     placed,
     text_width,
 )
-from submission.results.figures.panel import NARROW, STATES, WIDE, Iso
+from submission.results.figures.panel import HALF, NARROW, STATES, WIDE, Iso
 from submission.results.figures.runs import time_shares, variation
 from submission.results.figures.scaling import compute_analysis, time_to_solution
 from submission.results.figures.trends import best_by_round, draw_fit, fit_name
@@ -142,7 +142,11 @@ def test_labels_are_short_but_different():
 
 def test_the_same_runs_in_two_rounds_are_drawn_once():
     again = [result(round="1.0"), result(round="2.0"), result(round="2.0", seed=2, system="new")]
-    assert labels(by_benchmark(again)["cosmoflow"]) == ["LBNL perlmutter_n512 v1.0, v2.0", "LBNL new v2.0"]
+    once = by_benchmark(again)["cosmoflow"]
+    assert labels(once) == ["LBNL perlmutter_n512 v1.0, v2.0", "LBNL new v2.0"]
+    about = {*re.findall(r'data-result="([^"]*)"', time_to_solution(once, "x", WIDE))}
+    first, second, new = (each.full_name for each in again)
+    assert about == {f"{first}\n{second}", new}, "the page filters by the names of both"
 
 
 def test_amounts_have_three_digits():
@@ -254,6 +258,23 @@ def test_failing_incomplete_and_waived_results_are_marked_as_such(figure):
     assert not set(STATES.values()) & set(texts(figure(rounds(), "x", WIDE)))
     for text in STATES.values():
         assert f"; {text}</title>" in svg
+
+
+def test_a_failing_result_is_drawn_over_others_in_its_place_and_beside_them():
+    sets = [result(verdict="FAIL", system="fails"), result(system="passes")]
+    first = re.findall(r'<circle class="mark [^>]*data-result="([^"]*)"', time_to_solution(sets, "x", WIDE))
+    assert first == [sets[1].full_name, sets[0].full_name]
+    svg = ElementTree.fromstring(compute_analysis(sets, "x", WIDE))
+    places = [(mark.get("cx"), mark.get("cy")) for mark in svg.iter("circle") if mark.find("title") is not None]
+    assert len({*places}) == len(places)
+
+
+def test_names_that_have_no_room_near_their_points_become_numbers_with_a_list():
+    sets = [result(system=f"a_long_name_of_system_{at}", minutes=20 + at / 10, seed=at) for at in range(20)]
+    svg = time_to_solution(sets, "x", HALF)
+    written = texts(svg)
+    assert sum("LBNL a_long" in text for text in written) == 20
+    assert {str(number) for number in range(1, 21)} <= {number for text in written for number in text.split(", ")}
 
 
 def test_a_fit_marks_its_results_and_is_named_by_its_contents():

@@ -27,6 +27,15 @@ def test_it_says_what_holds_the_data_of_a_node():
     assert sum(element.get("class") == "batch" for element in svg.iter("line")) >= 4  # memories, one of the legend
 
 
+def test_results_on_equal_nodes_stand_side_by_side():
+    one, other = on(128, 64e9), on(128, 384e9)
+    other = replace(other, row=replace(other.row, organisation="Fujitsu", system="abci_512"))
+    svg = ElementTree.fromstring(data_per_node([one, other], "memory"))
+    places = {mark.get("data-result"): mark.get("cx") for mark in svg.iter("circle") if mark.get("data-result")}
+    assert len({*places.values()}) == 2 == len(places)
+    assert {"CSCS daint_n128", "Fujitsu abci_512"} <= {text.text for text in svg.iter("text")}
+
+
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_many_results_are_numbered_and_those_without_data_left_out(width):
     many = [on(nodes, 64e9) for nodes in range(8, 48)]

@@ -130,6 +130,8 @@ def test_only_points_that_determine_a_law_make_one(result):
     assert "no law: the exponent is 0.069 (95 % interval -6.763 to 6.900, 3 results)" in three.said
     assert five.said.endswith("5 results); the interval holds 0: no growth is shown")
     assert [fit.is_law for fit in (two, three, five)] == [False, False, True]
+    again = [*sets[:2], result("f", 128, 1, run_stop_epoch=20.1, run_time=3)]
+    assert not epochs_against_batch(again)[0].is_law, "three points at two batch sizes are a line through two"
 
 
 def test_scales_of_one_system_give_an_exponent_and_efficiencies(result):

@@ -55,8 +55,8 @@ UTILIZATION: Final = (
 )
 UNITS_OF_RUNS: Final = "on the units of the run (of a throughput result: of one instance)"
 CONVENTION: Final = (
-    "FLOP: 1 multiply-add = 2, of convolutions and products alone, counted from the reference model at full size "
-    "(submission/results/cost_model/workloads.yaml); an open result may have trained another model"
+    "FLOP: 1 multiply-add = 2, of convolutions and products alone: as the log states them of its network, else of the "
+    "reference model (submission/results/cost_model/workloads.yaml), while an open result may have trained another"
 )
 NOTES_ON_RUNS: Final = (
     CONVENTION,

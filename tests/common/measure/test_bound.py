@@ -122,7 +122,7 @@ def test_a_slow_network(veth, tmp_path):
     assert (counted[1] - counted[0]) / 12 == pytest.approx(found["bytes_reduced_per_step"], rel=0.05)
     told = run(tmp_path, "common.measure", "roofline", "fom.json", "-o", "out")
     roofline = json.loads((tmp_path / "out/roofline.json").read_text())
-    assert roofline["binds"] == "network" and "network binds" in told
+    assert roofline["binds"] == "network" and "network limits" in told
     assert roofline["ceilings"]["unit_network"] == pytest.approx(20e6 / 8, rel=0.1)
     (messages,) = (roof for roof in roofline["roofs"] if roof["part"] == "network")
     assert 0.5 < messages["reached"] < 1.1
@@ -157,7 +157,7 @@ def test_slow_files(slow_disk, tmp_path):
         pytest.skip(f"{tmp_path} is on no device that a cgroup can limit")
     told = ran([*slow_disk, sys.executable, "-m", "common.measure", "roofline", "fom.json", "-o", "out"], tmp_path)
     roofline = json.loads((tmp_path / "out/roofline.json").read_text())
-    assert roofline["binds"] == "I/O" and "I/O binds" in told
+    assert roofline["binds"] == "I/O" and "I/O limits" in told
     (files,) = (roof for roof in roofline["roofs"] if roof["name"] == "files")
     assert files["rate"] == pytest.approx(6e6, rel=0.15) and 0.5 < files["reached"] < 1.2
 
@@ -165,4 +165,4 @@ def test_slow_files(slow_disk, tmp_path):
 def test_neither(tmp_path):
     ran([sys.executable, "-m", "cosmoflow.measure", "mini", "--steps", 4, "-o", "fom.json"], tmp_path)
     told = ran([sys.executable, "-m", "common.measure", "roofline", "fom.json"], tmp_path)
-    assert "compute binds" in told
+    assert "compute limits" in told

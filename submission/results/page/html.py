@@ -121,18 +121,24 @@ def shorten_end(text: str, most: int) -> str:
 # -- documents ---------------------------------------------------------------------------------------------
 
 
-GENERATOR: Final = Html('<meta name="generator" content="mlperf-hpc-suite report">')
-"""The tag by which the command recognises its own pages."""
+def generator_tag(main_page: str = "") -> Html:
+    """Return the tag by which the command recognises its pages. main_page: the name of that which links to this one."""
+    return element(
+        "meta", name="generator", content=f"mlperf-hpc-suite report{f' beside {main_page}' * bool(main_page)}"
+    )
 
 
-def document(title: str, body: Iterable[Html]) -> Iterator[str]:
-    """Yield a whole page in pieces. Only our style and script can run, whatever a log has brought onto the page."""
+def document(title: str, body: Iterable[Html], main_page: str = "") -> Iterator[str]:
+    """Yield a whole page in pieces. main_page: see `generator_tag`.
+
+    Only our style and script can run, whatever a log has brought onto the page.
+    """
     style, script = asset(__package__, "page.css"), asset(__package__, "page.js")
     policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'; "
     head = [
         Html('<meta charset="utf-8">'),
         Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}script-src \'{_digest(script)}\'">'),
-        GENERATOR,
+        generator_tag(main_page),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", title),

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from common.files import open_whole_file
 from common.tree import ANYWHERE
 from submission.results.page.findings import Site
-from submission.results.page.html import GENERATOR, Html, document, element, stream, theme_switch
+from submission.results.page.html import Html, document, element, generator_tag, stream, theme_switch
 
 MOST_CHARACTERS: Final = 4_000_000
 """Characters of the sections in one file; the main page has tables and figures besides."""
@@ -69,7 +69,7 @@ class Sheets:
         if self._number > 1:
             self._write(is_last=True)
         number = self._number + 1
-        while is_own_page(self._path(number)):
+        while is_own_page(self._path(number), self.output.name):
             self._path(number).unlink()
             number += 1
         return self._parts
@@ -94,25 +94,26 @@ class Sheets:
             element("div", element("h1", title), theme_switch(), class_="title"),
             element("nav", element("ul", *items), aria_label="Pages", class_="contents"),
         )
-        write_page(path, title, chain([header], stream("main", draw_sections(self._parts))))
+        write_page(path, title, chain([header], stream("main", draw_sections(self._parts))), self.output.name)
         self._parts, self._size = [], 0
 
 
-def is_own_page(path: Path) -> bool:
-    """Return whether there is a file, and it is a page of this command."""
-    return os.path.lexists(path) and GENERATOR.encode() in ANYWHERE.begin(path, 1024)
+def is_own_page(path: Path, main_page: str = "") -> bool:
+    """Return whether there is a file, and it is a page of this command: a main page, or one beside `main_page`."""
+    return os.path.lexists(path) and generator_tag(main_page).encode() in ANYWHERE.begin(path, 1024)
 
 
-def check_replaceable(path: Path) -> None:
-    """Raise FileExistsError if there is something that is no page of this command."""
-    if os.path.lexists(path) and not is_own_page(path):
-        raise FileExistsError(f"{path} exists and is not a page of this command; choose another name")
+def check_replaceable(path: Path, main_page: str = "") -> None:
+    """Raise FileExistsError if there is something else than such a page. main_page: see `is_own_page`."""
+    if os.path.lexists(path) and not is_own_page(path, main_page):
+        kind = f"a page beside {main_page}" if main_page else "a page of this command"
+        raise FileExistsError(f"{path} exists and is not {kind}; choose another name")
 
 
-def write_page(path: Path, title: str, body: Iterable[Html]) -> None:
-    """Write a page atomically; raises FileExistsError if there is another kind of file."""
-    check_replaceable(path)
+def write_page(path: Path, title: str, body: Iterable[Html], main_page: str = "") -> None:
+    """Write a page atomically; FileExistsError if there is another kind of file. main_page: see `is_own_page`."""
+    check_replaceable(path, main_page)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_whole_file(path) as file:
-        for piece in document(title, body):
+        for piece in document(title, body, main_page):
             file.write(piece.encode(errors="backslashreplace"))

@@ -330,9 +330,11 @@ def test_a_large_page_becomes_several(tmp_path, monkeypatch):
     monkeypatch.undo()
     page_of(tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.html")) == ["report-9.html", "report.html"], "ours are removed"
-    (tmp_path / "report-2.html").write_text("mine")
+    (tmp_path / "report-2.html").write_bytes(main_page.path.read_bytes())
+    page_of(tmp_path)
+    assert (tmp_path / "report-2.html").exists(), "a page of its own"
     monkeypatch.setattr(sheets, "MOST_CHARACTERS", 60_000)
-    with pytest.raises(FileExistsError, match=r"report-2\.html exists"):
+    with pytest.raises(FileExistsError, match=r"report-2\.html exists and is not a page beside report\.html"):
         page_of(tmp_path)
 
 

@@ -118,7 +118,7 @@ def _summarise(arguments: argparse.Namespace) -> int:
         )
     changes = differences(tables[1], results) if arguments.previous else []
     columns = {**(RESULT_COLUMNS if results else {}), **(RUN_COLUMNS if runs else {})}
-    for name in (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
+    for name in _name_columns(arguments):
         if name not in columns:
             raise UsageError(
                 f"the column {name!r} is of {'runs: add --runs' if results else 'results: there are none'}"
@@ -136,11 +136,16 @@ def _summarise(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _name_columns(arguments: argparse.Namespace) -> list[str]:
+    """Return the columns that the options name."""
+    return [*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])]
+
+
 def _check_columns(arguments: argparse.Namespace) -> None:
     """Raise UsageError for columns that no table has, or options that would do nothing."""
     known = RUN_COLUMNS if arguments.runs else RESULT_COLUMNS | RUN_COLUMNS
     keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
-    for name in (*arguments.columns, *([arguments.sort.removeprefix("-")] if arguments.sort else [])):
+    for name in _name_columns(arguments):
         if name not in known:
             hint = f"; that heading is of {keys[name]!r}" if name in keys else meant(name, known)
             raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")

@@ -59,7 +59,9 @@
     const text = cell.innerText.trim().replace(/\s+/g, " ");
     // Signs of verdicts, and what stands beside a number, are no values.
     const number = text.replace(/^~?(\S+?)(\*|\/\d+| in| out| both| of \d+ runs)$/, "$1").replace(/(?<=\d),(?=\d{3})/g, "");
-    const plain = /\bnumber\b/.test(cell.className) ? number : text.replace(/^[✕!…✓] (?=[A-Z])/, "");
+    // A name that a spreadsheet would run as a formula gets an apostrophe, as in the files of the commands.
+    const name = text.replace(/^[✕!…✓] (?=[A-Z])/, "").replace(/^(?=[=+@-])/, "'");
+    const plain = /\bnumber\b/.test(cell.className) ? number : name;
     return /[",]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
   }).join(",")).join("\r\n");
 

@@ -498,6 +498,9 @@ def test_a_table_is_copied_as_csv(tab, round_page):
     assert head.startswith("Verdict,Benchmark,Division,Organisation,System,Units,Batch size,TTT min,")
     assert first.split(",")[:4] == ["PASS", "deepcam", "closed", "Second"]
     assert head.split(",")[-1] == "Runs" and first.split(",")[-1] == "5"
+    tab.value("document.querySelector('#results tbody tr').cells[3].textContent = '=1+1'")
+    tab.value("document.querySelector('#results .copy').click()")
+    assert tab.value("window.copied").split("\r\n")[1].split(",")[3] == "'=1+1", "no formula"
 
 
 def test_light_and_dark_are_drawn(tab, round_page):

@@ -65,6 +65,12 @@ def t_quantile(p: float, df: int) -> float:
     return math.sqrt(df) * math.tan(low)
 
 
+def upper_tail(t: float, df: int) -> float:
+    """Return P(T > t) for Student's T with `df` degrees of freedom, a whole number >= 1."""
+    central = _central_probability(math.atan(abs(t) / math.sqrt(df)), df)
+    return (1 - math.copysign(central, t)) / 2
+
+
 def min_acceptable_mean(mean: float, std: float, n_reference_kept: int, required_runs: int) -> float:
     """Return the smallest mean (unit of `mean`, never below 0) that chance explains at SIGNIFICANCE.
 

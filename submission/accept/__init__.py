@@ -1,0 +1,1 @@
+"""Acceptance of a machine: measurements of now beside a baseline, with a verdict that knows the machine's own noise."""

@@ -1,0 +1,186 @@
+"""The command `python -m submission.accept`: is this machine as fast as its baseline? A verdict, or a new baseline."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from common.command import (
+    CommandParser,
+    UsageError,
+    check_new,
+    file_place,
+    folder_place,
+    place,
+    positive,
+    run_command,
+)
+from common.files import write_whole_file
+from common.named_configs import CLOSED
+from compliance.benchmarks import PACKAGES
+from compliance.cli import write_text
+from compliance.formats.table import output_width
+from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_job
+from submission.accept.outputs import append_history, describe_acceptance, render_junit, render_table, write_archive
+from submission.accept.statistics import ALPHA, POWER, THRESHOLD, loss_to_find
+from submission.accept.verdict import EXIT_STATUS, FIDELITY_BOUND, judge_machine
+from submission.runs.processes import interrupt_by_signals
+
+RUNS: Final = 5
+DESCRIPTION: Final = f"""\
+Accept a machine: measure training steps several times, compare them with a baseline, and say PASS, FAIL or UNDECIDED.
+
+  python -m submission.accept --record base.json cosmoflow mini    first job of a baseline; names what is measured
+  python -m submission.accept --record base.json                   a further job, an hour or more later
+  python -m submission.accept base.json                            measure {RUNS} times: the verdict
+  python -m submission.accept base.json --fom runs/*/fom.json      the verdict on measurements made by other means
+  python -m submission.accept base.json --junit accept.xml --archive accept.tar.gz"""
+EPILOG: Final = f"""\
+A baseline spans {JOBS} jobs or more, which begin an hour or more apart: on shared machines jobs differ (neighbours,
+nodes, temperature), and only other jobs show by how much. Call --record once in each job; it says when the next may be.
+
+FAIL: the machine is significantly slower (one-sided t test of log(samples/s) at {ALPHA:.0%}, Holm over the benchmarks),
+and below the threshold. The units of the test are jobs, not runs, because the runs of a job share what it has in
+common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {loss_to_find(THRESHOLD):.0%},
+twice what the threshold tolerates, is not found with a probability of {POWER:.0%}; it says what would. PASS: otherwise.
+
+Measured is what the baseline names, on the ranks of one node. For several nodes call `srun python -m BENCHMARK.measure`
+several times, each with another -o, and give the files: each --fom is one job, which began when its first file was
+written. Files whose dtype, batch, units or network differ from the baseline's are refused. Fidelity, the distance of
+the loss from float32's, is shown where it was measured (--fidelity); a warning says if it is worse than the baseline's
+by over {FIDELITY_BOUND:.0%} of the loss.
+
+exit status: 0 PASS, or recorded; 1 FAIL, or a measurement failed; 3 UNDECIDED; 2 wrong use, such as an incomplete
+baseline without --provisional. No file is overwritten."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    options = _parse_arguments(arguments)
+    run = _record if options.record else _accept
+    return run_command(lambda: run(options), (OSError, ValueError, MeasurementError))
+
+
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = CommandParser("python -m submission.accept", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("baseline", type=file_place, metavar="BASELINE.json")
+    parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
+    fom = "measurements of one job instead of measuring; once for each job"
+    parser.add_argument("--fom", nargs="+", type=place, action="append", default=[], metavar="FILE", help=fom)
+    parser.add_argument("-o", "--output", type=folder_place, metavar="DIR", help="default: runs/accept/<time>")
+    add = parser.add_argument_group("verdict").add_argument
+    add("--threshold", type=_parse_threshold, default=THRESHOLD, metavar="PERCENT", help=f"default: {THRESHOLD:.0%}")
+    add("--provisional", action="store_true", help="judge by an incomplete baseline; the verdict says so")
+    add("--json", type=file_place, metavar="FILE", help="write the verdict there as JSON")
+    add("--junit", type=file_place, metavar="FILE", help="as JUnit XML; UNDECIDED is an error there")
+    add("--history", type=file_place, metavar="FILE", help="append it to a file of JSON lines")
+    add("--archive", type=file_place, metavar="FILE.tar.gz", help="figures, outputs, system description, verdict")
+    add = parser.add_argument_group("baseline").add_argument
+    add("--record", action="store_true", help="add the measurements of this job to the baseline")
+    words = "BENCHMARK [CONFIG] [section.key=value ...], as for measure: a benchmark to add to the baseline"
+    add("words", nargs="*", metavar="BENCHMARK", help=words)
+    add("--ranks", type=positive, default=1, help="processes on this node (default 1)")
+    add("--steps", type=positive, help="steps of a measurement")
+    add("--fidelity", action="store_true", help="also measure how far the loss is from float32's")
+    return parser.parse_intermixed_args(arguments)
+
+
+def _parse_threshold(text: str) -> float:
+    """Return the share that an argument such as 95 or 95% says; an `argparse` type."""
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not 0.5 < share < 1:
+        raise argparse.ArgumentTypeError(f"expected more than 50 and less than 100 percent, such as 95; got {text!r}")
+    return share
+
+
+def _accept(options: argparse.Namespace) -> int:
+    """Judge the machine; return the exit status of the verdict."""
+    if options.words or options.steps or options.fidelity or options.ranks > 1:
+        raise UsageError("the baseline says what is measured: BENCHMARK, --ranks, --steps, --fidelity are for --record")
+    baseline = read_baseline(options.baseline)
+    if baseline.lacks and not options.provisional:
+        lacks = "\n".join(baseline.lacks)
+        raise UsageError(f"{options.baseline} is not complete:\n{lacks}\nor judge by it with --provisional")
+    for name in ("json", "junit", "archive"):
+        if path := getattr(options, name):
+            check_new(f"--{name}", path)
+    if options.history and not options.history.parent.is_dir():
+        raise UsageError(f"--history {options.history}: there is no folder {options.history.parent}; make it first")
+    jobs = options.fom or [_measure(_list_settings(baseline), options)]
+    acceptance = judge_machine(baseline, [read_job(files) for files in jobs], options.threshold)
+    write_text(render_table(acceptance, output_width()), None)
+    if options.json:
+        write_whole_file(options.json, json.dumps(describe_acceptance(acceptance), indent=1) + "\n")
+    if options.junit:
+        write_whole_file(options.junit, render_junit(acceptance))
+    if options.history:
+        append_history(acceptance, options.history)
+    if options.archive:
+        write_archive(acceptance, baseline, jobs, options.archive)
+    return EXIT_STATUS[acceptance.verdict]
+
+
+def _record(options: argparse.Namespace) -> int:
+    """Add a job to the baseline, which is begun if there is none; return 0."""
+    baseline = read_baseline(options.baseline) if options.baseline.exists() else Baseline()
+    named = _read_settings(options)
+    if len(options.fom) > 1:
+        raise UsageError("--record adds one job: give --fom once")
+    if not (named or baseline.series or options.fom):
+        raise UsageError(f"{options.baseline} does not exist: name what to measure, such as cosmoflow mini")
+    settings = [named] if named else [] if options.fom else _list_settings(baseline)
+    if not options.fom:
+        baseline.check_times(settings, datetime.now(UTC))
+    files = options.fom[0] if options.fom else _measure(settings, options)
+    if options.baseline.exists():
+        baseline = read_baseline(options.baseline)  # again: measuring takes time, in which another job may have ended
+    for workload, (job, _) in read_job(files).items():
+        matching = next((entry for entry in settings if entry.benchmark == workload.benchmark), None)
+        baseline.add_job(job, workload, named if options.fom else matching)
+    options.baseline.parent.mkdir(parents=True, exist_ok=True)
+    write_whole_file(options.baseline, baseline.encode())
+    print(baseline.describe())
+    return 0
+
+
+def _read_settings(options: argparse.Namespace) -> Settings | None:
+    """Return what the words name, None without words."""
+    if not options.words:
+        if options.steps or options.fidelity or options.ranks > 1:
+            raise UsageError("--ranks, --steps and --fidelity are for a new BENCHMARK; the baseline has its own")
+        return None
+    benchmark, *words = options.words
+    if benchmark not in PACKAGES:
+        raise UsageError(f"{benchmark!r} is not a benchmark; expected one of {', '.join(PACKAGES)}")
+    config = words.pop(0) if words and "=" not in words[0] else CLOSED
+    if wrong := [word for word in words if "=" not in word]:
+        raise UsageError(f"{wrong[0]!r}: expected section.key=value")
+    steps = ("--steps", str(options.steps)) if options.steps else ()
+    return Settings(benchmark, config, tuple(words), options.ranks, steps + ("--fidelity",) * options.fidelity)
+
+
+def _list_settings(baseline: Baseline) -> list[Settings]:
+    """Return how the baseline is measured; UsageError if it does not say."""
+    for series in baseline.series:
+        if series.settings is None:
+            raise UsageError(f"{series.workload.name} was recorded with --fom: give --fom again")
+    return [series.settings for series in baseline.series if series.settings]
+
+
+def _measure(settings: Sequence[Settings], options: argparse.Namespace) -> list[Path]:
+    """Measure in a folder; return the files of the figures of merit."""
+    interrupt_by_signals()
+    folder = options.output or Path("runs/accept") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    return measure_job(settings, options.n, folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""What a verdict is written as: a table, JSON, JUnit XML, a line of a history, an archive with all that it rests on."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as Xml
+
+from common.command import clean
+from common.files import whole_file
+from compliance.formats.table import Column, make_table, plain_text, wrap_notes
+from submission.accept.baseline import Baseline
+from submission.accept.statistics import FAIL, UNDECIDED
+from submission.accept.verdict import Acceptance, BenchmarkVerdict
+from submission.runs.plan import RECORD
+from submission.runs.processes import OUTPUT
+from submission.system.describe import describe_system, render_description
+
+FORMAT: Final = 1
+"""Version of the JSON; it grows when a key changes its meaning or goes."""
+MANIFEST: Final = "manifest.json"
+COLUMNS: Final[tuple[Column[BenchmarkVerdict], ...]] = (
+    Column("benchmark", "", lambda row: clean(row.name), numeric=False),
+    Column("baseline", "samples/s", lambda row: f"{row.baseline_samples_per_s:.5g}"),
+    Column("now", "samples/s", lambda row: f"{row.samples_per_s:.5g}"),
+    Column("now by", "baseline", lambda row: f"{row.ratio:.1%}"),
+    Column("p", "", lambda row: f"{row.p:.2g}"),
+    Column("spread", "in a job", lambda row: f"{row.within:.1%}"),
+    Column("spread", "of jobs", lambda row: f"{row.between:.1%}"),
+    Column("runs", "", lambda row: "+".join(map(str, row.runs))),
+    Column("fidelity", "", lambda row: "" if row.fidelity is None else f"{row.fidelity:.2%}"),
+    Column("verdict", "", lambda row: row.verdict, numeric=False),
+)
+
+
+def render_table(acceptance: Acceptance, width: int | None) -> str:
+    """Return the verdict as text: a table, then what explains it, then the verdict on the machine."""
+    table = make_table("", COLUMNS, acceptance.benchmarks).without_empty()
+    notes = [f"{row.name}: {row.verdict}: {row.reason}" for row in acceptance.benchmarks]
+    notes += [f"warning: {row.name}: {warning}" for row in acceptance.benchmarks for warning in row.warnings]
+    notes += [f"provisional: {lack}" for lack in acceptance.provisional]
+    last = acceptance.verdict + " (PROVISIONAL: the baseline is not complete)" * bool(acceptance.provisional)
+    return "\n".join([plain_text(table, width).strip("\n"), wrap_notes(map(clean, notes), width), last])
+
+
+def describe_acceptance(acceptance: Acceptance) -> dict[str, Any]:
+    """Return the verdict as plain values, for JSON."""
+    return {"format": FORMAT, "kind": "acceptance", **asdict(acceptance)}
+
+
+def render_junit(acceptance: Acceptance) -> str:
+    """Return the verdict as JUnit XML: FAIL is a failure, UNDECIDED an error, so that neither passes unseen."""
+    verdicts = [row.verdict for row in acceptance.benchmarks]
+    suite = Xml.Element(
+        "testsuite",
+        name="mlperf-hpc-accept" + " (provisional)" * bool(acceptance.provisional),
+        timestamp=acceptance.date,
+        tests=str(len(verdicts)),
+        failures=str(verdicts.count(FAIL)),
+        errors=str(verdicts.count(UNDECIDED)),
+    )
+    for row in acceptance.benchmarks:
+        case = Xml.SubElement(suite, "testcase", classname="accept", name=row.name)
+        if row.verdict in (FAIL, UNDECIDED):
+            tag = "failure" if row.verdict == FAIL else "error"
+            Xml.SubElement(case, tag, type=row.verdict, message=row.reason)
+        Xml.SubElement(case, "system-out").text = "\n".join([row.reason, *row.warnings, *acceptance.provisional])
+    Xml.indent(suite)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(suite, encoding="us-ascii").decode()}\n'
+
+
+def append_history(acceptance: Acceptance, path: Path) -> None:
+    """Append the verdict to a file of JSON lines."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(describe_acceptance(acceptance)) + "\n")
+
+
+def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Sequence[Path]], path: Path) -> None:
+    """Write a .tar.gz of verdict, baseline, system description, and the figures, plans and outputs of all runs.
+
+    Its manifest.json has the SHA-256 of every other file.
+    """
+    contents = {
+        "verdict.json": json.dumps(describe_acceptance(acceptance), indent=1).encode(),
+        "baseline.json": baseline.encode(),
+        "system.json": render_description(describe_system({}).fields).encode(),
+    }
+    for number, figures in enumerate(jobs):
+        for run, figure in enumerate(figures):
+            for file in (figure, figure.with_name(RECORD), figure.with_name(OUTPUT)):
+                if file.is_file():
+                    contents[f"job_{number}/run_{run}/{file.name}"] = file.read_bytes()
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    contents[MANIFEST] = json.dumps({"sha256": digests}, indent=1).encode()
+    root = path.name.removesuffix(".tar.gz")
+    with whole_file(path) as part, tarfile.open(part, "w:gz") as archive:
+        for name, content in contents.items():
+            member = tarfile.TarInfo(f"{root}/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))

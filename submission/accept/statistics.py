@@ -1,0 +1,178 @@
+"""The test of acceptance: whether a machine is slower than its baseline, and whether the test could have seen it.
+
+The runs of one job share what is peculiar to that job: its node, its neighbours, the temperature of the day. So n runs
+in a job are not n independent values, and the unit of the test is the job: the mean of log(samples/s) over its runs.
+`bench/accept.py` shows by simulation why: the runs as units, or the jobs only where they differ significantly, give
+false alarms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+from typing import Final
+
+from compliance.rcp.stats import t_quantile, upper_tail
+
+ALPHA: Final = 0.05
+"""The probability that an unchanged machine fails, over all benchmarks."""
+POWER: Final = 0.95
+"""The probability that a test must have to find the loss that it is for."""
+THRESHOLD: Final = 0.95
+"""The share of the baseline's speed below which a machine may fail."""
+NOISIER: Final = 2.0
+"""The variance of a check's runs counts instead of the baseline's where it is more than so many times that."""
+LEAST_ERROR: Final = 1e-9
+"""Of a difference, where all rates are the same."""
+NODES: Final = 400
+"""Of the integral over the spread that a test estimates: power to 1e-4."""
+MOST_RUNS, MOST_JOBS, MOST_CHECKS = 50, 24, 8
+"""Larger numbers of runs in a job, jobs of a baseline and of a check are no advice."""
+PASS, FAIL, UNDECIDED = "PASS", "FAIL", "UNDECIDED"
+Jobs = Sequence[Sequence[float]]
+"""The rates of the runs of each job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The jobs of a check beside those of a baseline, in units of log(samples/s), which are shares for small ones.
+
+    difference: the mean of the baseline's jobs less that of the check's; positive if the check is slower. error: its
+    standard error, with `df` degrees of freedom. within: standard deviation of the runs of a job. between: that of the
+    effects of jobs, by the estimate of variance components; 0 where the runs explain the means of jobs, or of one job.
+    jobs: of the baseline and of the check. mean_rate: of the check's jobs, samples/s.
+    """
+
+    mean_rate: float
+    difference: float
+    error: float
+    df: int
+    within: float
+    between: float
+    jobs: tuple[int, int]
+
+    @property
+    def ratio(self) -> float:
+        """The speed of the check by that of the baseline."""
+        return math.exp(-self.difference)
+
+    @property
+    def p(self) -> float:
+        """The probability of such a difference, or a larger one, on an unchanged machine."""
+        return upper_tail(self.difference / self.error, self.df)
+
+
+def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
+    """Return the comparison of jobs; each has one run or more, and one job of the baseline at least two runs.
+
+    A check is often one job, whose mean then varies by the effect of that job, too: with J jobs of m runs in the
+    baseline and K in the check, the variance of the difference is s² (1/J + 1/K), s² that of the means of jobs. It is
+    at least what the runs give by themselves, and larger where the check has fewer runs than m or noisier ones. More
+    runs in the check give no credit: they do not average out what its job has in common. With one job on each side
+    there is no s², and what jobs differ by is not in the error.
+    """
+    sides = [[[math.log(rate) for rate in job] for job in side] for side in (baseline, check)]
+    (base_means, check_means) = ([fmean(job) for job in side] for side in sides)
+    base_within, base_df = _pool_variance(sides[0])
+    check_within, _ = _pool_variance(sides[1])
+    own_within = check_within if check_within > NOISIER * base_within else base_within
+    runs, check_runs = (len(side) / sum(1 / len(job) for job in side) for side in sides)
+    between_jobs, df = _pool_variance((base_means, check_means))
+    of_mean = max(between_jobs, base_within / runs)
+    further = max(0.0, own_within / check_runs - base_within / runs)
+    J, K = len(base_means), len(check_means)
+    return Comparison(
+        mean_rate=math.exp(fmean(check_means)),
+        difference=fmean(base_means) - fmean(check_means),
+        error=max(LEAST_ERROR, math.sqrt(of_mean / J + (of_mean + further) / K)),
+        df=df or base_df,
+        within=math.sqrt(base_within),
+        between=math.sqrt(max(0.0, between_jobs - base_within / runs)),
+        jobs=(J, K),
+    )
+
+
+def _pool_variance(groups: Jobs) -> tuple[float, int]:
+    """Return the variance within groups and its degrees of freedom; 0.0, 0 if all have a single value."""
+    df = sum(len(group) - 1 for group in groups)
+    total = sum(sum((value - mean) ** 2 for value in group) for group in groups for mean in [fmean(group)])
+    return (total / df if df else 0.0), df
+
+
+def find_failures(comparisons: Sequence[Comparison], threshold: float) -> list[bool]:
+    """Return which comparisons fail: significantly slower (Holm over all of them), and below the threshold."""
+    failed = [False] * len(comparisons)
+    order = sorted(range(len(comparisons)), key=lambda at: comparisons[at].p)
+    for rank, at in enumerate(order):
+        if comparisons[at].p > ALPHA / (len(order) - rank):
+            break
+        failed[at] = comparisons[at].ratio < threshold
+    return failed
+
+
+def judge_comparisons(comparisons: Sequence[Comparison], threshold: float = THRESHOLD) -> list[str]:
+    """Return the verdict on each comparison: FAIL, else UNDECIDED if a loss could have been missed, else PASS."""
+    level = ALPHA / len(comparisons)
+    verdicts = []
+    for comparison, failed in zip(comparisons, find_failures(comparisons, threshold), strict=True):
+        is_blind = comparison.error > largest_error(comparison.df, level, threshold)
+        verdicts.append(FAIL if failed else UNDECIDED if is_blind else PASS)
+    return verdicts
+
+
+def loss_to_find(threshold: float) -> float:
+    """Return the loss that a check must be able to find, twice the one that it tolerates: 10 % at 95 %."""
+    return 2 * (1 - threshold)
+
+
+def find_power(error: float, df: int, level: float, threshold: float) -> float:
+    """Return the probability that a test at a level fails a machine that has lost `loss_to_find`.
+
+    error: true standard error of the difference, which the test estimates with `df` degrees of freedom. A midpoint rule
+    over that estimate; without a threshold it is the power of the noncentral t distribution.
+    """
+    critical, least, loss = t_quantile(1 - level, df), -math.log(threshold), -math.log(1 - loss_to_find(threshold))
+    half_width = 7 / math.sqrt(2 * df)
+    first = max(0.0, 1 - half_width)
+    step = (1 + half_width - first) / NODES
+    scale = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
+    total = 0.0
+    for node in range(NODES):
+        estimate = first + (node + 0.5) * step  # by the true error
+        density = math.exp(scale + (df - 1) * math.log(estimate) - df * estimate**2 / 2)
+        needed = max(critical * error * estimate, least)
+        total += density * math.erfc((needed - loss) / error / math.sqrt(2)) / 2
+    return total * step
+
+
+@lru_cache(maxsize=1024)
+def largest_error(df: int, level: float, threshold: float) -> float:
+    """Return the standard error of a difference up to which the test has POWER."""
+    low, high = 0.0, loss_to_find(threshold)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if find_power(middle, df, level, threshold) >= POWER else (low, middle)
+    return low
+
+
+def advise_sizes(comparison: Comparison, level: float, threshold: float) -> str:
+    """Return what would decide, at the same spreads: runs in each job, or jobs where these differ too much."""
+    jobs, checks = comparison.jobs
+    loss = f"a loss of {loss_to_find(threshold):.0%} with {POWER:.0%} power"
+    room = largest_error(comparison.df, level, threshold) ** 2 / (1 / jobs + 1 / checks) - comparison.between**2
+    runs = math.ceil(comparison.within**2 / room) if room > 0 else MOST_RUNS + 1
+    if runs <= MOST_RUNS:
+        return f"n = {runs} runs in each job, of the baseline too, would show {loss}"
+    of_mean = comparison.error**2 / (1 / jobs + 1 / checks)
+    sizes = [(total, k) for k in range(1, MOST_CHECKS + 1) for total in range(max(3, k + jobs), k + MOST_JOBS + 1)]
+    for total, k in sorted(sizes):
+        if of_mean * (1 / (total - k) + 1 / k) <= largest_error(total - 2, level, threshold) ** 2:
+            check = f"a check of {k} jobs (--fom for each) and " if k > 1 else ""
+            return (
+                f"jobs differ by {comparison.between:.1%}, which runs in one job do not average out; {check}"
+                f"a baseline of {total - k} jobs would show {loss}"
+            )
+    return f"no reasonable number of jobs would show {loss}: find what makes them differ first"

@@ -25,7 +25,7 @@ from common.named_configs import CLOSED
 from compliance.benchmarks import PACKAGES
 from compliance.cli import write_text
 from compliance.formats.table import output_width
-from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_job
+from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_jobs
 from submission.accept.outputs import append_history, describe_acceptance, render_junit, render_table, write_archive
 from submission.accept.statistics import ALPHA, POWER, THRESHOLD, loss_to_find
 from submission.accept.verdict import EXIT_STATUS, FIDELITY_BOUND, judge_machine
@@ -62,8 +62,15 @@ baseline without --provisional. No file is overwritten."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     options = _parse_arguments(arguments)
-    run = _record if options.record else _accept
-    return run_command(lambda: run(options), (OSError, ValueError, MeasurementError))
+    return run_command(lambda: _run(options), (OSError, ValueError, MeasurementError))
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.words and not options.record:
+        raise UsageError("the baseline says what is measured: a BENCHMARK is named with --record")
+    if (options.steps or options.fidelity or options.ranks > 1) and not options.words:
+        raise UsageError("--ranks, --steps and --fidelity are for a new BENCHMARK of --record: a baseline has its own")
+    return _record(options) if options.record else _accept(options)
 
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -74,7 +81,9 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fom", nargs="+", type=place, action="append", default=[], metavar="FILE", help=fom)
     parser.add_argument("-o", "--output", type=folder_place, metavar="DIR", help="default: runs/accept/<time>")
     add = parser.add_argument_group("verdict").add_argument
-    add("--threshold", type=_parse_threshold, default=THRESHOLD, metavar="PERCENT", help=f"default: {THRESHOLD:.0%}")
+    add(
+        "--threshold", type=_parse_threshold, default=THRESHOLD, metavar="PERCENT", help=f"default: {100 * THRESHOLD:g}"
+    )
     add("--provisional", action="store_true", help="judge by an incomplete baseline; the verdict says so")
     add("--json", type=file_place, metavar="FILE", help="write the verdict there as JSON")
     add("--junit", type=file_place, metavar="FILE", help="as JUnit XML; UNDECIDED is an error there")
@@ -103,8 +112,6 @@ def _parse_threshold(text: str) -> float:
 
 def _accept(options: argparse.Namespace) -> int:
     """Judge the machine; return the exit status of the verdict."""
-    if options.words or options.steps or options.fidelity or options.ranks > 1:
-        raise UsageError("the baseline says what is measured: BENCHMARK, --ranks, --steps, --fidelity are for --record")
     baseline = read_baseline(options.baseline)
     if baseline.lacks and not options.provisional:
         lacks = "\n".join(baseline.lacks)
@@ -115,7 +122,7 @@ def _accept(options: argparse.Namespace) -> int:
     if options.history and not options.history.parent.is_dir():
         raise UsageError(f"--history {options.history}: there is no folder {options.history.parent}; make it first")
     jobs = options.fom or [_measure(_list_settings(baseline), options)]
-    acceptance = judge_machine(baseline, [read_job(files) for files in jobs], options.threshold)
+    acceptance = judge_machine(baseline, jobs, options.threshold)
     write_text(render_table(acceptance, output_width()), None)
     if options.json:
         write_whole_file(options.json, json.dumps(describe_acceptance(acceptance), indent=1) + "\n")
@@ -131,32 +138,31 @@ def _accept(options: argparse.Namespace) -> int:
 def _record(options: argparse.Namespace) -> int:
     """Add a job to the baseline, which is begun if there is none; return 0."""
     baseline = read_baseline(options.baseline) if options.baseline.exists() else Baseline()
-    named = _read_settings(options)
-    if len(options.fom) > 1:
-        raise UsageError("--record adds one job: give --fom once")
-    if not (named or baseline.series or options.fom):
+    if options.fom and (options.words or len(options.fom) > 1):
+        raise UsageError("--record adds one job, as its files say: give --fom once, and no BENCHMARK")
+    if not (options.words or options.fom or baseline.series):
         raise UsageError(f"{options.baseline} does not exist: name what to measure, such as cosmoflow mini")
-    settings = [named] if named else [] if options.fom else _list_settings(baseline)
-    if not options.fom:
-        baseline.check_times(settings, datetime.now(UTC))
+    if options.n < 2:
+        raise UsageError("-n 1: one measurement shows no spread; a job of a baseline has 2 or more")
+    named = [_read_settings(options)] if options.words else []
+    settings = named or ([] if options.fom else _list_settings(baseline))
+    now = datetime.now(UTC)
+    for series in baseline.series:
+        if series.settings in settings and now < series.next_begin:
+            raise UsageError(f"jobs of a baseline begin an hour or more apart: {series.describe()}")
     files = options.fom[0] if options.fom else _measure(settings, options)
     if options.baseline.exists():
         baseline = read_baseline(options.baseline)  # again: measuring takes time, in which another job may have ended
-    for workload, (job, _) in read_job(files).items():
-        matching = next((entry for entry in settings if entry.benchmark == workload.benchmark), None)
-        baseline.add_job(job, workload, named if options.fom else matching)
+    for measured in read_jobs(files):
+        baseline.add_job(measured)
     options.baseline.parent.mkdir(parents=True, exist_ok=True)
     write_whole_file(options.baseline, baseline.encode())
-    print(baseline.describe())
+    print("\n".join(series.describe() for series in baseline.series))
     return 0
 
 
-def _read_settings(options: argparse.Namespace) -> Settings | None:
-    """Return what the words name, None without words."""
-    if not options.words:
-        if options.steps or options.fidelity or options.ranks > 1:
-            raise UsageError("--ranks, --steps and --fidelity are for a new BENCHMARK; the baseline has its own")
-        return None
+def _read_settings(options: argparse.Namespace) -> Settings:
+    """Return how the benchmark that the words name is measured."""
     benchmark, *words = options.words
     if benchmark not in PACKAGES:
         raise UsageError(f"{benchmark!r} is not a benchmark; expected one of {', '.join(PACKAGES)}")

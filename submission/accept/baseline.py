@@ -9,18 +9,19 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from common.command import counted
 from common.errors import UsageError
-from common.measure.fom import SYNTHETIC, Measurement, read_measurement
+from common.measure.fom import SYNTHETIC, read_measurement
 from compliance import __version__
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
-from submission.runs.plan import PlannedRun
+from submission.runs.plan import PlannedRun, read_record
 from submission.runs.processes import JobRunner, hold_lock
 from submission.system.machine import Machine, probe_machine
 
@@ -30,10 +31,8 @@ APART: Final = timedelta(hours=1)
 FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
 CLOCK: Final = "%Y-%m-%d %H:%M UTC"
-SAME_FLOP: Final = 0.01
-"""Relative difference in the operations of a step up to which two measurements are of one network."""
 MACHINE: Final = ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
-"""The fields of a system description that a baseline keeps."""
+"""The fields of a system description that a job keeps."""
 
 
 class MeasurementError(RuntimeError):
@@ -49,13 +48,12 @@ class Settings(msgspec.Struct, frozen=True):
     ranks: int = 1
     options: tuple[str, ...] = ()
 
-    def plan_run(self, folder: Path) -> PlannedRun:
-        """Return a measurement in a folder."""
-        return PlannedRun(kind="measurement", folder=folder, **msgspec.structs.asdict(self))
-
 
 class Workload(msgspec.Struct, frozen=True):
-    """What two measurements must have in common to be compared, on whatever machine. data: synthetic or files."""
+    """What two measurements must have in common to be compared, on whatever machine.
+
+    data: synthetic or files. flop_per_step: to three digits; it tells own networks apart.
+    """
 
     benchmark: str
     network: str
@@ -65,13 +63,6 @@ class Workload(msgspec.Struct, frozen=True):
     data: str
     flop_per_step: float
 
-    @classmethod
-    def of(cls, measurement: Measurement) -> Workload:
-        """Return the workload of a measurement."""
-        names = "benchmark network dtype batch units flop_per_step".split()
-        data = SYNTHETIC if measurement.data == SYNTHETIC else "files"
-        return cls(data=data, **{name: getattr(measurement, name) for name in names})
-
     @property
     def name(self) -> str:
         """The workload in messages: cosmoflow mini, bf16, batch 16, units 1."""
@@ -79,16 +70,12 @@ class Workload(msgspec.Struct, frozen=True):
 
     def differences(self, other: Workload) -> list[str]:
         """Return what differs in another workload, as `dtype is fp32 instead of bf16`."""
-        return [
-            f"{name} is {theirs} instead of {ours}"
-            for name, ours in msgspec.structs.asdict(self).items()
-            for theirs in [getattr(other, name)]
-            if ours != theirs and not (name == "flop_per_step" and abs(theirs / ours - 1) < SAME_FLOP)
-        ]
+        values = {name: (getattr(other, name), getattr(self, name)) for name in self.__struct_fields__}
+        return [f"{name} is {theirs} instead of {ours}" for name, (theirs, ours) in values.items() if theirs != ours]
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The measurements of one job. begin: of its first measurement to end. fidelity: of those that state it."""
+    """The measurements of one job. begin: when the first was written. fidelity: of those that state it."""
 
     begin: datetime
     machine: dict[str, str]
@@ -97,10 +84,18 @@ class Job(msgspec.Struct, frozen=True):
     fidelity: tuple[float, ...] = ()
 
 
+class MeasuredWorkload(NamedTuple):
+    """A job that was measured. settings: as the plan of its runs states them, None for runs without a plan."""
+
+    workload: Workload
+    settings: Settings | None
+    job: Job
+
+
 class Series(msgspec.Struct):
     """The jobs of one workload. settings: None if it was measured by other means: it is only compared with files.
 
-    spread: of runs within a job and of the effects of jobs, for readers; it follows from the jobs.
+    spread: in a job, and of the effects of jobs, for readers; it follows from the jobs.
     """
 
     workload: Workload
@@ -113,19 +108,28 @@ class Series(msgspec.Struct):
         """The rates of each job."""
         return [job.samples_per_s for job in self.jobs]
 
+    @property
     def next_begin(self) -> datetime:
-        """Return the first time at which a further job may begin."""
-        return max((job.begin + APART for job in self.jobs), default=datetime.now(UTC))
+        """The first time at which a further job may begin."""
+        return max(job.begin for job in self.jobs) + APART
 
-    def describe_lack(self) -> str:
-        """Return what the baseline of the workload lacks, "" if it is complete."""
-        if len(self.jobs) >= JOBS:
-            return ""
-        return f"{self.workload.name}: {len(self.jobs)} of {JOBS} jobs, not complete; {self.describe_next()}"
+    def describe(self) -> str:
+        """Return how complete the series is, and its spread."""
+        state = (
+            "complete" if len(self.jobs) >= JOBS else f"not complete; the next job from {self.next_begin:{CLOCK}} on"
+        )
+        spread = "".join(f", {name} {value:.1%}" for name, value in self.spread.items())
+        return f"{self.workload.name}: {len(self.jobs)} of {JOBS} jobs, {state}{spread}"
 
-    def describe_next(self) -> str:
-        """Return when a further job may begin, in words."""
-        return f"the next job may begin at {self.next_begin():{CLOCK}}"
+    def add_job(self, job: Job) -> None:
+        """Add the measurements of a job; UsageError if it begins less than APART from another."""
+        name = self.workload.name
+        if len(job.samples_per_s) < 2:
+            raise UsageError(f"{name}: one measurement shows no spread; a job of a baseline has 2 or more")
+        check_apart(name, [*self.jobs, job])
+        self.jobs.append(job)
+        comparison = compare_jobs(self.rates, self.rates)  # for its spreads only
+        self.spread = {"spread in a job": comparison.within, "spread of jobs": comparison.between}
 
 
 class Baseline(msgspec.Struct):
@@ -137,68 +141,45 @@ class Baseline(msgspec.Struct):
 
     @property
     def lacks(self) -> list[str]:
-        """What is not complete, a line for each workload."""
-        return [lack for series in self.series if (lack := series.describe_lack())]
+        """The workloads that are not complete, a line each."""
+        return [series.describe() for series in self.series if len(series.jobs) < JOBS]
 
     def find_series(self, workload: Workload, source: Path) -> Series:
         """Return the series of a workload; raises UsageError, with what differs, if there is none."""
-        differences = [(series.workload.differences(workload), series) for series in self.series]
-        differences = [pair for pair in differences if pair[1].workload.benchmark == workload.benchmark]
-        if not differences:
+        same = [series for series in self.series if series.workload.benchmark == workload.benchmark]
+        if not same:
             names = ", ".join(sorted({series.workload.benchmark for series in self.series}))
             raise UsageError(f"{source}: the baseline has no {workload.benchmark}, only {names}")
-        nearest, series = min(differences, key=lambda pair: len(pair[0]))
-        if nearest:
-            raise UsageError(
-                f"{source} is not comparable with the baseline: {'; '.join(nearest)}. Measure with its settings"
-            )
-        return series
+        nearest = min(same, key=lambda series: len(series.workload.differences(workload)))
+        if differences := "; ".join(nearest.workload.differences(workload)):
+            raise UsageError(f"{source} is not comparable with the baseline: {differences}; measure with its settings")
+        return nearest
 
-    def add_job(self, job: Job, workload: Workload, settings: Settings | None) -> Series:
-        """Add the measurements of a job; return their series.
-
-        Raises UsageError for a job that begins less than APART from another, or is there already.
-        """
-        series = next((series for series in self.series if not series.workload.differences(workload)), None)
+    def add_job(self, measured: MeasuredWorkload) -> None:
+        """Add the measurements of a job to those of its workload; UsageError as `Series.add_job`."""
+        workload, settings, job = measured
+        series = next((series for series in self.series if series.workload == workload), None)
         if series is None:
             series = Series(workload, settings)
             self.series.append(series)
-        if None not in (settings, series.settings) and settings != series.settings:
+        if settings is not None and settings != series.settings:
             raise UsageError(f"{workload.name}: the baseline was measured as {series.settings}, this job as {settings}")
-        if len(job.samples_per_s) < 2:
-            raise UsageError(f"{workload.name}: one measurement shows no spread; a job of a baseline has at least 2")
-        for other in series.jobs:
-            if job.samples_per_s == other.samples_per_s:
-                raise UsageError(f"{workload.name}: the baseline has these measurements, as of {other.begin}")
-            if abs(job.begin - other.begin) < APART:
-                raise UsageError(
-                    f"{workload.name}: a job of the baseline began at {other.begin:{CLOCK}}, this one at "
-                    f"{job.begin:{CLOCK}}: less than an hour apart, it tells little of how jobs differ; "
-                    f"{series.describe_next()}"
-                )
-        series.jobs.append(job)
-        comparison = compare_jobs(series.rates, series.rates)  # for its spreads only
-        series.spread = {"within_jobs": comparison.within, "between_jobs": comparison.between}
-        return series
-
-    def describe(self) -> str:
-        """Return the state of the baseline as text: a line for each workload."""
-        return "\n".join(
-            series.describe_lack()
-            or f"{series.workload.name}: complete, {len(series.jobs)} jobs; spread in a job "
-            f"{series.spread['within_jobs']:.1%}, of jobs {series.spread['between_jobs']:.1%}"
-            for series in self.series
-        )
-
-    def check_times(self, settings: Sequence[Settings], begin: datetime) -> None:
-        """Raise UsageError if a job that measures with these settings may not begin yet."""
-        for series in self.series:
-            if series.settings in settings and begin < series.next_begin():
-                raise UsageError(f"jobs of a baseline begin an hour or more apart: {series.describe_next()}")
+        series.add_job(job)
 
     def encode(self) -> bytes:
         """Return the content of the file."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+def check_apart(name: str, jobs: Sequence[Job]) -> None:
+    """Raise UsageError if two jobs begin less than APART from each other."""
+    ordered = sorted(jobs, key=lambda job: job.begin)
+    for earlier, later in pairwise(ordered):
+        if later.begin - earlier.begin < APART:
+            raise UsageError(
+                f"{name}: one job began at {earlier.begin:{CLOCK}}, another at {later.begin:{CLOCK}}: less than an hour "
+                f"apart they tell little of how jobs differ; measure after {earlier.begin + APART:{CLOCK}}"
+            )
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -206,17 +187,17 @@ def read_baseline(path: Path) -> Baseline:
     try:
         baseline = msgspec.json.decode(path.read_bytes(), type=Baseline)
     except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}; `python -m submission.accept --record {path} BENCHMARK` begins a baseline"
-        ) from None
-    except (msgspec.DecodeError, ValueError) as error:
+        fix = f"`python -m submission.accept --record {path} BENCHMARK` begins a baseline"
+        raise UsageError(f"{path}: {error.strerror}; {fix}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a baseline that --record writes: {error}") from None
-    if baseline.format != FORMAT:
-        raise UsageError(f"{path}: format is {baseline.format}, this suite reads {FORMAT}; record it again")
+    if baseline.format != FORMAT or not baseline.series:
+        raise UsageError(f"{path}: expected format {FORMAT} with series, found {baseline.format}; record it again")
     for series in baseline.series:
-        for job in series.jobs:
-            if not job.samples_per_s or not all(0 < rate < float("inf") for rate in job.samples_per_s):
-                raise UsageError(f"{path}: samples_per_s of {series.workload.name}: expected numbers above 0")
+        if not series.jobs or not all(len(job) > 1 and min(job) > 0 for job in series.rates):
+            raise UsageError(
+                f"{path}: samples_per_s of {series.workload.name}: expected jobs of 2 numbers above 0 or more"
+            )
     return baseline
 
 
@@ -226,7 +207,11 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     Raises MeasurementError if one of them fails; the folder given again continues.
     """
     runs = [
-        entry.plan_run(folder / f"{entry.benchmark}-{position}" / f"run_{number}")
+        PlannedRun(
+            kind="measurement",
+            folder=folder / f"{entry.benchmark}-{position}" / f"run_{number}",
+            **msgspec.structs.asdict(entry),
+        )
         for number in range(count)
         for position, entry in enumerate(settings)
     ]
@@ -241,32 +226,30 @@ def _describe_measurement(run: PlannedRun) -> str:
     return f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
 
 
-def read_job(files: Sequence[Path]) -> dict[Workload, tuple[Job, list[Path]]]:
-    """Return the measurements of a job and their files, by workload; UsageError for a file without a measurement.
-
-    The job begins when the first of its files was written.
-    """
-    groups: list[tuple[Workload, list[Path], list[Measurement]]] = []
+def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
+    """Return the measurements of a job on this machine; UsageError for a file without a measurement."""
+    groups: dict[Workload, list[Path]] = {}
     for file in files:
-        measurement = read_measurement(file)
-        workload = Workload.of(measurement)
-        group = next((group for group in groups if not group[0].differences(workload)), None)
-        if group is None:
-            group = (workload, [], [])
-            groups.append(group)
-        group[1].append(file)
-        group[2].append(measurement)
+        groups.setdefault(read_workload(file), []).append(file)
     fields = probe_machine(Machine())
-    return {
-        workload: (
-            Job(
-                begin=datetime.fromtimestamp(min(path.stat().st_mtime for path in paths), UTC).replace(microsecond=0),
-                machine={name: fields[name] for name in MACHINE if fields.get(name)},
-                versions={"torch": measurements[0].torch, "suite": __version__, "python": platform.python_version()},
-                samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
-                fidelity=tuple(value for m in measurements if (value := getattr(m, "fidelity", None)) is not None),
-            ),
-            paths,
+    measured = []
+    for workload, paths in groups.items():
+        measurements = [read_measurement(path) for path in paths]
+        first, plan = measurements[0], read_record(paths[0].parent)
+        begin = min(path.stat().st_mtime for path in paths)
+        job = Job(
+            begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
+            machine={name: fields[name] for name in MACHINE if name in fields} | {"nodes": str(first.nodes)},
+            versions={"torch": first.torch, "suite": __version__, "python": platform.python_version()},
+            samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
+            fidelity=tuple(value for m in measurements if (value := getattr(m, "fidelity", None)) is not None),
         )
-        for workload, paths, measurements in groups
-    }
+        measured.append(MeasuredWorkload(workload, msgspec.convert(plan, Settings | None), job))
+    return measured
+
+
+def read_workload(file: Path) -> Workload:
+    """Return what was measured, by the file of its figure of merit."""
+    m = read_measurement(file)
+    data = SYNTHETIC if m.data == SYNTHETIC else "files"
+    return Workload(m.benchmark, m.network, m.dtype, m.batch, m.units, data, float(f"{m.flop_per_step:.3g}"))

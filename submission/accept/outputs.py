@@ -17,7 +17,7 @@ from common.files import whole_file
 from compliance.formats.table import Column, make_table, plain_text, wrap_notes
 from submission.accept.baseline import Baseline
 from submission.accept.statistics import FAIL, UNDECIDED
-from submission.accept.verdict import Acceptance, BenchmarkVerdict
+from submission.accept.verdict import Acceptance, WorkloadVerdict
 from submission.runs.plan import RECORD
 from submission.runs.processes import OUTPUT
 from submission.system.describe import describe_system, render_description
@@ -25,14 +25,14 @@ from submission.system.describe import describe_system, render_description
 FORMAT: Final = 1
 """Version of the JSON; it grows when a key changes its meaning or goes."""
 MANIFEST: Final = "manifest.json"
-COLUMNS: Final[tuple[Column[BenchmarkVerdict], ...]] = (
+COLUMNS: Final[tuple[Column[WorkloadVerdict], ...]] = (
     Column("benchmark", "", lambda row: clean(row.name), numeric=False),
-    Column("baseline", "samples/s", lambda row: f"{row.baseline_samples_per_s:.5g}"),
-    Column("now", "samples/s", lambda row: f"{row.samples_per_s:.5g}"),
-    Column("now by", "baseline", lambda row: f"{row.ratio:.1%}"),
+    Column("baseline", "samples/s", lambda row: f"{row.comparison.mean_rate / row.ratio:.5g}"),
+    Column("now", "samples/s", lambda row: f"{row.comparison.mean_rate:.5g}"),
+    Column("speed by", "baseline", lambda row: f"{row.ratio:.1%}"),
     Column("p", "", lambda row: f"{row.p:.2g}"),
-    Column("spread", "in a job", lambda row: f"{row.within:.1%}"),
-    Column("spread", "of jobs", lambda row: f"{row.between:.1%}"),
+    Column("spread", "in a job", lambda row: f"{row.comparison.within:.1%}"),
+    Column("spread", "of jobs", lambda row: f"{row.comparison.between:.1%}"),
     Column("runs", "", lambda row: "+".join(map(str, row.runs))),
     Column("fidelity", "", lambda row: "" if row.fidelity is None else f"{row.fidelity:.2%}"),
     Column("verdict", "", lambda row: row.verdict, numeric=False),
@@ -41,9 +41,9 @@ COLUMNS: Final[tuple[Column[BenchmarkVerdict], ...]] = (
 
 def render_table(acceptance: Acceptance, width: int | None) -> str:
     """Return the verdict as text: a table, then what explains it, then the verdict on the machine."""
-    table = make_table("", COLUMNS, acceptance.benchmarks).without_empty()
-    notes = [f"{row.name}: {row.verdict}: {row.reason}" for row in acceptance.benchmarks]
-    notes += [f"warning: {row.name}: {warning}" for row in acceptance.benchmarks for warning in row.warnings]
+    table = make_table("", COLUMNS, acceptance.workloads).without_empty()
+    notes = [f"{row.name}: {row.verdict}: {row.reason}" for row in acceptance.workloads]
+    notes += [f"warning: {row.name}: {warning}" for row in acceptance.workloads for warning in row.warnings]
     notes += [f"provisional: {lack}" for lack in acceptance.provisional]
     last = acceptance.verdict + " (PROVISIONAL: the baseline is not complete)" * bool(acceptance.provisional)
     return "\n".join([plain_text(table, width).strip("\n"), wrap_notes(map(clean, notes), width), last])
@@ -56,7 +56,7 @@ def describe_acceptance(acceptance: Acceptance) -> dict[str, Any]:
 
 def render_junit(acceptance: Acceptance) -> str:
     """Return the verdict as JUnit XML: FAIL is a failure, UNDECIDED an error, so that neither passes unseen."""
-    verdicts = [row.verdict for row in acceptance.benchmarks]
+    verdicts = [row.verdict for row in acceptance.workloads]
     suite = Xml.Element(
         "testsuite",
         name="mlperf-hpc-accept" + " (provisional)" * bool(acceptance.provisional),
@@ -65,7 +65,7 @@ def render_junit(acceptance: Acceptance) -> str:
         failures=str(verdicts.count(FAIL)),
         errors=str(verdicts.count(UNDECIDED)),
     )
-    for row in acceptance.benchmarks:
+    for row in acceptance.workloads:
         case = Xml.SubElement(suite, "testcase", classname="accept", name=row.name)
         if row.verdict in (FAIL, UNDECIDED):
             tag = "failure" if row.verdict == FAIL else "error"

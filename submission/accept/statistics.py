@@ -113,7 +113,7 @@ def find_failures(comparisons: Sequence[Comparison], threshold: float) -> list[b
     return failed
 
 
-def judge_comparisons(comparisons: Sequence[Comparison], threshold: float = THRESHOLD) -> list[str]:
+def judge_jobs(comparisons: Sequence[Comparison], threshold: float = THRESHOLD) -> list[str]:
     """Return the verdict on each comparison: FAIL, else UNDECIDED if a loss could have been missed, else PASS."""
     level = ALPHA / len(comparisons)
     verdicts = []
@@ -158,21 +158,30 @@ def largest_error(df: int, level: float, threshold: float) -> float:
     return low
 
 
-def advise_sizes(comparison: Comparison, level: float, threshold: float) -> str:
-    """Return what would decide, at the same spreads: runs in each job, or jobs where these differ too much."""
-    jobs, checks = comparison.jobs
-    loss = f"a loss of {loss_to_find(threshold):.0%} with {POWER:.0%} power"
-    room = largest_error(comparison.df, level, threshold) ** 2 / (1 / jobs + 1 / checks) - comparison.between**2
-    runs = math.ceil(comparison.within**2 / room) if room > 0 else MOST_RUNS + 1
-    if runs <= MOST_RUNS:
-        return f"n = {runs} runs in each job, of the baseline too, would show {loss}"
-    of_mean = comparison.error**2 / (1 / jobs + 1 / checks)
-    sizes = [(total, k) for k in range(1, MOST_CHECKS + 1) for total in range(max(3, k + jobs), k + MOST_JOBS + 1)]
-    for total, k in sorted(sizes):
-        if of_mean * (1 / (total - k) + 1 / k) <= largest_error(total - 2, level, threshold) ** 2:
-            check = f"a check of {k} jobs (--fom for each) and " if k > 1 else ""
-            return (
-                f"jobs differ by {comparison.between:.1%}, which runs in one job do not average out; {check}"
-                f"a baseline of {total - k} jobs would show {loss}"
-            )
-    return f"no reasonable number of jobs would show {loss}: find what makes them differ first"
+def explain_verdict(verdict: str, comparison: Comparison, benchmarks: int, threshold: float) -> str:
+    """Return the reason for a verdict; of UNDECIDED what would decide, at the same spreads."""
+    loss = f"a loss of {loss_to_find(threshold):.0%}"
+    if verdict == FAIL:
+        return f"{1 - comparison.ratio:.1%} slower than the baseline, p {comparison.p:.2g}"
+    if verdict == PASS:
+        return f"{loss} would have been found with {POWER:.0%} power"
+    return f"{_find_sizes(comparison, ALPHA / benchmarks, threshold)} show {loss} with {POWER:.0%} power"
+
+
+def _find_sizes(comparison: Comparison, level: float, threshold: float) -> str:
+    """Return the runs in each job, and the jobs, with which a test would find a loss."""
+    sides = sum(1 / jobs for jobs in comparison.jobs)
+    ways = []
+    room = largest_error(comparison.df, level, threshold) ** 2 / sides - comparison.between**2
+    if room > 0 and (runs := math.ceil(comparison.within**2 / room)) <= MOST_RUNS:
+        ways.append(f"n = {runs} runs in each job, of the baseline too,")
+    sizes = (
+        (size, checks) for size in range(comparison.jobs[0], MOST_JOBS + 1) for checks in range(1, MOST_CHECKS + 1)
+    )
+    for size, checks in sorted(sizes, key=sum):
+        error = comparison.error * math.sqrt((1 / size + 1 / checks) / sides)
+        if size > 1 and error <= largest_error(size + checks - 2, level, threshold):
+            check = f", and a check of {checks} jobs (--fom for each)," if checks > 1 else ""
+            ways.append(f"a baseline of {size} jobs{check}")
+            break
+    return f"{' or '.join(ways) or 'no reasonable number of runs or jobs'} would"

@@ -18,24 +18,15 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import machine  # finds the tree, too
 import numpy as np
 
-from machine import about  # first: it finds this tree
-
-from common.measure.fom import read_measurement  # isort: skip
-from compliance.rcp.stats import t_quantile  # isort: skip
-from submission.accept.baseline import JOBS, Settings, measure_job  # isort: skip
-from submission.accept.statistics import (  # isort: skip
-    ALPHA,
-    FAIL,
-    PASS,
-    THRESHOLD,
-    UNDECIDED,
-    compare_jobs,
-    judge_comparisons,
-)
+from common.measure.fom import read_measurement
+from compliance.rcp.stats import t_quantile
+from submission.accept.baseline import JOBS, Settings, measure_job
+from submission.accept.statistics import ALPHA, FAIL, PASS, THRESHOLD, UNDECIDED, compare_jobs, judge_jobs
 
 MACHINES = 10_000
 RUNS = 5
@@ -47,6 +38,30 @@ SEED = 20261127
 Shares = dict[str, float]
 
 
+class Design(NamedTuple):
+    """What is compared with what. noise: spread of the check's runs by that of the baseline's."""
+
+    jobs: int = JOBS
+    checks: int = 1
+    benchmarks: int = 1
+    noise: float = 1.0
+
+
+DESIGNS = {
+    "4 jobs": Design(jobs=4),
+    "5 jobs": Design(jobs=5),
+    "8 jobs": Design(jobs=8),
+    "5 jobs, a check of 3": Design(jobs=5, checks=3),
+    "2 benchmarks": Design(benchmarks=2),
+    "2 benchmarks, 4 jobs": Design(benchmarks=2, jobs=4),
+    "3 benchmarks": Design(benchmarks=3),
+    "3 benchmarks, 5 jobs": Design(benchmarks=3, jobs=5),
+    "a check of twice the spread": Design(noise=2),
+}
+WELCH = {"runs": False, "runs, or jobs by F": True}
+EFFECT = {0: "none", 1: "as large as the spread"}
+
+
 def draw_rates(rng: np.random.Generator, machines: int, jobs: int, spread: float, effect: float) -> np.ndarray:
     """Return rates, [machines, jobs, RUNS], of machines whose speed is 1; effect: spread of the jobs."""
     shared = rng.normal(0, effect, (machines, jobs, 1)) if effect else 0.0
@@ -54,53 +69,45 @@ def draw_rates(rng: np.random.Generator, machines: int, jobs: int, spread: float
     return rates
 
 
-def simulate(
-    machines: int,
-    spread: float,
-    effect: float,
-    jobs: int = JOBS,
-    checks: int = 1,
-    benchmarks: int = 1,
-    noise: float = 1,
-) -> dict[str, Shares]:
+def simulate(machines: int, spread: float, effect: float, design: Design) -> dict[str, Shares]:
     """Return the shares of verdicts on unchanged machines, and on those that lost LOSS in their first benchmark.
 
-    effect: spread of the jobs by that of the runs. noise: spread of the check's runs by that of the baseline's.
+    effect: spread of the jobs by that of the runs.
     """
     rng = np.random.default_rng(SEED)
-    kinds = range(benchmarks)
-    bases = [draw_rates(rng, machines, jobs, spread, effect * spread) for _ in kinds]
-    tests = [draw_rates(rng, machines, checks, spread * noise, effect * spread) for _ in kinds]
+    kinds = range(design.benchmarks)
+    bases = [draw_rates(rng, machines, design.jobs, spread, effect * spread) for _ in kinds]
+    checks = [draw_rates(rng, machines, design.checks, spread * design.noise, effect * spread) for _ in kinds]
     counts = {
         "unchanged": dict.fromkeys((PASS, FAIL, UNDECIDED), 0),
         "slower": dict.fromkeys((PASS, FAIL, UNDECIDED), 0),
     }
-    for machine in range(machines):
-        sides = [(base[machine].tolist(), test[machine].tolist()) for base, test in zip(bases, tests, strict=True)]
-        comparisons = [compare_jobs(base, test) for base, test in sides]
-        verdicts = judge_comparisons(comparisons)
+    for index in range(machines):
+        sides = [(base[index].tolist(), check[index].tolist()) for base, check in zip(bases, checks, strict=True)]
+        comparisons = [compare_jobs(*side) for side in sides]
+        verdicts = judge_jobs(comparisons)
         counts["unchanged"][next((v for v in (FAIL, UNDECIDED) if v in verdicts), PASS)] += 1
         slow = [[rate * (1 - LOSS) for rate in job] for job in sides[0][1]]
-        verdicts = judge_comparisons([compare_jobs(sides[0][0], slow), *comparisons[1:]])
+        verdicts = judge_jobs([compare_jobs(sides[0][0], slow), *comparisons[1:]])
         counts["slower"][verdicts[0]] += 1
-    return {kind: {verdict: n / machines for verdict, n in found.items()} for kind, found in counts.items()}
+    return {kind: {verdict: n / machines for verdict, n in shares.items()} for kind, shares in counts.items()}
 
 
-def simulate_welch(machines: int, spread: float, effect: float, tests_jobs: bool, jobs: int = JOBS) -> float:
+def simulate_welch(machines: int, spread: float, effect: float, tests_jobs: bool) -> float:
     """Return the false alarms of Welch's test on runs; tests_jobs: on means of jobs if they differ significantly."""
     rng = np.random.default_rng(SEED)
-    base = np.log(draw_rates(rng, machines, jobs, spread, effect * spread))
+    base = np.log(draw_rates(rng, machines, JOBS, spread, effect * spread))
     check = np.log(draw_rates(rng, machines, 1, spread, effect * spread))[:, 0]
-    null = rng.normal(0, 1, (100_000, jobs, RUNS))
+    null = rng.normal(0, 1, (100_000, JOBS, RUNS))
     significant = _f_ratio(base) > np.quantile(_f_ratio(null), 1 - ALPHA)
     difference = base.mean((1, 2)) - check.mean(1)
-    runs, own = base.reshape(machines, -1).var(1, ddof=1) / (jobs * RUNS), check.var(1, ddof=1) / RUNS
-    df = np.floor((runs + own) ** 2 / (runs**2 / (jobs * RUNS - 1) + own**2 / (RUNS - 1)))
+    runs, own = base.reshape(machines, -1).var(1, ddof=1) / (JOBS * RUNS), check.var(1, ddof=1) / RUNS
+    df = np.floor((runs + own) ** 2 / (runs**2 / (JOBS * RUNS - 1) + own**2 / (RUNS - 1)))
     critical = np.array([t_quantile(1 - ALPHA, int(each)) for each in df])
     fails = difference > critical * np.sqrt(runs + own)
     if tests_jobs:
-        error = np.sqrt(base.mean(2).var(1, ddof=1) * (1 + 1 / jobs))
-        fails = np.where(significant, difference > t_quantile(1 - ALPHA, jobs - 1) * error, fails)
+        error = np.sqrt(base.mean(2).var(1, ddof=1) * (1 + 1 / JOBS))
+        fails = np.where(significant, difference > t_quantile(1 - ALPHA, JOBS - 1) * error, fails)
     return float(np.mean(fails & (difference > -math.log(THRESHOLD))))
 
 
@@ -113,7 +120,7 @@ def _f_ratio(values: np.ndarray) -> np.ndarray:
 def resample(rates: list[float], draws: int) -> dict[str, dict[str, Shares]]:
     """Return shares of verdicts where blocks of RUNS measurements are jobs: as they were made, and in random order."""
     rng = np.random.default_rng(SEED)
-    found = {}
+    results = {}
     for order in ("as measured", "shuffled"):
         counts = {kind: dict.fromkeys((PASS, FAIL, UNDECIDED), 0.0) for kind in ("unchanged", "slower")}
         for _ in range(draws):
@@ -122,38 +129,26 @@ def resample(rates: list[float], draws: int) -> dict[str, dict[str, Shares]]:
             chosen = blocks[rng.choice(len(blocks), JOBS + 1, replace=False)]
             for kind, factor in (("unchanged", 1.0), ("slower", 1 - LOSS)):
                 comparison = compare_jobs(chosen[:-1].tolist(), (factor * chosen[-1:]).tolist())
-                counts[kind][judge_comparisons([comparison])[0]] += 1 / draws
-        found[order] = counts
-    return found
+                counts[kind][judge_jobs([comparison])[0]] += 1 / draws
+        results[order] = counts
+    return results
 
 
 def simulate_all(machines: int) -> dict[str, Any]:
     """Return all that the page shows of simulated machines."""
     cases = [(effect, spread) for effect in (0, 1) for spread in SPREADS]
-    main = [{"effect": e, "spread": s, **simulate(machines, s, e)} for e, s in cases]
+    main = [{"effect": e, "spread": s, **simulate(machines, s, e, Design())} for e, s in cases]
     others = [
         {"effect": e, "spread": s, **{name: simulate_welch(machines, s, e, way) for name, way in WELCH.items()}}
         for e, s in cases
     ]
     designs = [
-        {"design": name, "effect": e, "spread": s, **simulate(machines // 5, s, e, **arguments)}
-        for name, arguments in DESIGNS.items()
+        {"design": name, "effect": e, "spread": s, **simulate(machines // 5, s, e, design)}
+        for name, design in DESIGNS.items()
         for e, s in cases
         if s in (0.02, 0.04)
     ]
     return {"machines": machines, "main": main, "welch": others, "designs": designs}
-
-
-WELCH = {"runs": False, "runs, or jobs by F": True}
-DESIGNS: dict[str, dict[str, Any]] = {
-    "4 jobs": {"jobs": 4},
-    "5 jobs": {"jobs": 5},
-    "8 jobs": {"jobs": 8},
-    "5 jobs, check of 3": {"jobs": 5, "checks": 3},
-    "3 benchmarks": {"benchmarks": 3},
-    "3 benchmarks, 5 jobs": {"benchmarks": 3, "jobs": 5},
-    "check of twice the spread": {"noise": 2},
-}
 
 
 def find_missed(results: dict[str, Any]) -> list[str]:
@@ -181,82 +176,80 @@ def _cells(row: dict[str, Any]) -> str:
 
 def page(results: dict[str, Any]) -> str:
     """Return the Markdown page."""
-    found, machine, missed = results["simulation"], results["machine"], find_missed(results["simulation"])
-    head = "false alarms | UNDECIDED | found | UNDECIDED | missed |"
-    lines = [
-        "# How often `accept` is wrong",
-        "",
-        f"Computed by `bench/accept.py` on {machine['date']}. A machine is slower by {LOSS:.0%}, or unchanged; the "
-        f"baseline has {JOBS} jobs of {RUNS} runs, the check is one job of {RUNS} runs, the threshold is "
-        f"{THRESHOLD:.0%}. Spread: standard deviation of the runs of a job; the effect that all runs of a job share has "
-        "that spread, too, or none. Both are normal, in the logarithm of the rate. "
-        f"{found['machines']:,} simulated machines in each row.",
-        "",
-        "Goals: at most 5 % false alarms, at most 5 % of losses missed, and without an effect of the job at most 5 % of "
-        f"unchanged machines UNDECIDED up to a spread of 2 %: {'all met' if not missed else '**missed**: ' + '; '.join(missed)}.",
-        "",
-        f"| effect of the job | spread | unchanged: {head.replace('found', 'slower: found')}",
-        "|---|---:|---:|---:|---:|---:|---:|",
-        *(f"| {EFFECT[row['effect']]} | {row['spread']:.0%} | {_cells(row)} |" for row in found["main"]),
-        "",
-        "## Why jobs are the units of the test",
-        "",
-        "False alarms of other tests on the same machines: Welch's test on runs takes the runs of a job for independent. "
-        "To take the means of jobs only where they differ significantly (F test at 5 %) does not help: with three jobs "
-        "that test overlooks half of the effects that are as large as the spread.",
-        "",
-        "| effect of the job | spread | Welch, runs | Welch, or means of jobs by F | `accept` |",
-        "|---|---:|---:|---:|---:|",
+    simulated, about = results["simulation"], results["machine"]
+    missed = "; ".join(find_missed(simulated))
+    main = [f"| {_case(row)} | {_cells(row)} |" for row in simulated["main"]]
+    welch = [
+        f"| {_case(row)} | {' | '.join(f'{row[name]:.1%}' for name in WELCH)} | {ours['unchanged'][FAIL]:.1%} |"
+        for row, ours in zip(simulated["welch"], simulated["main"], strict=True)
     ]
-    for row, ours in zip(found["welch"], found["main"], strict=True):
-        shares = [*(row[name] for name in WELCH), ours["unchanged"][FAIL]]
-        lines.append(
-            f"| {EFFECT[row['effect']]} | {row['spread']:.0%} | {' | '.join(f'{share:.1%}' for share in shares)} |"
-        )
-    lines += [
-        "",
-        "## Other designs",
-        "",
-        "With several benchmarks, the machine has lost speed in the first, found or missed is its verdict, and a false "
-        "alarm or UNDECIDED is one of the whole check: more jobs in the baseline pay for Holm's correction.",
-        "",
-        f"| design | effect of the job | spread | unchanged: {head.replace('found', 'slower: found')}",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-        *(
-            f"| {row['design']} | {EFFECT[row['effect']]} | {row['spread']:.0%} | {_cells(row)} |"
-            for row in found["designs"]
-        ),
-        *page_of_measurements(results["measured"]),
-    ]
-    return "\n".join(lines) + "\n"
+    designs = [f"| {row['design']} | {_case(row)} | {_cells(row)} |" for row in simulated["designs"]]
+    measured = page_of_measurements(results["measured"]) if results["measured"] else "None were made: `--measure 40`."
+    return f"""\
+# How often `accept` is wrong
+
+Computed by `bench/accept.py` on {about["date"]}. A machine is slower by {LOSS:.0%}, or unchanged; the baseline has
+{JOBS} jobs of {RUNS} runs, the check is one job of {RUNS} runs, the threshold is {THRESHOLD:.0%}. Spread: standard
+deviation of the runs of a job; the effect that all runs of a job share has that spread, too, or none. Both are normal,
+in the logarithm of the rate. Each row has {simulated["machines"]:,} simulated machines.
+
+Goals: at most 5 % false alarms; at most 5 % of losses missed; without an effect of the job and up to a spread of 2 %,
+at most 5 % of unchanged machines UNDECIDED: {f"**missed**: {missed}" if missed else "all met"}.
+
+| effect of the job | spread | unchanged: {HEAD}
+|---|---:|---:|---:|---:|---:|---:|
+{LINE.join(main)}
+
+## Why jobs are the units of the test
+
+False alarms of other tests on the same machines. Welch's test on runs takes the runs of a job for independent. To take
+the means of jobs only where they differ significantly (F test at 5 %) is not enough: with three jobs, that test
+overlooks half of the effects that are as large as the spread.
+
+| effect of the job | spread | Welch, runs | Welch, or means of jobs by F | `accept` |
+|---|---:|---:|---:|---:|
+{LINE.join(welch)}
+
+## Other designs
+
+With several benchmarks, only the first is slower, and found or missed is its verdict; false alarms and UNDECIDED are of
+the whole check. Holm's correction costs power; one more job in the baseline for each further benchmark restores it.
+
+| design | effect of the job | spread | unchanged: {HEAD}
+|---|---|---:|---:|---:|---:|---:|---:|
+{LINE.join(designs)}
+
+## Real measurements
+
+{measured}
+"""
 
 
-EFFECT = {0: "none", 1: "as large as the spread"}
+LINE = "\n"
+HEAD = "false alarms | UNDECIDED | slower: found | UNDECIDED | missed |"
 
 
-def page_of_measurements(measured: dict[str, Any] | None) -> list[str]:
-    """Return the lines about real measurements."""
-    if not measured:
-        return ["", "## Real measurements", "", "None were made: `--measure 40`."]
-    rates, machine = measured["samples_per_s"], measured["machine"]
+def _case(row: dict[str, Any]) -> str:
+    return f"{EFFECT[row['effect']]} | {row['spread']:.0%}"
+
+
+def page_of_measurements(measured: dict[str, Any]) -> str:
+    """Return the text about real measurements."""
+    rates, about = measured["samples_per_s"], measured["machine"]
     blocks = np.log(np.array(rates[: len(rates) // RUNS * RUNS])).reshape(-1, RUNS)
     within = math.sqrt(blocks.var(1, ddof=1).mean())
     between = math.sqrt(max(0.0, blocks.mean(1).var(ddof=1) - within**2 / RUNS))
-    return [
-        "",
-        "## Real measurements",
-        "",
-        f"{len(rates)} measurements of CosmoFlow's mini problem, 10 steps each, one after the other ({machine['machine']}"
-        f", {machine['date']}, load average {machine['load']:.1f}, at low priority), {min(rates):.4g} to {max(rates):.4g} "
-        f"samples/s. Blocks of {RUNS} in succession count as jobs: spread in a block {within:.1%}, of the blocks "
-        f"{between:.1%}. {JOBS} random blocks are the baseline, another one the check, and the same slowed down by "
-        f"{LOSS:.0%}; shuffled, all measurements come in a random order before. The jobs of a real baseline are an hour "
-        "or more apart.",
-        "",
-        "| order | unchanged: false alarms | UNDECIDED | slower: found | UNDECIDED | missed |",
-        "|---|---:|---:|---:|---:|---:|",
-        *(f"| {order} | {_cells(row)} |" for order, row in measured["shares"].items()),
-    ]
+    rows = [f"| {order} | {_cells(row)} |" for order, row in measured["shares"].items()]
+    return f"""\
+{len(rates)} measurements of CosmoFlow's mini problem, 10 steps each, one after the other and at low priority, while the
+machine did other work ({about["machine"]}, {about["date"]}, load average {about["load"]:.1f}): {min(rates):.4g} to
+{max(rates):.4g} samples/s. Blocks of {RUNS} in succession count as jobs, although those of a baseline are an hour or
+more apart: the spread in a block is {within:.1%}, that of the blocks {between:.1%}. {JOBS} random blocks are the
+baseline, another is the check, as it is and slowed down by {LOSS:.0%}. Shuffled: in a random order before.
+
+| order | unchanged: {HEAD}
+|---|---:|---:|---:|---:|---:|
+{LINE.join(rows)}"""
 
 
 def main() -> int:
@@ -266,16 +259,16 @@ def main() -> int:
     parser.add_argument("--runs", type=Path, default=Path("runs/bench-accept"), help="of the measurements")
     parser.add_argument("-o", "--output", type=Path, metavar="STEM", help="writes STEM.md and STEM.json")
     arguments = parser.parse_args()
-    machine, measured = about(), None
+    about, measured = machine.about(), None
     if arguments.measure:
         os.nice(19)
         measure_job([SETTINGS], arguments.measure, arguments.runs)
     files = sorted(arguments.runs.glob("*/run_*/fom.json"), key=lambda path: path.stat().st_mtime)
     if len(files) >= RUNS * (JOBS + 1):
         rates = [read_measurement(path).samples_per_s for path in files]
-        measured = {"samples_per_s": rates, "machine": machine, "shares": resample(rates, 2000)}
+        measured = {"samples_per_s": rates, "machine": about, "shares": resample(rates, 2000)}
     machines = MACHINES // 10 if arguments.quick else MACHINES
-    results = {"machine": machine, "simulation": simulate_all(machines), "measured": measured}
+    results = {"machine": about, "simulation": simulate_all(machines), "measured": measured}
     text = page(results)
     print(text)
     if arguments.output:

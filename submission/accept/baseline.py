@@ -177,8 +177,8 @@ def check_apart(name: str, jobs: Sequence[Job]) -> None:
     for earlier, later in pairwise(ordered):
         if later.begin - earlier.begin < APART:
             raise UsageError(
-                f"{name}: one job began at {earlier.begin:{CLOCK}}, another at {later.begin:{CLOCK}}: less than an hour "
-                f"apart they tell little of how jobs differ; measure after {earlier.begin + APART:{CLOCK}}"
+                f"{name}: jobs began at {earlier.begin:{CLOCK}} and at {later.begin:{CLOCK}}: less than an hour apart "
+                f"they tell little of how jobs differ; measure after {later.begin + APART:{CLOCK}}"
             )
 
 

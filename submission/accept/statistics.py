@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from statistics import fmean
 from typing import Final
 
@@ -175,13 +176,11 @@ def _find_sizes(comparison: Comparison, level: float, threshold: float) -> str:
     room = largest_error(comparison.df, level, threshold) ** 2 / sides - comparison.between**2
     if room > 0 and (runs := math.ceil(comparison.within**2 / room)) <= MOST_RUNS:
         ways.append(f"n = {runs} runs in each job, of the baseline too,")
-    sizes = (
-        (size, checks) for size in range(comparison.jobs[0], MOST_JOBS + 1) for checks in range(1, MOST_CHECKS + 1)
-    )
-    for size, checks in sorted(sizes, key=sum):
+    # Few jobs of the check first: a baseline is recorded once.
+    for checks, size in product(range(1, MOST_CHECKS + 1), range(max(2, comparison.jobs[0]), MOST_JOBS + 1)):
         error = comparison.error * math.sqrt((1 / size + 1 / checks) / sides)
-        if size > 1 and error <= largest_error(size + checks - 2, level, threshold):
-            check = f", and a check of {checks} jobs (--fom for each)," if checks > 1 else ""
+        if error <= largest_error(size + checks - 2, level, threshold):
+            check = f" and a check of {checks} (--fom for each)" if checks > 1 else ""
             ways.append(f"a baseline of {size} jobs{check}")
             break
     return f"{' or '.join(ways) or 'no reasonable number of runs or jobs'} would"

@@ -83,6 +83,7 @@ bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quote
 	$(PY) bench/oc20.py
 	$(PY) bench/submission.py
 	$(PY) bench/measure.py
+	$(PY) bench/accept.py
 
 parity: $(VENV)/.training-installed ## run the official code of HPC=path/to/a/clone of mlcommons/hpc beside ours, after `make parity-env`
 	@test -n "$(HPC)" || { echo "error: name a clone of mlcommons/hpc: make parity HPC=path" >&2; exit 2; }

@@ -49,7 +49,7 @@ and below the threshold. The units of the test are jobs, not runs, because the r
 common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {loss_to_find(THRESHOLD):.0%},
 twice what the threshold tolerates, is not found with a probability of {POWER:.0%}; it says what would. PASS: otherwise.
 
-Measured is what the baseline names, on the ranks of one node. For several nodes call `srun python -m BENCHMARK.measure`
+Measured is what the baseline names, on the ranks of one node. For several nodes call `srun python -m cosmoflow.measure`
 several times, each with another -o, and give the files: each --fom is one job, which began when its first file was
 written. Files whose dtype, batch, units or network differ from the baseline's are refused. Fidelity, the distance of
 the loss from float32's, is shown where it was measured (--fidelity); a warning says if it is worse than the baseline's

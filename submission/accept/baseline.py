@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from common.command import counted
+from common.command import counted, describe_error
 from common.errors import UsageError
 from common.measure.fom import SYNTHETIC, read_measurement
+from common.tree import ANYWHERE
 from compliance import __version__
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
@@ -30,6 +31,8 @@ JOBS: Final = 3
 APART: Final = timedelta(hours=1)
 FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
+MAX_BYTES: Final = 1 << 26
+"""Of a baseline, and of a file in an archive."""
 CLOCK: Final = "%Y-%m-%d %H:%M UTC"
 MACHINE: Final = ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
 """The fields of a system description that a job keeps."""
@@ -185,10 +188,10 @@ def check_apart(name: str, jobs: Sequence[Job]) -> None:
 def read_baseline(path: Path) -> Baseline:
     """Return the baseline in a file; UsageError with file, key and what was expected if there is none."""
     try:
-        baseline = msgspec.json.decode(path.read_bytes(), type=Baseline)
+        baseline = msgspec.json.decode(ANYWHERE.read(path, MAX_BYTES), type=Baseline)
     except OSError as error:
         fix = f"`python -m submission.accept --record {path} BENCHMARK` begins a baseline"
-        raise UsageError(f"{path}: {error.strerror}; {fix}") from None
+        raise UsageError(f"{describe_error(error)}; {fix}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a baseline that --record writes: {error}") from None
     if baseline.format != FORMAT or not baseline.series:

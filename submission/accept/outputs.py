@@ -13,9 +13,10 @@ from typing import Any, Final
 from xml.etree import ElementTree as Xml
 
 from common.command import clean
-from common.files import whole_file
+from common.files import follow_no_link, whole_file
+from common.tree import ANYWHERE
 from compliance.formats.table import Column, make_table, plain_text, wrap_notes
-from submission.accept.baseline import Baseline
+from submission.accept.baseline import MAX_BYTES, Baseline
 from submission.accept.statistics import FAIL, UNDECIDED
 from submission.accept.verdict import Acceptance, WorkloadVerdict
 from submission.runs.plan import RECORD
@@ -77,7 +78,7 @@ def render_junit(acceptance: Acceptance) -> str:
 
 def append_history(acceptance: Acceptance, path: Path) -> None:
     """Append the verdict to a file of JSON lines."""
-    with path.open("a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8", opener=follow_no_link) as file:
         file.write(json.dumps(describe_acceptance(acceptance)) + "\n")
 
 
@@ -95,7 +96,7 @@ def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Seq
         for run, figure in enumerate(figures):
             for file in (figure, figure.with_name(RECORD), figure.with_name(OUTPUT)):
                 if file.is_file():
-                    contents[f"job_{number}/run_{run}/{file.name}"] = file.read_bytes()
+                    contents[f"job_{number}/run_{run}/{file.name}"] = ANYWHERE.read(file, MAX_BYTES)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     contents[MANIFEST] = json.dumps({"sha256": digests}, indent=1).encode()
     root = path.name.removesuffix(".tar.gz")

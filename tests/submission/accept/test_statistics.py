@@ -77,8 +77,9 @@ def test_what_is_advised_decides():
     base = [[100.0, 110.0, 103.0], [96.0, 101.0, 108.0], [108.0, 97.0, 107.0]]
     comparison = compare_jobs(base, [[99.0, 104.0, 101.0]])
     text = explain_verdict(UNDECIDED, comparison, 1, 0.95)
-    runs, jobs = (int(number) for number in re.findall(r"n = (\d+) runs .* baseline of (\d+) jobs", text)[0])
+    runs, jobs, checks = map(int, re.findall(r"n = (\d+) runs .* baseline of (\d+) jobs and a check of (\d+)", text)[0])
     assert math.sqrt(comparison.within**2 / runs * (1 / 3 + 1)) <= largest_error(2, 0.05, 0.95)
-    assert comparison.error * math.sqrt((1 / jobs + 1) / (1 / 3 + 1)) <= largest_error(jobs - 1, 0.05, 0.95)
+    error = comparison.error * math.sqrt((1 / jobs + 1 / checks) / (1 / 3 + 1))
+    assert error <= largest_error(jobs + checks - 2, 0.05, 0.95)
     wild = [[50.0, 51.0], [100.0, 99.0], [200.0, 201.0]]
     assert "no reasonable number" in explain_verdict(UNDECIDED, compare_jobs(wild, [[100.0, 99.0]]), 1, 0.95)

@@ -35,6 +35,8 @@ SPREADS = (0.01, 0.02, 0.03, 0.04)
 LOSS = 0.1
 SETTINGS = Settings("cosmoflow", "mini", options=("--steps", "10"))
 SEED = 20261127
+ABOUT = "about.json"
+"""The machine of the measurements, in their folder."""
 Shares = dict[str, float]
 
 
@@ -263,10 +265,12 @@ def main() -> int:
     if arguments.measure:
         os.nice(19)
         measure_job([SETTINGS], arguments.measure, arguments.runs)
+        (arguments.runs / ABOUT).write_text(json.dumps(machine.about()))
     files = sorted(arguments.runs.glob("*/run_*/fom.json"), key=lambda path: path.stat().st_mtime)
     if len(files) >= RUNS * (JOBS + 1):
+        machine_of_runs = json.loads((arguments.runs / ABOUT).read_text())
         rates = [read_measurement(path).samples_per_s for path in files]
-        measured = {"samples_per_s": rates, "machine": about, "shares": resample(rates, 2000)}
+        measured = {"samples_per_s": rates, "machine": machine_of_runs, "shares": resample(rates, 2000)}
     machines = MACHINES // 10 if arguments.quick else MACHINES
     results = {"machine": about, "simulation": simulate_all(machines), "measured": measured}
     text = page(results)

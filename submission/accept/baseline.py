@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from common.command import counted, describe_error
 from common.errors import UsageError
-from common.measure.fom import SYNTHETIC, read_measurement
+from common.measure.fom import MOST, SYNTHETIC, read_measurement
 from common.tree import ANYWHERE
 from compliance import __version__
+from compliance.benchmarks import PACKAGES
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
 from submission.runs.plan import PlannedRun, read_record
@@ -78,11 +79,13 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The measurements of one job. begin: when the first was written. fidelity: of those that state it."""
+    """The measurements of one job. begin: when the first was written. fidelity: of those that state it.
 
-    begin: datetime
-    machine: dict[str, str]
-    versions: dict[str, str]
+    environment: the machine and the versions on it.
+    """
+
+    begin: Annotated[datetime, msgspec.Meta(tz=True)]
+    environment: dict[str, str]
     samples_per_s: tuple[float, ...]
     fidelity: tuple[float, ...] = ()
 
@@ -90,6 +93,7 @@ class Job(msgspec.Struct, frozen=True):
 class MeasuredWorkload(NamedTuple):
     """A job that was measured. settings: as the plan of its runs states them, None for runs without a plan."""
 
+    source: Path
     workload: Workload
     settings: Settings | None
     job: Job
@@ -147,8 +151,8 @@ class Baseline(msgspec.Struct):
         """The workloads that are not complete, a line each."""
         return [series.describe() for series in self.series if len(series.jobs) < JOBS]
 
-    def find_series(self, workload: Workload, source: Path) -> Series:
-        """Return the series of a workload; raises UsageError, with what differs, if there is none."""
+    def check_comparable(self, workload: Workload, source: Path) -> None:
+        """Raise UsageError, with what differs, if there is no series of a workload."""
         same = [series for series in self.series if series.workload.benchmark == workload.benchmark]
         if not same:
             names = ", ".join(sorted({series.workload.benchmark for series in self.series}))
@@ -156,11 +160,10 @@ class Baseline(msgspec.Struct):
         nearest = min(same, key=lambda series: len(series.workload.differences(workload)))
         if differences := "; ".join(nearest.workload.differences(workload)):
             raise UsageError(f"{source} is not comparable with the baseline: {differences}; measure with its settings")
-        return nearest
 
     def add_job(self, measured: MeasuredWorkload) -> None:
         """Add the measurements of a job to those of its workload; UsageError as `Series.add_job`."""
-        workload, settings, job = measured
+        _, workload, settings, job = measured
         series = next((series for series in self.series if series.workload == workload), None)
         if series is None:
             series = Series(workload, settings)
@@ -197,7 +200,9 @@ def read_baseline(path: Path) -> Baseline:
     if baseline.format != FORMAT or not baseline.series:
         raise UsageError(f"{path}: expected format {FORMAT} with series, found {baseline.format}; record it again")
     for series in baseline.series:
-        if not series.jobs or not all(len(job) > 1 and min(job) > 0 for job in series.rates):
+        if series.settings and series.settings.benchmark not in PACKAGES:
+            raise UsageError(f"{path}: benchmark {series.settings.benchmark!r}: expected one of {', '.join(PACKAGES)}")
+        if not series.jobs or not all(len(job) > 1 and 0 < min(job) <= max(job) <= MOST for job in series.rates):
             raise UsageError(
                 f"{path}: samples_per_s of {series.workload.name}: expected jobs of 2 numbers above 0 or more"
             )
@@ -233,8 +238,10 @@ def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
     """Return the measurements of a job on this machine; UsageError for a file without a measurement."""
     groups: dict[Workload, list[Path]] = {}
     for file in files:
-        groups.setdefault(read_workload(file), []).append(file)
+        groups.setdefault(_read_workload(file), []).append(file)
     fields = probe_machine(Machine())
+    environment = {"suite": __version__, "python": platform.python_version()}
+    environment |= {name: fields[name] for name in MACHINE if name in fields}
     measured = []
     for workload, paths in groups.items():
         measurements = [read_measurement(path) for path in paths]
@@ -242,16 +249,15 @@ def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
         begin = min(path.stat().st_mtime for path in paths)
         job = Job(
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
-            machine={name: fields[name] for name in MACHINE if name in fields} | {"nodes": str(first.nodes)},
-            versions={"torch": first.torch, "suite": __version__, "python": platform.python_version()},
+            environment=environment | {"nodes": str(first.nodes), "torch": first.torch},
             samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
             fidelity=tuple(value for m in measurements if (value := getattr(m, "fidelity", None)) is not None),
         )
-        measured.append(MeasuredWorkload(workload, msgspec.convert(plan, Settings | None), job))
+        measured.append(MeasuredWorkload(paths[0], workload, msgspec.convert(plan, Settings | None), job))
     return measured
 
 
-def read_workload(file: Path) -> Workload:
+def _read_workload(file: Path) -> Workload:
     """Return what was measured, by the file of its figure of merit."""
     m = read_measurement(file)
     data = SYNTHETIC if m.data == SYNTHETIC else "files"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import UsageError
-from submission.accept.baseline import Baseline, Job, Series, check_apart, read_jobs, read_workload
+from submission.accept.baseline import Baseline, Job, Series, check_apart, read_jobs
 from submission.accept.statistics import FAIL, PASS, UNDECIDED, Comparison, compare_jobs, explain_verdict, judge_jobs
 
 EXIT_STATUS: Final = {PASS: 0, FAIL: 1, UNDECIDED: 3}
@@ -36,7 +36,7 @@ class WorkloadVerdict:
 class Acceptance:
     """The verdict on a machine: FAIL if a workload fails, else UNDECIDED if a workload is, else PASS.
 
-    provisional: what the baseline lacks; empty for a complete one. machine, versions: of the check.
+    provisional: what the baseline lacks; empty for a complete one. environment: machine and versions of the check.
     """
 
     verdict: str
@@ -44,8 +44,7 @@ class Acceptance:
     threshold: float
     provisional: tuple[str, ...]
     workloads: tuple[WorkloadVerdict, ...]
-    machine: Mapping[str, str]
-    versions: Mapping[str, str]
+    environment: Mapping[str, str]
 
 
 def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold: float) -> Acceptance:
@@ -53,9 +52,9 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
 
     Raises UsageError if they are not comparable with the baseline, or lack one of its workloads.
     """
-    for file in (file for job in files for file in job):
-        baseline.find_series(read_workload(file), file)
     measured = [workload for job in files for workload in read_jobs(job)]
+    for each in measured:
+        baseline.check_comparable(each.workload, each.source)
     pairs = [(entry, [each.job for each in measured if each.workload == entry.workload]) for entry in baseline.series]
     if absent := [series.workload.name for series, jobs in pairs if not jobs]:
         raise UsageError(f"no measurement of {' and of '.join(absent)}: the verdict is on all of the baseline")
@@ -79,15 +78,13 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
                 warnings=tuple(_find_warnings(series, jobs, fidelity)),
             )
         )
-    latest = pairs[0][1][-1]
     return Acceptance(
         verdict=next((verdict for verdict in (FAIL, UNDECIDED) if verdict in verdicts), PASS),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         threshold=threshold,
         provisional=tuple(baseline.lacks),
         workloads=tuple(workloads),
-        machine=latest.machine,
-        versions=latest.versions,
+        environment=pairs[0][1][-1].environment,
     )
 
 
@@ -103,8 +100,7 @@ def _find_warnings(series: Series, jobs: Sequence[Job], fidelity: float | None) 
             f"the loss is {fidelity:.2%} from float32's, in the baseline {before:.2%} at most: worse by over "
             f"{FIDELITY_BOUND:.0%} of the loss"
         )
-    for job in jobs[-1:]:
-        for name, value in {**job.machine, **job.versions}.items():
-            values = {{**other.machine, **other.versions}.get(name, value) for other in series.jobs}
-            if value not in values:
-                yield f"{name} is {value}, in the baseline {' or '.join(sorted(values))}"
+    for name, value in jobs[-1].environment.items():
+        values = {job.environment.get(name, value) for job in series.jobs}
+        if value not in values:
+            yield f"{name} is {value}, in the baseline {' or '.join(sorted(values))}"

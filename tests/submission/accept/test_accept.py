@@ -52,7 +52,11 @@ def test_recording_a_baseline(tmp_path, capsys):
     assert "no spread" in capsys.readouterr().err
     content = json.loads(path.read_text())
     (job,) = content["series"][0]["jobs"]
-    assert job["samples_per_s"] == [100.0, 101.0] and job["versions"]["torch"] == STEPS.torch and job["machine"]
+    assert (
+        job["samples_per_s"] == [100.0, 101.0]
+        and job["environment"]["torch"] == STEPS.torch
+        and "host_processor_model_name" in job["environment"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import (
+    CONTINUED,
     CommandParser,
     UsageError,
     check_new,
@@ -62,7 +63,7 @@ baseline without --provisional. No file is overwritten."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     options = _parse_arguments(arguments)
-    return run_command(lambda: _run(options), (OSError, ValueError, MeasurementError))
+    return run_command(lambda: _run(options), (OSError, ValueError, MeasurementError), CONTINUED)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -185,6 +186,7 @@ def _measure(settings: Sequence[Settings], options: argparse.Namespace) -> list[
     """Measure in a folder; return the files of the figures of merit."""
     interrupt_by_signals()
     folder = options.output or Path("runs/accept") / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    print(f"measuring in {folder}; -o with this folder continues", flush=True)
     return measure_job(settings, options.n, folder)
 
 

@@ -23,7 +23,7 @@ from compliance import __version__
 from compliance.benchmarks import PACKAGES
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
-from submission.runs.plan import PlannedRun, read_record
+from submission.runs.plan import RECORD, PlannedRun, read_record
 from submission.runs.processes import JobRunner, hold_lock
 from submission.system.machine import Machine, probe_machine
 
@@ -122,9 +122,8 @@ class Series(msgspec.Struct):
 
     def describe(self) -> str:
         """Return how complete the series is, and its spread."""
-        state = (
-            "complete" if len(self.jobs) >= JOBS else f"not complete; the next job from {self.next_begin:{CLOCK}} on"
-        )
+        lack = f"not complete; the next job from {self.next_begin:{CLOCK}} on"
+        state = "complete" if len(self.jobs) >= JOBS else lack
         spread = "".join(f", {name} {value:.1%}" for name, value in self.spread.items())
         return f"{self.workload.name}: {len(self.jobs)} of {JOBS} jobs, {state}{spread}"
 
@@ -136,7 +135,9 @@ class Series(msgspec.Struct):
         check_apart(name, [*self.jobs, job])
         self.jobs.append(job)
         comparison = compare_jobs(self.rates, self.rates)  # for its spreads only
-        self.spread = {"spread in a job": comparison.within, "spread of jobs": comparison.between}
+        self.spread = {"spread in a job": comparison.within}
+        if len(self.jobs) > 1:
+            self.spread["spread of jobs"] = comparison.between
 
 
 class Baseline(msgspec.Struct):
@@ -203,9 +204,8 @@ def read_baseline(path: Path) -> Baseline:
         if series.settings and series.settings.benchmark not in PACKAGES:
             raise UsageError(f"{path}: benchmark {series.settings.benchmark!r}: expected one of {', '.join(PACKAGES)}")
         if not series.jobs or not all(len(job) > 1 and 0 < min(job) <= max(job) <= MOST for job in series.rates):
-            raise UsageError(
-                f"{path}: samples_per_s of {series.workload.name}: expected jobs of 2 numbers above 0 or more"
-            )
+            raise UsageError(f"{path}: {series.workload.name}: samples_per_s: expected 2 numbers above 0, or more")
+        check_apart(f"{path}: {series.workload.name}", series.jobs)
     return baseline
 
 
@@ -237,7 +237,7 @@ def _describe_measurement(run: PlannedRun) -> str:
 def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
     """Return the measurements of a job on this machine; UsageError for a file without a measurement."""
     groups: dict[Workload, list[Path]] = {}
-    for file in files:
+    for file in dict.fromkeys(files):
         groups.setdefault(_read_workload(file), []).append(file)
     fields = probe_machine(Machine())
     environment = {"suite": __version__, "python": platform.python_version()}
@@ -245,7 +245,11 @@ def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
     measured = []
     for workload, paths in groups.items():
         measurements = [read_measurement(path) for path in paths]
-        first, plan = measurements[0], read_record(paths[0].parent)
+        first, record = measurements[0], paths[0].with_name(RECORD)
+        try:
+            settings = msgspec.convert(read_record(record.parent), Settings | None)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{record} is not the plan of a measurement: {error}") from None
         begin = min(path.stat().st_mtime for path in paths)
         job = Job(
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
@@ -253,7 +257,7 @@ def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
             samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
             fidelity=tuple(value for m in measurements if (value := getattr(m, "fidelity", None)) is not None),
         )
-        measured.append(MeasuredWorkload(paths[0], workload, msgspec.convert(plan, Settings | None), job))
+        measured.append(MeasuredWorkload(paths[0], workload, settings, job))
     return measured
 
 

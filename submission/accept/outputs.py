@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import tarfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,10 +29,10 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 COLUMNS: Final[tuple[Column[WorkloadVerdict], ...]] = (
     Column("benchmark", "", lambda row: clean(row.name), numeric=False),
-    Column("baseline", "samples/s", lambda row: f"{row.comparison.mean_rate / row.ratio:.5g}"),
+    Column("baseline", "samples/s", lambda row: f"{row.comparison.mean_rate / row.comparison.ratio:.5g}"),
     Column("now", "samples/s", lambda row: f"{row.comparison.mean_rate:.5g}"),
-    Column("speed by", "baseline", lambda row: f"{row.ratio:.1%}"),
-    Column("p", "", lambda row: f"{row.p:.2g}"),
+    Column("speed by", "baseline", lambda row: f"{row.comparison.ratio:.1%}"),
+    Column("p", "", lambda row: f"{row.comparison.p:.2g}"),
     Column("spread", "in a job", lambda row: f"{row.comparison.within:.1%}"),
     Column("spread", "of jobs", lambda row: f"{row.comparison.between:.1%}"),
     Column("runs", "", lambda row: "+".join(map(str, row.runs))),
@@ -103,5 +104,5 @@ def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Seq
     with whole_file(path) as part, tarfile.open(part, "w:gz") as archive:
         for name, content in contents.items():
             member = tarfile.TarInfo(f"{root}/{name}")
-            member.size = len(content)
+            member.size, member.mtime = len(content), time.time()
             archive.addfile(member, io.BytesIO(content))

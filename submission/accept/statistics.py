@@ -44,26 +44,19 @@ class Comparison:
     difference: the mean of the baseline's jobs less that of the check's; positive if the check is slower. error: its
     standard error, with `df` degrees of freedom. within: standard deviation of the runs of a job. between: that of the
     effects of jobs, by the estimate of variance components; 0 where the runs explain the means of jobs, or of one job.
-    jobs: of the baseline and of the check. mean_rate: of the check's jobs, samples/s.
+    jobs: of the baseline and of the check. mean_rate: of the check's jobs, samples/s;
+    ratio: by that of the baseline. p: the probability of such a difference, or a larger one, on an unchanged machine.
     """
 
     mean_rate: float
+    ratio: float
+    p: float
     difference: float
     error: float
     df: int
     within: float
     between: float
     jobs: tuple[int, int]
-
-    @property
-    def ratio(self) -> float:
-        """The speed of the check by that of the baseline."""
-        return math.exp(-self.difference)
-
-    @property
-    def p(self) -> float:
-        """The probability of such a difference, or a larger one, on an unchanged machine."""
-        return upper_tail(self.difference / self.error, self.df)
 
 
 def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
@@ -85,10 +78,14 @@ def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
     of_mean = max(between_jobs, base_within / runs)
     further = max(0.0, own_within / check_runs - base_within / runs)
     J, K = len(base_means), len(check_means)
+    difference = fmean(base_means) - fmean(check_means)
+    error = max(LEAST_ERROR, math.sqrt(of_mean / J + (of_mean + further) / K))
     return Comparison(
         mean_rate=math.exp(fmean(check_means)),
-        difference=fmean(base_means) - fmean(check_means),
-        error=max(LEAST_ERROR, math.sqrt(of_mean / J + (of_mean + further) / K)),
+        ratio=math.exp(-difference),
+        p=upper_tail(difference / error, df or base_df),
+        difference=difference,
+        error=error,
         df=df or base_df,
         within=math.sqrt(base_within),
         between=math.sqrt(max(0.0, between_jobs - base_within / runs)),

@@ -25,8 +25,6 @@ class WorkloadVerdict:
     verdict: str
     reason: str
     comparison: Comparison
-    ratio: float
-    p: float
     runs: tuple[int, ...]
     fidelity: float | None
     warnings: tuple[str, ...]
@@ -71,8 +69,6 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
                 verdict=verdict,
                 reason=explain_verdict(verdict, comparison, len(pairs), threshold),
                 comparison=comparison,
-                ratio=comparison.ratio,
-                p=comparison.p,
                 runs=tuple(len(job.samples_per_s) for job in jobs),
                 fidelity=fidelity,
                 warnings=tuple(_find_warnings(series, jobs, fidelity)),

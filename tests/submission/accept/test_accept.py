@@ -82,7 +82,9 @@ def test_files_of_a_verdict(baseline, tmp_path, capsys):
     (case,) = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert "slower" in case.find("failure").get("message")
     verdict = json.loads((tmp_path / "v.json").read_text())
-    assert verdict["verdict"] == "FAIL" and verdict["workloads"][0]["ratio"] == pytest.approx(0.9, abs=0.01)
+    assert verdict["verdict"] == "FAIL" and verdict["workloads"][0]["comparison"]["ratio"] == pytest.approx(
+        0.9, abs=0.01
+    )
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         contents = {name.removeprefix("a/"): archive.extractfile(name).read() for name in archive.getnames()}
     digests = json.loads(contents.pop("manifest.json"))["sha256"]

@@ -13,12 +13,13 @@ from common.command import CommandParser, UsageError, count, positive, run_comma
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
-from submission.round.plan import BENCHMARKS, Series, check_instances, check_trainer, quoted, read_plan
+from submission.round.plan import BENCHMARKS, Series, check_instances, read_plan
 from submission.round.throughput import ThroughputRun, make_throughput
 from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
 from submission.runs.scripts.cluster import SCHEDULERS, Cluster
 from submission.runs.scripts.script import Script, divide
 from submission.runs.scripts.site import Site, read_site, site_names
+from submission.runs.setup import check_trainer, quoted
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.
@@ -156,7 +157,7 @@ def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     inputs = RoundInputs(given.data, given.system, given.sources)
     plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
     for series in plan:
-        check_trainer(series)
+        check_trainer(series.benchmark)
     interrupt_by_signals()
     runner = JobRunner(given.jobs, given.threads)
     if given.throughput:

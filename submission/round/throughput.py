@@ -18,11 +18,12 @@ from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
-from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, provide_data, write_config
-from submission.round.plan import Series, Setup
+from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, write_config
+from submission.round.plan import Series
 from submission.round.runs import CONFIG
 from submission.runs.plan import PlanError
 from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
+from submission.runs.setup import Setup, provide_data
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
@@ -49,7 +50,7 @@ def make_throughput(
     """
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         for setup in setups:
-            folder = output / setup.series.benchmark
+            folder = output / setup.benchmark
             present = max(instance_folders(folder / FOLDER), default=-1) + 1
             if present > wanted.count:  # leaving some out would be cherry-picking
                 raise PlanError(
@@ -61,13 +62,13 @@ def make_throughput(
                 check_same(folder / CONFIG, setup.text)
             write_config(folder / CONFIG, setup.text)
             provide_data(setup, locked_runner)
-        trained = {setup.series.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
+        trained = {setup.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
 
 
 def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
-    benchmark = setup.series.benchmark
+    benchmark = setup.benchmark
     folders = [instance_folder(output / benchmark / FOLDER, number) for number in range(wanted.count)]
     ranks = min(runner.size, wanted.count) * wanted.ranks
     threads = runner.threads or max(1, usable_cores() // ranks)
@@ -120,9 +121,9 @@ def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], set
         return FAIL
     report = package.show(made)
     for setup in setups:
-        reference = reference_of(setup.series.benchmark, setup.variant)
+        reference = reference_of(setup.benchmark, setup.variant)
         for results in report.sets:
-            if results.scaling == WEAK and results.benchmark == setup.series.benchmark and reference:
+            if results.scaling == WEAK and results.benchmark == setup.benchmark and reference:
                 print("\n".join(score_lines(results, reference.runs)), flush=True)
     return report.verdict if all(met for met, _ in trained.values()) else FAIL
 

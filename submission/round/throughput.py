@@ -10,7 +10,7 @@ from typing import Final
 
 from common.command import clean
 from common.ending import TARGET_MET, read_ending
-from common.files import LOG_NAME, instance_folder, instance_folders
+from common.files import LOG_NAME, instance_folders
 from common.processes import usable_cores
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run, read_run
@@ -21,7 +21,7 @@ from compliance.model.score import throughput
 from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, write_config
 from submission.round.plan import Series
 from submission.round.runs import CONFIG
-from submission.runs.plan import PlanError
+from submission.runs.plan import PlanError, PlannedRun, is_finished
 from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
 from submission.runs.setup import Setup, provide_data
 
@@ -69,17 +69,15 @@ def make_throughput(
 def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
     benchmark = setup.benchmark
-    folders = [instance_folder(output / benchmark / FOLDER, number) for number in range(wanted.count)]
-    ranks = min(runner.size, wanted.count) * wanted.ranks
-    threads = runner.threads or max(1, usable_cores() // ranks)
+    run = plan_instances(benchmark, output, wanted, min(runner.size, wanted.count) * wanted.ranks)
+    run.write_record()
+    threads = runner.threads or max(1, usable_cores() // run.ranks)
     for _ in range(ATTEMPTS):
-        if all(ending and ending.final for ending in map(read_ending, folders)):
-            break
-        if runner.run(training(benchmark, output, wanted, ranks), threads) == WRONG_USE:
+        if is_finished(run) or runner.run(run.command(), threads) == WRONG_USE:
             break
     met: Logs = {}
     missed: Logs = {}
-    for folder in folders:
+    for folder in run.result_folders:
         ending = read_ending(folder)
         if ending is None or not ending.final:
             cause = ending.text if ending else "it was not started, or was killed"
@@ -90,21 +88,19 @@ def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner)
     return met, missed
 
 
-def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> list[str]:
-    """Return the command that trains all instances on this many ranks, or goes on with them."""
-    launcher = [sys.executable, "-m"]
-    if ranks > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
+def plan_instances(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> PlannedRun:
+    """Return the job that trains all instances on this many ranks, or goes on with them."""
     folder = output / benchmark
-    settings = {
-        "output_dir": folder / FOLDER,
-        "train.seed": "null",  # drawn for the first call, and kept
-        "instances.count": wanted.count,
-        "instances.first": 0,  # a single one is an instance too
-        "instances.ranks": wanted.ranks,
-    }
-    given = [f"{key}={value}" for key, value in settings.items()]
-    return [*launcher, f"{benchmark}.train", str(folder / CONFIG), *given, "--auto-resume"]
+    return PlannedRun(
+        benchmark=benchmark,
+        kind="training",
+        config=str(folder / CONFIG),
+        overrides=("train.seed=null", f"instances.ranks={wanted.ranks}"),  # drawn by the first call, and kept
+        folder=folder / FOLDER,
+        ranks=ranks,
+        continues=True,
+        instances=wanted.count,
+    )
 
 
 def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:

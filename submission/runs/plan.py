@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from common.ending import NAME as ENDED
 from common.ending import read_ending
 from common.errors import UsageError
 from common.files import LOG_NAME, instance_folder, write_whole_file
@@ -65,10 +66,7 @@ class PlannedRun:
     @property
     def result_file(self) -> Path:
         """The file that appears when the run has ended with a result."""
-        return (
-            self.result_folders[-1]
-            / {"training": "ended.json", "measurement": FIGURE, "evaluation": EVALUATION}[self.kind]
-        )
+        return self.result_folders[-1] / {"training": ENDED, "measurement": FIGURE, "evaluation": EVALUATION}[self.kind]
 
     @property
     def result_folders(self) -> list[Path]:

@@ -43,7 +43,7 @@ EPILOG: Final = """\
 round.yaml has one entry for each benchmark of the round; runs and overrides are optional:
   cosmoflow: {config: gbs32, runs: 10, overrides: [data.data_dir=/data/cosmoflow]}
 
-The folder of the round contains round.json (the seeds), BENCHMARK/run_0, run_1, ... (log and output),
+The folder of the round contains BENCHMARK/run_0, run_1, ... (run.json with the seed, log and output),
 BENCHMARK/attempts, BENCHMARK/throughput/instance_0, instance_1, ..., package/ and report.html. Complete
 package/*/systems/SYSTEM.json, then call the command again.
 

@@ -66,7 +66,8 @@ class PlannedRun:
     @property
     def result_file(self) -> Path:
         """The file that appears when the run has ended with a result."""
-        return self.result_folders[-1] / {"training": ENDED, "measurement": FIGURE, "evaluation": EVALUATION}[self.kind]
+        names = {"training": ENDED, "measurement": FIGURE, "evaluation": EVALUATION}
+        return self.result_folders[-1] / names[self.kind]
 
     @property
     def result_folders(self) -> list[Path]:

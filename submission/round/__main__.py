@@ -14,7 +14,7 @@ from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_instances, read_plan
-from submission.round.scripts import divide_nodes, render_round
+from submission.round.scripts import render_round
 from submission.round.throughput import ThroughputRun, make_throughput
 from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
@@ -113,11 +113,14 @@ def _emit(given: argparse.Namespace) -> int:
             "--data is for runs on this machine; with --emit, set data.data_dir in the overrides of round.yaml"
         )
     cluster = read_cluster(given)
-    wanted = None
-    if given.throughput:
-        wanted = divide_nodes(cluster, given.nodes, given.throughput, given.instance_ranks)
+    ranks, instances = given.nodes * cluster.ranks_per_node, given.throughput or 0
+    if given.instance_ranks and given.instance_ranks * instances != ranks:
+        raise UsageError(
+            f"--instance-ranks {given.instance_ranks}: {instances} instances do not fill {given.nodes} nodes of "
+            f"{cluster.ranks_per_node} ranks, {ranks} in all; change --nodes, or leave it out for equal shares"
+        )
     inputs = RoundInputs(system=given.system, sources=given.sources)
-    print(render_round(_plan(given), cluster, given.nodes, given.output, inputs, wanted), end="")
+    print(render_round(_plan(given), cluster, given.nodes, given.output, inputs, instances), end="")
     if cluster.site.lack:
         print(f"warning: --site {given.site}: {cluster.site.lack}", file=sys.stderr)
     return 0

@@ -73,17 +73,9 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
     return "".join(lines)
 
 
-def render_plan(  # noqa: PLR0913  (each is a part of the script)
-    runs: Sequence[PlannedRun],
-    cluster: Cluster,
-    out: Path,
-    after: str,
-    *,
-    title: str,
-    before: str = "",
-    name: str = "last",
-) -> str:
-    """Return the script that makes the runs of a plan, and then what follows from them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A script that makes the runs of a plan, and then what follows from them.
 
     Runs of one benchmark on equally many ranks are an array of jobs; a job of instances has a launcher for each, on
     nodes of its own; evaluations wait for what comes before them. A run keeps its plan in its folder, as one that is
@@ -93,22 +85,18 @@ def render_plan(  # noqa: PLR0913  (each is a part of the script)
     out: folder of the last job's output. after: lines of bash of the last job, mlperf-NAME; they may call `suite MODULE
     ARGUMENTS…` and `has_result FOLDER` of a training. title: what the script is, for its first line. before: lines of
     bash of the jobs of the first array, before a run starts; `index` is its number there.
-    Raises UsageError if no job can make a run, or if the scheduler does not accept the name of its folder.
     """
-    return _Script(runs, cluster, out, after, title, before, name).render()
 
-
-@dataclass(frozen=True, slots=True)
-class _Script:
     runs: Sequence[PlannedRun]
     cluster: Cluster
     out: Path
     after: str
     title: str
-    before: str
-    name: str
+    before: str = ""
+    name: str = "last"
 
     def render(self) -> str:
+        """Return the text; UsageError if no job can make a run, or for folders that schedulers do not accept."""
         for folder in (self.out, *(run.folder for run in self.runs)):
             if not re.fullmatch(r"[\w./@+-]+", str(folder)):
                 raise UsageError(
@@ -189,14 +177,15 @@ class _Script:
     def _render_instances(self, run: PlannedRun, prepared: PlannedRun, before: str) -> str:
         """Return the lines of a job of instances; UsageError unless each has whole nodes and a launcher of its own."""
         if not self.cluster.starts_by_srun:
-            raise UsageError(f"a job of instances needs slurm and srun; {ONE_LAUNCHER}")
+            raise UsageError(f"a job of several instances needs slurm and srun; {ONE_LAUNCHER}")
         ranks, rest = divmod(run.ranks, run.instances)
-        if rest or ranks % self.cluster.ranks_per_node:
+        nodes, part = divmod(ranks, self.cluster.ranks_per_node)
+        if rest or part:
             raise UsageError(
-                f"{run.folder}: {run.ranks} ranks on nodes of {self.cluster.ranks_per_node} do not divide into "
-                f"{run.instances} instances on nodes of their own; expected whole nodes for each ({ONE_LAUNCHER})"
+                f"{run.ranks} ranks on nodes of {self.cluster.ranks_per_node} do not divide into {run.instances} "
+                f"instances on nodes of their own; expected whole nodes for each ({ONE_LAUNCHER})"
             )
-        step = self._fill("step", nodes=ranks // self.cluster.ranks_per_node, ranks=ranks).rstrip("\n")
+        step = self._fill("step", nodes=nodes, ranks=ranks).rstrip("\n")
         options = ["--auto-resume", *run.options]
         words = replace(prepared, instances=0, continues=False, options=())
         body = self._fill("instances", folder=run.folder, plan=self._quote_plan(run)) + before

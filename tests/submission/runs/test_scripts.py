@@ -17,7 +17,7 @@ from compliance.benchmarks import PACKAGES, REFERENCES
 from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record
 from submission.runs.scripts.cluster import Cluster
-from submission.runs.scripts.script import render_plan
+from submission.runs.scripts.script import Script
 from submission.runs.scripts.site import Site, read_site, site_names
 
 ROOT = Path(__file__).parents[3]
@@ -314,7 +314,9 @@ def plan_study(folder):
 def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster):
     runs = plan_study(Path("study"))
     slurm = Cluster(scheduler="slurm", ranks_per_node=2)
-    assert bash(render_plan(runs, slurm, Path("study"), "suite submission.study plan.yaml\n", title="A study.")) == 0
+    after = "suite submission.study plan.yaml\n"
+    script = Script(runs=runs, cluster=slurm, out=Path("study"), after=after, title="A study.")
+    assert bash(script.render()) == 0
     jobs = {number: Path(f"job_{number}.sh").read_text() for number in range(1, 5)}
     assert "--array=0-1\n" in jobs[1] and "--nodes=1\n#SBATCH --ntasks-per-node=1\n" in jobs[1]
     assert "--nodes=2\n#SBATCH --ntasks-per-node=2\n" in jobs[2]
@@ -343,7 +345,7 @@ def test_a_plan_that_no_job_can_make_is_refused():
         ([replace(wide, instances=2)], {"scheduler": "pbs"}, "needs slurm and srun"),
     ):
         with pytest.raises(UsageError, match=message):
-            render_plan(runs, Cluster(**{"scheduler": "slurm"} | changes), **arguments)
+            Script(runs=runs, cluster=Cluster(**{"scheduler": "slurm"} | changes), **arguments).render()
 
 
 def test_a_round_keeps_the_seeds_that_its_folder_has(cluster, capsys):

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from common.command import UsageError, clean
-from common.datasets import manifest
 from common.files import write_whole_file
-from common.reference import FULL
+from common.reference import FULL, OWN
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
@@ -30,10 +29,11 @@ from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, ass
 from submission.results.page.page import write_report
 from submission.results.read_rows import rows
 from submission.results.tables import Summary
-from submission.round.plan import Series, Setup, quoted, resolve
+from submission.round.plan import Series
 from submission.round.runs import CONFIG, make_runs, plan_runs
 from submission.runs.plan import PlanError
 from submission.runs.processes import JobRunner, hold_lock
+from submission.runs.setup import Setup, provide_data, resolve_setup
 from submission.system.describe import describe_system, render_description
 
 PACKAGE: Final = "package"
@@ -56,12 +56,12 @@ class RoundInputs:
 def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs) -> str:
     """Train the missing runs of a round in the folder `output`; return the verdict on its package."""
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
-        runs = plan_runs(output, {setup.series.benchmark: setup.series.runs for setup in setups})
+        runs = plan_runs(output, {series.benchmark: series.runs for series in plan})
         for setup in setups:
-            if (path := output / setup.series.benchmark / CONFIG).exists():
+            if (path := output / setup.benchmark / CONFIG).exists():
                 check_same(path, setup.text)
         for setup in setups:
-            write_config(output / setup.series.benchmark / CONFIG, setup.text)
+            write_config(output / setup.benchmark / CONFIG, setup.text)
         for setup in setups:
             provide_data(setup, locked_runner)
         return package.write(make_runs(runs, locked_runner))
@@ -75,12 +75,7 @@ def open_round(
 
     A round that cannot start leaves nothing behind: what it needs is checked before the folder is created.
     """
-    setups = []
-    for setup in map(resolve, plan):
-        if inputs.data is not None:
-            folder = quoted(str(inputs.data / setup.data_dir.name))
-            setup = resolve(setup.series.set(f"data.data_dir={folder}"))
-        setups.append(setup)
+    setups = [resolve_setup(series.benchmark, series.config, series.overrides, inputs.data) for series in plan]
     package = RoundPackage(output, setups, inputs)
     with hold_lock(output) as lock:
         yield setups, package, replace(runner, lock=lock)
@@ -102,17 +97,6 @@ def write_config(path: Path, text: str) -> None:
     write_whole_file(path, text)
 
 
-def provide_data(setup: Setup, runner: JobRunner) -> None:
-    """Generate the dataset of a mini problem, unless it is complete."""
-    folder = setup.data_dir
-    if setup.variant != FULL and not (folder / manifest.NAME).exists():
-        benchmark, work = setup.series.benchmark, f"generating the {setup.variant} dataset"
-        print(f"{benchmark}: no data in {folder}; {work}", flush=True)
-        command = [f"{benchmark}.synthesize", str(folder), "--preset", setup.variant]
-        if runner.run([sys.executable, "-m", *command], instead=f"{benchmark}: {work}"):
-            raise PlanError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")
-
-
 class RoundPackage:
     """The package of a round, with its check and report."""
 
@@ -124,7 +108,9 @@ class RoundPackage:
         """
         self.folder, self.inputs = folder, inputs
         for setup in setups:
-            find_implementation(setup.series.benchmark, IMPLEMENTATION, inputs.sources).find_files()
+            if setup.variant == OWN:
+                raise UsageError(f"{setup.benchmark}: variant is {OWN}; a round is of the full or a mini problem")
+            find_implementation(setup.benchmark, IMPLEMENTATION, inputs.sources).find_files()
         self.submission = setups[0].submission
         self.round = setups[0].round
         self.mini = any(setup.variant != FULL for setup in setups)
@@ -133,8 +119,8 @@ class RoundPackage:
                 first = {**self.submission, "round": self.round}[name]
                 if value != first:
                     raise UsageError(
-                        f"submission.{name} is {first!r} in {setups[0].series.config} and {value!r} in "
-                        f"{setup.series.config}; expected one value: use --set submission.{name}=VALUE"
+                        f"submission.{name} is {first!r} in {setups[0].config} and {value!r} in "
+                        f"{setup.config}; expected one value: use --set submission.{name}=VALUE"
                     )
 
     def write(self, logs: Mapping[Path, Run]) -> str:

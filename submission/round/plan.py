@@ -8,13 +8,9 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from common.closed import find_config_class
-from common.config import ConfigError, load, section_of, shown, to_yaml
+from common.config import load, section_of, shown
 from common.errors import UsageError
-from common.extras import missing_extra
 from common.named_configs import CLOSED, find_config, is_name, named_configs
-from common.reference import OWN
-from common.training.resolve import resolve_config
 from compliance.benchmarks import MINIS, REFERENCES
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
@@ -52,19 +48,6 @@ class BenchmarkPlan:
             raise ValueError(f"runs is {self.runs}; expected at least 1")
         if self.config is None and (self.runs or self.overrides):
             raise ValueError("config is missing; expected the name of a configuration or a YAML file")
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """A series with its configuration, resolved by the benchmark itself. text: the complete configuration as YAML."""
-
-    series: Series
-    text: str
-    variant: str
-    data_dir: Path
-    round: str
-    submission: dict[str, str]
-    """org, division, status and platform."""
 
 
 def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = None) -> list[Series]:
@@ -119,29 +102,6 @@ def check_instances(series: Series, throughput: bool) -> None:
             f"{series.benchmark}: {wrong}, but each run of this round trains one network; remove the setting, or give "
             "--throughput M for one result of M instances"
         )
-
-
-def resolve(series: Series) -> Setup:
-    """Return the series as the train command of its benchmark resolves it; UsageError if no run can be so."""
-    try:
-        config = resolve_config(find_config_class(REFERENCES[series.benchmark]), series.config, series.overrides)
-    except ConfigError as error:
-        raise UsageError(f"{series.benchmark}: {error}") from error
-    if config.variant == OWN:
-        raise UsageError(f"{series.benchmark}: variant is {OWN}; a round is of the full or a mini problem")
-    submission = {name: getattr(config.submission, name) for name in ("org", "division", "status", "platform")}
-    return Setup(series, to_yaml(config), config.variant, config.data.data_dir, config.submission.round, submission)
-
-
-def check_trainer(series: Series) -> None:
-    """Raise ValueError if the benchmark cannot be trained here, for lack of torch; resolving needs none."""
-    if problem := missing_extra(ModuleNotFoundError(name="torch"), f"{series.benchmark}.train"):
-        raise ValueError(problem)
-
-
-def quoted(text: str) -> str:
-    """Return the text as a quoted YAML string."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _resolved_config(file: Path, config: Path) -> str:

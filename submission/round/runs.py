@@ -16,7 +16,8 @@ from submission.runs.plan import RECORD, PlanError, PlannedRun, is_finished, kee
 from submission.runs.processes import JobRunner
 
 CONFIG: Final = "config.yaml"
-LARGEST_SEED: Final = 2**31 - 1
+LARGEST_SEED: Final = 2**31 - 2**16
+"""An instance adds its number, and seeds are below 2^31."""
 
 
 def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:
@@ -37,7 +38,7 @@ def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:
             PlannedRun(benchmark=benchmark, kind="training", config=config, folder=folder / benchmark / f"run_{number}")
             for number in range(count)
         ]
-    return keep_seeds(runs, _draw_seeds())
+    return keep_seeds(runs, draw_seeds())
 
 
 def make_runs(runs: list[PlannedRun], runner: JobRunner) -> dict[Path, Run]:
@@ -55,7 +56,8 @@ def read_logs(runs: list[PlannedRun]) -> dict[Path, Run]:
     return {path: read_run(str(path)) for path in paths}
 
 
-def _draw_seeds() -> Iterator[int]:
+def draw_seeds() -> Iterator[int]:
+    """Yield random seeds without end."""
     while True:
         yield random.SystemRandom().randint(1, LARGEST_SEED)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from common.command import clean
 from common.ending import TARGET_MET, read_ending
-from common.files import LOG_NAME, instance_folder, instance_folders
+from common.files import LOG_NAME, instance_folders
 from common.processes import usable_cores
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run, read_run
@@ -18,11 +18,12 @@ from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
-from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, provide_data, write_config
-from submission.round.plan import Series, Setup
+from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, write_config
+from submission.round.plan import Series
 from submission.round.runs import CONFIG
-from submission.runs.plan import PlanError
+from submission.runs.plan import PlanError, PlannedRun, is_finished
 from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
+from submission.runs.setup import Setup, provide_data
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
@@ -49,7 +50,7 @@ def make_throughput(
     """
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         for setup in setups:
-            folder = output / setup.series.benchmark
+            folder = output / setup.benchmark
             present = max(instance_folders(folder / FOLDER), default=-1) + 1
             if present > wanted.count:  # leaving some out would be cherry-picking
                 raise PlanError(
@@ -61,24 +62,24 @@ def make_throughput(
                 check_same(folder / CONFIG, setup.text)
             write_config(folder / CONFIG, setup.text)
             provide_data(setup, locked_runner)
-        trained = {setup.series.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
+        trained = {setup.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
 
 
 def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
-    benchmark = setup.series.benchmark
-    folders = [instance_folder(output / benchmark / FOLDER, number) for number in range(wanted.count)]
-    ranks = min(runner.size, wanted.count) * wanted.ranks
-    threads = runner.threads or max(1, usable_cores() // ranks)
+    # The seed is drawn by the first call, and kept.
+    settings = ("train.seed=null", f"instances.ranks={wanted.ranks}")
+    series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
+    run = plan_instances(series, output, wanted.count, min(runner.size, wanted.count) * wanted.ranks)
+    run.write_record()
+    threads = runner.threads or max(1, usable_cores() // run.ranks)
     for _ in range(ATTEMPTS):
-        if all(ending and ending.final for ending in map(read_ending, folders)):
-            break
-        if runner.run(training(benchmark, output, wanted, ranks), threads) == WRONG_USE:
+        if is_finished(run) or runner.run(run.command(), threads) == WRONG_USE:
             break
     met: Logs = {}
     missed: Logs = {}
-    for folder in folders:
+    for folder in run.result_folders:
         ending = read_ending(folder)
         if ending is None or not ending.final:
             cause = ending.text if ending else "it was not started, or was killed"
@@ -89,21 +90,18 @@ def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner)
     return met, missed
 
 
-def training(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> list[str]:
-    """Return the command that trains all instances on this many ranks, or goes on with them."""
-    launcher = [sys.executable, "-m"]
-    if ranks > 1:
-        launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m"]
-    folder = output / benchmark
-    settings = {
-        "output_dir": folder / FOLDER,
-        "train.seed": "null",  # drawn for the first call, and kept
-        "instances.count": wanted.count,
-        "instances.first": 0,  # a single one is an instance too
-        "instances.ranks": wanted.ranks,
-    }
-    given = [f"{key}={value}" for key, value in settings.items()]
-    return [*launcher, f"{benchmark}.train", str(folder / CONFIG), *given, "--auto-resume"]
+def plan_instances(series: Series, output: Path, count: int, ranks: int) -> PlannedRun:
+    """Return the job that trains all instances of a series on this many ranks, or goes on with them."""
+    return PlannedRun(
+        benchmark=series.benchmark,
+        kind="training",
+        config=series.config,
+        overrides=series.overrides,
+        folder=output / series.benchmark / FOLDER,
+        ranks=ranks,
+        continues=True,
+        instances=count,
+    )
 
 
 def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:
@@ -120,9 +118,9 @@ def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], set
         return FAIL
     report = package.show(made)
     for setup in setups:
-        reference = reference_of(setup.series.benchmark, setup.variant)
+        reference = reference_of(setup.benchmark, setup.variant)
         for results in report.sets:
-            if results.scaling == WEAK and results.benchmark == setup.series.benchmark and reference:
+            if results.scaling == WEAK and results.benchmark == setup.benchmark and reference:
                 print("\n".join(score_lines(results, reference.runs)), flush=True)
     return report.verdict if all(met for met, _ in trained.values()) else FAIL
 

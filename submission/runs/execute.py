@@ -44,8 +44,11 @@ def execute_plan(
 
 
 def measure_seconds(run: PlannedRun) -> float:
-    """Return how long a finished run took, by when its plan and its result were written."""
-    return max(0.0, run.result_file.stat().st_mtime - (run.folder / RECORD).stat().st_mtime)
+    """Return how long a finished run took, by when its plan and its result were written; 0 without these files."""
+    begin, end = run.folder / RECORD, run.result_file
+    if not (begin.exists() and end.exists()):  # such as one that was killed after it had written its log
+        return 0.0
+    return max(0.0, end.stat().st_mtime - begin.stat().st_mtime)
 
 
 class _Display:
@@ -103,9 +106,10 @@ class _Display:
         """Return the estimated seconds for the missing runs; None before the first run ends."""
         seconds: dict[str, list[float]] = {}
         for run in self.finished.values():
-            seconds.setdefault(run.benchmark, []).append(measure_seconds(run))
+            if duration_s := measure_seconds(run):
+                seconds.setdefault(run.benchmark, []).append(duration_s)
         everywhere = [number for numbers in seconds.values() for number in numbers]
-        if not any(everywhere):
+        if not everywhere:
             return None
         left = [run for run in self.missing if run.folder not in self.finished]
         return sum(fmean(seconds.get(run.benchmark, everywhere)) for run in left) / self.size

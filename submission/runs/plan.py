@@ -14,9 +14,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from common.ending import NAME as ENDED
 from common.ending import read_ending
 from common.errors import UsageError
-from common.files import LOG_NAME, write_whole_file
+from common.files import LOG_NAME, instance_folder, write_whole_file
 from common.measure.fom import NAME as FIGURE
 from common.measure.fom import read_measurement
 from common.record import read_run_times
@@ -40,7 +41,8 @@ class PlannedRun:
     section.key=value, later ones take precedence. folder: the run's own. ranks: processes that a launcher starts; 1:
     none. seed: of a training, None if it is drawn by the training itself. environment: additional variables. options:
     further words of the command, such as --steps 30. continues: what a killed run leaves is continued in place, not
-    set aside: for jobs of several instances. group: runs that are given up together; "": those of the benchmark.
+    set aside: for jobs of several instances. instances: of the job, in instance_0, instance_1, …; 0: it trains one
+    network, in its folder. group: runs that are given up together; "": those of the benchmark.
     """
 
     benchmark: str
@@ -53,6 +55,7 @@ class PlannedRun:
     environment: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     continues: bool = False
+    instances: int = 0
     group: str = ""
 
     @property
@@ -63,13 +66,20 @@ class PlannedRun:
     @property
     def result_file(self) -> Path:
         """The file that appears when the run has ended with a result."""
-        return self.folder / {"training": "ended.json", "measurement": FIGURE, "evaluation": EVALUATION}[self.kind]
+        names = {"training": ENDED, "measurement": FIGURE, "evaluation": EVALUATION}
+        return self.result_folders[-1] / names[self.kind]
+
+    @property
+    def result_folders(self) -> list[Path]:
+        """The folders with a log: of each instance, or that of the run."""
+        return [instance_folder(self.folder, number) for number in range(self.instances)] or [self.folder]
 
     def words(self) -> list[str]:
         """Return the module of the run and its arguments, without a launcher."""
         words = [f"{self.benchmark}.{MODULES[self.kind]}"]
         if self.kind == "training":
             words += [self.config, *self.overrides, f"output_dir={self.folder}"]
+            words += [f"instances.count={self.instances}", "instances.first=0"] if self.instances else []
             words += [] if self.seed is None else [f"train.seed={self.seed}"]
             words += ["--auto-resume"] if self.continues else []
         elif self.kind == "measurement":
@@ -96,6 +106,7 @@ class PlannedRun:
             "seed": self.seed,
             "environment": dict(self.environment),
             "options": list(self.options),
+            "instances": self.instances,
         }
 
     def write_record(self) -> None:
@@ -107,8 +118,7 @@ class PlannedRun:
 def is_finished(run: PlannedRun) -> bool:
     """Tell whether a run has its result, by its folder alone; one without is active, was killed, or not started."""
     if run.kind == "training":
-        ending, log = read_ending(run.folder), run.folder / LOG_NAME
-        return ending is not None and ending.final and (not log.exists() or read_run_times(log) is not None)
+        return all(map(_has_ended, run.result_folders))
     if run.kind == "measurement":
         try:
             read_measurement(run.result_file)
@@ -116,6 +126,11 @@ def is_finished(run: PlannedRun) -> bool:
             return False
         return True
     return run.result_file.exists()
+
+
+def _has_ended(folder: Path) -> bool:
+    ending, log = read_ending(folder), folder / LOG_NAME
+    return ending is not None and ending.final and (not log.exists() or read_run_times(log) is not None)
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -148,8 +163,9 @@ def check_records(runs: Sequence[PlannedRun]) -> None:
     """Raise PlanError if a folder keeps another plan than that of its run: results of both would be mixed."""
     for run in runs:
         before, now = read_record(run.folder), run.describe()
+        changeable = {"ranks", "instances"} if run.continues else set()
         for key in now if before is not None else ():
-            if before is not None and before.get(key) != now[key]:
+            if before is not None and key not in changeable and before.get(key) != now[key]:
                 raise PlanError(
                     f"{run.folder / RECORD}: {key} is {before.get(key)!r}, but the plan now has {now[key]!r}; restore "
                     "it, or choose another folder with -o"

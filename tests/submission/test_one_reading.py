@@ -11,8 +11,8 @@ from compliance.samples.log import SampleLog
 from submission.assemble.__main__ import main as assemble
 from submission.report import main as report
 from submission.round.make import RoundInputs, RoundPackage
-from submission.round.plan import Series, Setup
-from submission.round.runs import Runs, State
+from submission.round.runs import plan_runs, read_logs
+from submission.runs.setup import Setup
 from submission.summary import main as summary
 
 PLATFORM = "two_cores"
@@ -37,21 +37,20 @@ def readings(monkeypatch):
 def runs(tmp_path, monkeypatch):
     """Write the logs of a round of three runs into the current folder."""
     monkeypatch.chdir(tmp_path)
-    state = State()
-    state.request_runs({"cosmoflow": 3})
-    for number, run in enumerate(state.runs["cosmoflow"]):
+    runs = plan_runs(Path("round"), {"cosmoflow": 3})
+    for number, run in enumerate(runs):
         log = SampleLog("cosmoflow", "3.0", "open", variant="mini", run=number, epochs=12)
         log.set("seed", run.seed).set("submission_platform", PLATFORM).set("submission_status", "research")
-        path = Path(f"round/cosmoflow/run_{number}/result_0.txt")
-        path.parent.mkdir(parents=True)
-        path.write_bytes(log.set("number_of_nodes", 1).set("accelerators_per_node", 0).bytes())
+        run.write_record()
+        log.set("number_of_nodes", 1).set("accelerators_per_node", 0)
+        (run.folder / "result_0.txt").write_bytes(log.bytes())
     Path(f"{PLATFORM}.json").write_text("{}")
-    return state
+    return runs
 
 
-def finish_round(state):
-    setup = Setup(Series("cosmoflow", Path("c.yaml"), 3), "", "mini", Path("data"), "3.0", SUBMISSION)
-    RoundPackage(Path("round"), [setup], RoundInputs()).write(Runs(Path("round"), state))
+def finish_round(runs):
+    setup = Setup("cosmoflow", "c.yaml", (), "", "mini", Path("data"), "3.0", SUBMISSION)
+    RoundPackage(Path("round"), [setup], RoundInputs()).write(read_logs(runs))
 
 
 def test_a_round_reads_each_run_and_each_copy_once(runs, readings):

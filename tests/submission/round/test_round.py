@@ -16,9 +16,9 @@ from compliance.model.finding import PASSING
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
 from submission.round.make import RoundInputs, RoundPackage
-from submission.round.plan import Series, Setup, check_instances, read_plan
-from submission.round.runs import Runs, State
-from submission.round.throughput import ThroughputRun, training
+from submission.round.plan import Series, check_instances, read_plan
+from submission.round.runs import plan_runs, read_logs
+from submission.runs.setup import Setup
 
 ROOT = Path(__file__).parents[3]
 SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": "two_cores"}
@@ -36,25 +36,22 @@ submission: {org: Example University, platform: test_n1, status: research}
 
 
 def setup(benchmark, **changed):
-    series = Series(benchmark, f"{benchmark}.yaml", 10)
-    return Setup(series, "", "mini", Path("data"), "3.0", SUBMISSION | changed)
+    return Setup(benchmark, f"{benchmark}.yaml", (), "", "mini", Path("data"), "3.0", SUBMISSION | changed)
 
 
 def finished(folder, counts, edit=lambda log, number: None):
-    """Return the runs of a round, with the logs of valid mini runs."""
-    state = State()
-    state.request_runs(counts)
-    for benchmark, runs in state.runs.items():
-        for number, run in enumerate(runs):
-            batch = {"global_batch_size": BATCHES[benchmark]}
-            log = SampleLog(benchmark, "3.0", "open", variant="mini", run=number, epochs=12, settings=batch)
-            log.set("seed", run.seed).set("submission_status", "research").set("submission_platform", "two_cores")
-            log.set("number_of_nodes", 1).set("accelerators_per_node", 0)
-            edit(log, number)
-            path = folder / benchmark / f"run_{number}" / "result_0.txt"
-            path.parent.mkdir(parents=True)
-            path.write_bytes(log.bytes())
-    return Runs(folder, state)
+    """Write the logs of valid mini runs into a round; return them as read."""
+    runs = plan_runs(folder, counts)
+    for run in runs:
+        batch = {"global_batch_size": BATCHES[run.benchmark]}
+        number = int(run.folder.name.removeprefix("run_"))
+        log = SampleLog(run.benchmark, "3.0", "open", variant="mini", run=number, epochs=12, settings=batch)
+        log.set("seed", run.seed).set("submission_status", "research").set("submission_platform", "two_cores")
+        log.set("number_of_nodes", 1).set("accelerators_per_node", 0)
+        edit(log, number)
+        run.write_record()
+        (run.folder / "result_0.txt").write_bytes(log.bytes())
+    return read_logs(runs)
 
 
 def test_few_runs_make_an_incomplete_package(tmp_path, capsys):
@@ -164,10 +161,6 @@ def test_instances_are_a_throughput_result(tmp_path, capsys, settings, arguments
         check_instances(series, throughput=False)
     check_instances(series, throughput=True)
     check_instances(series.set("instances.count=1", "instances.first=null"), throughput=False)
-
-
-def test_a_single_instance_is_an_instance():
-    assert "instances.first=0" in training("cosmoflow", Path("out"), ThroughputRun(1, 1), 1)
 
 
 def test_incomplete_code_is_reported_before_any_run(tmp_path, capsys):

@@ -1,0 +1,84 @@
+"""The settings of a run, resolved as its train command does, and the data that it needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.closed import find_config_class
+from common.config import ConfigError, to_yaml
+from common.datasets import manifest
+from common.errors import UsageError
+from common.extras import missing_extra
+from common.reference import FULL, OWN
+from common.training.resolve import resolve_config
+from compliance.benchmarks import REFERENCES
+from submission.runs.plan import PlanError
+from submission.runs.processes import JobRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings of a run, resolved by its benchmark. text: the complete configuration as YAML.
+
+    config: name or path, as for the train command. overrides: section.key=value. submission: org, division, status and
+    platform.
+    """
+
+    benchmark: str
+    config: str
+    overrides: tuple[str, ...]
+    text: str
+    variant: str
+    data_dir: Path
+    round: str
+    submission: dict[str, str]
+
+
+def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: Path | None = None) -> Setup:
+    """Return the settings as the train command of the benchmark resolves them; UsageError if no run can have them.
+
+    data: parent folder of the dataset; None: as the settings say.
+    """
+    try:
+        resolved = resolve_config(find_config_class(REFERENCES[benchmark]), config, overrides)
+    except ConfigError as error:
+        raise UsageError(f"{benchmark}: {error}") from error
+    if data is not None:
+        folder = quoted(str(data / resolved.data.data_dir.name))
+        return resolve_setup(benchmark, config, [*overrides, f"data.data_dir={folder}"])
+    submission = {name: getattr(resolved.submission, name) for name in ("org", "division", "status", "platform")}
+    return Setup(
+        benchmark=benchmark,
+        config=config,
+        overrides=tuple(overrides),
+        text=to_yaml(resolved),
+        variant=resolved.variant,
+        data_dir=resolved.data.data_dir,
+        round=resolved.submission.round,
+        submission=submission,
+    )
+
+
+def check_trainer(benchmark: str) -> None:
+    """Raise ValueError if the benchmark cannot be trained here, for lack of torch; resolving needs none."""
+    if problem := missing_extra(ModuleNotFoundError(name="torch"), f"{benchmark}.train"):
+        raise ValueError(problem)
+
+
+def provide_data(setup: Setup, runner: JobRunner) -> None:
+    """Generate the dataset of a mini problem, unless it is complete."""
+    folder = setup.data_dir
+    if setup.variant not in (FULL, OWN) and not (folder / manifest.NAME).exists():
+        work = f"generating the {setup.variant} dataset"
+        print(f"{setup.benchmark}: no data in {folder}; {work}", flush=True)
+        command = [f"{setup.benchmark}.synthesize", str(folder), "--preset", setup.variant]
+        if runner.run([sys.executable, "-m", *command], instead=f"{setup.benchmark}: {work}"):
+            raise PlanError(f"cannot generate the data of {setup.benchmark} in {folder}: see the error above")
+
+
+def quoted(text: str) -> str:
+    """Return the text as a quoted YAML string."""
+    return "'" + text.replace("'", "''") + "'"

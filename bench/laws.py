@@ -225,7 +225,7 @@ def describe(results: dict[str, Any]) -> Iterator[str]:
     yield (
         f"A linear network is trained by gradient descent, {network['runs']} times: {len(NETWORK_SIZES)} sizes, "
         f"{len(NETWORK_STEPS)} numbers of samples, 2 seeds. Its target has two parts with power-law spectra: one is "
-        "limited by the features that the network has, the other by the samples that it has seen. Loss and exponents are known:"
+        "limited by the features that the network has, the other by the samples that it has seen. The loss is known:"
     )
     yield ""
     yield "| exponent | truth | fit | 95 % interval |"

@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from submission.results.export import standalone
 from submission.results.figures.drawing import CHARACTER_WIDTH, Scale
-from submission.results.figures.labels import LINE, amount, slug
+from submission.results.figures.labels import LINE, amount, fitted, slug
 from submission.results.figures.panel import HALF, Axis, Figure, Panel, dots, logarithmic
 from submission.results.fits.least_squares import Interval
 from submission.results.page.html import Html
@@ -81,6 +82,16 @@ def draw_best_sizes(curve: Curve, width: int = HALF) -> Html:
     return figure.finish(top, [(f"circle {COLOURS[0]}", law.formula)], [("range", "95 % interval of the law")])
 
 
+def draw_files(curves: Iterable[Curve]) -> dict[str, str]:
+    """Return the text of an SVG file for each figure, by the name of the file."""
+    files = dict[str, str]()
+    for curve in curves:
+        for end, draw in (("", draw_curve), ("-best", draw_best_sizes)):
+            if drawing := draw(curve):
+                files[f"{figure_name(curve.spec)}{end}.svg"] = standalone(drawing)
+    return files
+
+
 # -- parts of a figure ------------------------------------------------------------------------------------------
 
 
@@ -103,7 +114,8 @@ def _make_panel(figure: Figure, curve: Curve, points: Sequence[CurvePoint]) -> P
         x = logarithmic([point.x for point in points], left, right)
     else:
         x = _scale_linearly([point.x for point in points], left, right)
-    return Panel(figure, Axis(x, spec.x_label or spec.x, names=curve.names), Axis(y, spec.y_label or spec.y))
+    names = tuple(fitted(name, (right - left) / len(curve.names) - 6) for name in curve.names)
+    return Panel(figure, Axis(x, spec.x_label or spec.x, names=names), Axis(y, spec.y_label or spec.y))
 
 
 def _scale_linearly(values: Sequence[float], start: float, stop: float) -> Scale:

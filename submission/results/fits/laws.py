@@ -292,10 +292,12 @@ def _choose_solver(name: str) -> Callable[[Sequence[Observation]], Solution]:
     if name in ("power", ISOFLOP):
         return _PowerSolution
     try:
-        from submission.results.fits.nonlinear import solve
+        from submission.results.fits.nonlinear import NonlinearSolution  # needs the extra `study`
     except ModuleNotFoundError as error:
         raise NoFitError(f"no fit: {missing_extra(error, 'study') or error}") from None
-    return lambda observations: solve(name, observations)
+    return lambda observations: NonlinearSolution(
+        name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+    )
 
 
 class _PowerSolution:

@@ -271,13 +271,19 @@ def _explain_empty(parameter: Parameter) -> str:
 
 
 def _draw_means(points: dict[tuple[float, ...], list[float]]) -> Iterable[list[Observation]]:
-    """Yield the means of the points with their seeds drawn again, with replacement; always the same ones."""
+    """Yield the means of the points with their seeds drawn again, with replacement; always the same ones.
+
+    A drawn mean is moved away from the mean by sqrt(n / (n - 1)), so that drawn means spread as much as means of new
+    seeds.
+    """
     generator = random.Random(0)
+    means = {x: (statistics.fmean(logs), math.sqrt(len(logs) / (len(logs) - 1))) for x, logs in points.items()}
     for _ in range(RESAMPLES):
-        yield [
-            Observation(x, math.exp(statistics.fmean(generator.choices(logs, k=len(logs)))))
-            for x, logs in points.items()
-        ]
+        drawn = list[Observation]()
+        for x, (mean, factor) in means.items():
+            shift = statistics.fmean(generator.choices(points[x], k=len(points[x]))) - mean
+            drawn.append(Observation(x, math.exp(mean + factor * shift)))
+        yield drawn
 
 
 def _cut_tails(values: Sequence[float]) -> Interval:

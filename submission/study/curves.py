@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from submission.results.figures.labels import amount
 from submission.results.fits.laws import LAWS, Law, Observation, fit_law
@@ -116,6 +116,8 @@ def _explain_unfit(run: StudyRun, spec: CurveSpec) -> str:
             return f"it has no {name}"
         if is_number(value) and is_log and value <= 0:
             return f"{name} is {value:g}, which a logarithmic axis cannot show"
+    if spec.by not in {"", *run.values, *run.quantities}:
+        return f"it has no {spec.by}"
     return "" if is_number(run.get(spec.y)) else f"{spec.y} is no number"
 
 
@@ -147,46 +149,3 @@ def _fit(law: str, observations: Sequence[Observation]) -> tuple[Law | None, str
 def _fit_line(line: CurveLine, law: str) -> CurveLine:
     fitted, problem = _fit(law, [each for point in line.points for each in _observe(point, law)])
     return CurveLine(line.label, line.by, line.points, fitted, problem)
-
-
-# -- as data ----------------------------------------------------------------------------------------------------
-
-
-def describe_curve(curve: Curve) -> dict[str, Any]:
-    """Return a curve for JSON: points, laws with intervals and residuals, what was left out. Infinite ends are null."""
-    points = [
-        {"line": line.by, "x": curve.names[int(point.x)] if curve.names else point.x, "y": point.ys, "runs": point.runs}
-        for line in curve.lines
-        for point in line.points
-    ]
-    laws = [
-        {"line": label, "problem": problem} if law is None else {"line": label, **_describe_law(law)}
-        for label, law, problem in curve.laws
-    ]
-    left_out = [{"run": name, "reason": reason} for name, reason in curve.left_out]
-    names = {name: getattr(curve.spec, name) for name in ("title", "x", "y", "by")}
-    return names | {"points": points, "laws": laws, "left_out": left_out}
-
-
-def _describe_law(law: Law) -> dict[str, Any]:
-    return {
-        "law": law.name,
-        "formula": law.formula,
-        "parameters": {
-            each.name: {
-                "value": each.value,
-                "interval": [end if math.isfinite(end) else None for end in each.interval],
-            }
-            for each in law.parameters
-        },
-        "values": law.count,
-        "points": law.points,
-        "degrees_of_freedom": law.degrees,
-        "method": law.method,
-        "spread": law.spread,
-        "residuals": [
-            {"run": each.observation.name, "y": each.observation.y, "fitted": each.fitted, "relative": each.relative}
-            for each in law.residuals
-        ],
-        "left_out": [{"run": each.observation.name, "reason": each.reason} for each in law.left_out],
-    }

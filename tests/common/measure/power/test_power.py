@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -17,6 +18,7 @@ from common.measure.__main__ import main
 from common.measure.power import sources
 from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, Recorder, TimedReader, energy_j, record_power
+from common.measure.power.redfish import find_node_watts
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
@@ -250,8 +252,42 @@ def test_ipmitool_is_run_with_its_options(tmp_path, monkeypatch):
     assert open_source("ipmi:-H bmc", Clock())[1].read_watts() == 250
     with pytest.raises(ReadingError, match="exit status 1"):
         open_source("ipmi", Clock())[1].read_watts()
-    with pytest.raises(ReadingError, match="no power reading"):
-        ipmi_watts("Instantaneous power reading: 0 Watts\nPower reading state is: deactivated")
+
+
+@pytest.mark.parametrize(
+    ("watts", "state", "answer"),
+    [
+        (360, "deactivated", 360),  # openbmc/phosphor-host-ipmid#167
+        (360, "activated", 360),
+        (0, "deactivated", r"no power reading \(0 W, state deactivated\)"),
+        (0, "activated", r"no power reading \(0 W, state activated\)"),
+        (9_999_999, "activated", "no power reading"),
+    ],
+)
+def test_the_state_word_of_ipmi_does_not_count(watts, state, answer):
+    text = f"Instantaneous power reading:   {watts} Watts\nPower reading state is:   {state}\n"
+    if isinstance(answer, int):
+        assert ipmi_watts(text) == answer
+    else:
+        with pytest.raises(ReadingError, match=answer):
+            ipmi_watts(text)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("printf '[Not Supported]\n250.12\n'", r"GPU 0: expected watts, one number, not '\[Not Supported\]'"),
+        ("printf '250.12\n[Unknown Error]\n'", "GPU 1: expected watts"),
+        ("echo 'GPU is lost.  Reboot the system'; exit 15", r"exit status 15: GPU is lost\.  Reboot"),
+    ],
+)
+def test_nvidia_smi_is_quoted_and_its_gpu_named(script, message, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ReadingError, match=message):
+        open_source("nvml", Clock())[1].read_watts()
 
 
 def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
@@ -263,23 +299,59 @@ def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
     assert (name, source.scope, source.read_watts()) == ("nvml", "estimate of parts", 170.5)
 
 
+CHASSIS = "/redfish/v1/Chassis/1U"
+TOTAL = {"ReadingType": "Power", "Reading": 374}
+FUJITSU = {"ts_fujitsu": {"ChassisPowerConsumption": {"CurrentPowerConsumptionW": 150}}}
+
+
 @pytest.mark.parametrize(
-    "reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b'{"PowerControl": []}', b"<html>"]
+    ("path", "resource", "answer"),
+    [
+        ("Power", {"PowerControl": [{"PowerConsumedWatts": 344}], "Oem": FUJITSU}, 344),
+        ("Power", {"PowerControl": [{"PowerConsumedWatts": None}], "Oem": FUJITSU}, 150),
+        ("Power", {"Oem": {"Public": {"TotalPower": 512}}, "PowerControl": []}, 512),
+        ("Power", {"PowerControl": [{"PhysicalContext": "CPU", "PowerConsumedWatts": 90}]}, "is the power of CPU"),
+        ("Power", {"PowerSupplies": [{"PowerInputWatts": 90}]}, "no power of the node; expected a resource"),
+        ("EnvironmentMetrics", {"PowerWatts": {"Reading": 374.5}}, 374.5),
+        ("Drives/1/EnvironmentMetrics", {"PowerWatts": {"Reading": 12}}, "Drives/1/EnvironmentMetrics, not of the wh"),
+        ("Sensors/TotalPower", TOTAL | {"PhysicalContext": "Chassis"}, 374),
+        ("Sensors/power_total_power", TOTAL | {"Id": "power_total_power"}, 374),
+        ("Sensors/total_gpu_power", TOTAL | {"Id": "total_gpu_power"}, "is the power of total_gpu_power"),
+        ("Sensors/PS1InputPower", TOTAL | {"PhysicalContext": "PowerSupply"}, "is the power of PowerSupply"),
+        ("Sensors/CPU1Temp", {"ReadingType": "Temperature", "Reading": 40, "ReadingUnits": "Cel"}, "no power of the"),
+        ("Power", [], "no power of the node"),
+    ],
 )
-def test_redfish_gives_the_power_of_the_chassis(reply, monkeypatch):
+def test_redfish_gives_the_power_of_the_whole_chassis_alone(path, resource, answer):
+    if isinstance(answer, str):
+        with pytest.raises(ValueError, match=answer):
+            find_node_watts(resource, f"{CHASSIS}/{path}", {})
+    else:
+        assert find_node_watts(resource, f"{CHASSIS}/{path}", {"ChassisType": "RackMount"}) == answer
+        with pytest.raises(ValueError, match="a chassis of type Module, not of a node"):
+            find_node_watts(resource, f"{CHASSIS}/{path}", {"ChassisType": "Module"})
+
+
+@pytest.mark.parametrize("reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b"<html>"])
+@pytest.mark.parametrize("chassis", [b'{"ChassisType": "RackMount"}', b'{"ChassisType": "Module"}', None])
+def test_redfish_asks_the_controller(reply, chassis, monkeypatch):
     def answer(request, timeout):
-        assert (request.full_url, timeout) == ("https://bmc/power", 2)
-        assert request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
-        return io.BytesIO(reply)
+        assert timeout == 2 and request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
+        if request.full_url == f"https://bmc{CHASSIS}/Power":
+            return io.BytesIO(reply)
+        assert request.full_url == f"https://bmc{CHASSIS}"
+        if chassis is None:
+            raise HTTPError(request.full_url, 404, "Not Found", {}, None)
+        return io.BytesIO(chassis)
 
     monkeypatch.setattr(sources, "urlopen", answer)
     monkeypatch.setenv("REDFISH_USER", "admin")
     monkeypatch.setenv("REDFISH_PASSWORD", "secret")
-    source = open_source("redfish:https://bmc/power", Clock())[1]
-    if b"344" in reply:
+    source = open_source(f"redfish:https://bmc{CHASSIS}/Power", Clock())[1]
+    if b"344" in reply and b"Module" not in (chassis or b""):
         assert source.read_watts() == 344
     else:
-        with pytest.raises(ReadingError, match="no PowerControl"):
+        with pytest.raises(ReadingError, match=f"https://bmc{CHASSIS}/Power: "):
             source.read_watts()
 
 

@@ -24,6 +24,7 @@ from urllib.request import Request, urlopen
 
 from common.errors import UsageError
 from common.measure.power.keys import NODE, PARTS
+from common.measure.power.limits import POWERCAP
 from common.measure.power.redfish import EXAMPLE, find_chassis, find_node_watts
 from common.settings.machine import check_power_source
 from common.values import is_number
@@ -37,7 +38,6 @@ FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 PACKAGE_WATTS: Final = 1000
 """More than a processor package can draw: decides how often its counter may have wrapped."""
-POWERCAP: Final = "/sys/class/powercap"
 LARGEST_REPLY: Final = 1 << 20
 MOST_SHOWN: Final = 200
 """Characters of a program's complaint."""

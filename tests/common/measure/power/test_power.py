@@ -17,7 +17,7 @@ import pytest
 from common.measure.__main__ import main
 from common.measure.power import sources
 from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Measurement, Recorder, TimedReader, energy_j, record_power
+from common.measure.power.recorder import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
 from common.measure.power.redfish import find_node_watts
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
@@ -433,7 +433,10 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
     _, log, _ = recorded(tmp_path / "power" / "node_0.txt", constant(kind, tmp_path, time), time)
     assert log.joules == pytest.approx(25_000, rel=1e-3)
     scope = "node" if kind == "file" else PARTS
-    assert energy_j(tmp_path / "power", 1, *WINDOW) == (pytest.approx(25_000, rel=1e-3), scope)
+    energy = read_energy(tmp_path / "power", 1, *WINDOW)
+    assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=1e-3), scope)
+    assert (energy.energy_source, energy.energy_window_s) == ("file", 100)
+    assert energy.energy_rate_hz == pytest.approx(2, rel=0.01)
     package = SamplePackage("deepcam").power(nodes=1)
     for name in [name for name in package.files if name.endswith("/node_0.txt")]:
         lines = package.files[name].splitlines()
@@ -483,11 +486,17 @@ def test_a_continued_file_has_one_beginning_and_a_gap(end, tmp_path):
     (log,) = read_power([str(path)], [], BEGIN_S * 1000, (BEGIN_S + 200) * 1000).nodes
     assert (log.problems, log.starts.count, log.stops.count, log.gaps.count) == ([], 1, 1, 1)
     assert log.backward.count == 0 and log.gaps.value == pytest.approx(60_500, abs=1000)
-    assert energy_j(tmp_path, 1, *WINDOW) == (pytest.approx(25_000, rel=0.01), "node")
-    assert energy_j(tmp_path, 1, WINDOW[0], WINDOW[1] + 100_000) is None, "a gap has no energy"
+    energy = read_energy(tmp_path, 1, *WINDOW)
+    assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=0.01), "node")
+    assert read_energy(tmp_path, 1, WINDOW[0], WINDOW[1] + 100_000) == Energy(), "a gap has no energy"
 
 
 # -- the energy of a run -------------------------------------------------------------------------------------
+
+
+def energy_of(*arguments):
+    energy = read_energy(*arguments)
+    return energy.energy_j, energy.energy_scope
 
 
 def power_file(path, watts=250.0, seconds=100, **settings):
@@ -499,16 +508,16 @@ def power_file(path, watts=250.0, seconds=100, **settings):
 
 
 def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
-    assert energy_j(tmp_path, 2, *WINDOW) is None
+    assert energy_of(tmp_path, 2, *WINDOW) == (None, None)
     power_file(tmp_path / "rapl_0.txt", 70, scope="estimate of parts")
     power_file(tmp_path / "rapl_1.txt", 30, scope="estimate of parts")
-    assert energy_j(tmp_path, 2, *WINDOW) == (pytest.approx(10_000), "estimate of parts")
+    assert energy_of(tmp_path, 2, *WINDOW) == (pytest.approx(10_000), "estimate of parts")
     power_file(tmp_path / "node_0.txt")
-    assert energy_j(tmp_path, 2, *WINDOW) is None, "the file of a node is missing"
+    assert energy_of(tmp_path, 2, *WINDOW) == (None, None), "the file of a node is missing"
     power_file(tmp_path / "node_1.txt", 500, efficiency=0.9)
-    assert energy_j(tmp_path, 2, *WINDOW) == (pytest.approx(25_000 + 45_000), "node")
+    assert energy_of(tmp_path, 2, *WINDOW) == (pytest.approx(25_000 + 45_000), "node")
     window = (BEGIN_S + 10) * 1000, (BEGIN_S + 20) * 1000
-    assert energy_j(tmp_path, 2, *window) == (pytest.approx(2500 + 4500), "node")
+    assert energy_of(tmp_path, 2, *window) == (pytest.approx(2500 + 4500), "node")
 
 
 @pytest.mark.parametrize("window_s", [(0, 100), (50, 60), (90, 110), (-10, 5), (100, 101), (-20, -10)])
@@ -516,8 +525,8 @@ def test_readings_that_do_not_cover_a_time_give_no_energy_of_it(window_s, tmp_pa
     power_file(tmp_path / "node_0.txt")
     lines = (tmp_path / "node_0.txt").read_bytes().splitlines(keepends=True)
     (tmp_path / "node_0.txt").write_bytes(b"".join(lines[:82] + lines[122:]))  # 20 s from 40 s on
-    assert energy_j(tmp_path, 1, *((BEGIN_S + seconds) * 1000 for seconds in window_s)) is None
-    assert energy_j(tmp_path, 1, BEGIN_S * 1000, (BEGIN_S + 40) * 1000) == (pytest.approx(10_000), "node")
+    assert energy_of(tmp_path, 1, *((BEGIN_S + seconds) * 1000 for seconds in window_s)) == (None, None)
+    assert energy_of(tmp_path, 1, BEGIN_S * 1000, (BEGIN_S + 40) * 1000) == (pytest.approx(10_000), "node")
 
 
 @pytest.mark.parametrize(
@@ -526,7 +535,7 @@ def test_readings_that_do_not_cover_a_time_give_no_energy_of_it(window_s, tmp_pa
 def test_a_file_without_readings_leaves_the_energy_unknown(content, tmp_path):
     power_file(tmp_path / "node_0.txt")
     (tmp_path / "node_1.txt").write_bytes(content)
-    assert energy_j(tmp_path, 2, *WINDOW) is None
+    assert energy_of(tmp_path, 2, *WINDOW) == (None, None)
 
 
 def test_files_of_other_times_are_left_out(tmp_path):
@@ -534,12 +543,12 @@ def test_files_of_other_times_are_left_out(tmp_path):
     power_file(tmp_path / "node_0.txt")
     power_file(tmp_path / "node_1.txt")
     (tmp_path / "notes.txt").write_text("of somebody else")
-    assert energy_j(tmp_path, 1, *later) is None
+    assert energy_of(tmp_path, 1, *later) == (None, None)
     time = Time(BEGIN_S + 1000)
     record_power(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)
-    assert energy_j(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
+    assert energy_of(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
 
 
 def test_a_renamed_estimate_is_no_node(tmp_path):
     power_file(tmp_path / "node_0.txt", scope="estimate of parts")
-    assert energy_j(tmp_path, 1, *WINDOW) == (pytest.approx(25_000), "estimate of parts")
+    assert energy_of(tmp_path, 1, *WINDOW) == (pytest.approx(25_000), "estimate of parts")

@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,11 +25,12 @@ from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
-from common.measure.power.recorder import UNKNOWN, energy_j
+from common.measure.power.limits import find_lowest
+from common.measure.power.recorder import UNKNOWN, read_energy
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory, read_model_name
+from common.ranks.device import keep_freed_memory, read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim
@@ -118,11 +119,12 @@ def _measure_config(
         measurement = _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
         if config.power.source:
             # The energy of the steps, which the power files give.
-            joules, scope = energy_j(output.parent / POWER, measurement.nodes, *clock) or (None, None)
-            if joules is None:
+            energy = read_energy(output.parent / POWER, measurement.nodes, *clock)
+            if energy.energy_j is None:
                 print(f"{output.parent / POWER}: {UNKNOWN}")
-            efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
-            measurement = replace(measurement, energy_j=joules, energy_scope=scope, samples_per_j=efficiency)
+            samples = len(measurement.step_ms) * measurement.batch
+            efficiency = samples / energy.energy_j if energy.energy_j else None
+            measurement = replace(measurement, **asdict(energy), samples_per_j=efficiency)
         _show_measurement(measurement, output)
 
 
@@ -234,6 +236,7 @@ def _describe_steps(
         data=data,
         date=date.today().isoformat(),
         torch=torch.__version__,
+        **asdict(find_lowest(read_limits(dist.device, dist.local_size))),
     )
 
 

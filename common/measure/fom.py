@@ -41,7 +41,8 @@ class FigureOfMerit:
     energy_j: of all nodes in the time of the steps, or from run_start to run_stop; None if it was not metered, or with
     gaps. energy_scope: what the meter includes. samples_per_j: samples trained. utilization: the rate of convolutions
     and products by the peak of all units (`common.measure.accelerators`) in peak_format, of the measured steps, or of
-    training and evaluation from run_start to run_stop; None on devices whose peak is unknown.
+    training and evaluation from run_start to run_stop; None on devices whose peak is unknown. energy_source and what
+    follows: see `common.measure.power.recorder.Energy`, and `common.measure.power.limits.Limits` when the run ended.
     """
 
     benchmark: str
@@ -61,6 +62,13 @@ class FigureOfMerit:
     samples_per_j: float | None = None
     utilization: float | None = None
     peak_format: str | None = None
+    energy_source: str | None = None
+    energy_rate_hz: float | None = None
+    energy_window_s: float | None = None
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    clock_mhz: float | None = None
+    clock_max_mhz: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

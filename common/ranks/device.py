@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 
+from common.measure.power.limits import Limits, read_gpus, read_processors
 from common.processes import reuse_freed_memory
 from common.provenance import host
 from common.ranks.launch import LaunchError, RankPosition
@@ -77,6 +78,18 @@ def choose_device(kind: str, position: RankPosition, only_devices: Sequence[Hash
         local_rank = 0
     torch.accelerator.set_device_index(local_rank)
     return torch.device(kind, local_rank)
+
+
+def read_limits(device: torch.device, local_size: int) -> tuple[Limits, ...]:
+    """Return the limits of the devices of this host's ranks; of its processors if they train, () if unknown.
+
+    local_size: the number of ranks; their devices follow that of this rank, the first of them.
+    """
+    if device.type == "cpu":
+        return read_processors()
+    module = torch.get_device_module(device)
+    numbers = range(device.index or 0, module.device_count())[:local_size]
+    return read_gpus({str(getattr(module.get_device_properties(number), "uuid", "")) for number in numbers})
 
 
 def read_model_name(device: torch.device) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -14,8 +15,9 @@ import torch
 from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
 from common.measure.fom import NAME, TrainedRun
-from common.measure.power.recorder import energy_j
-from common.ranks.device import read_model_name
+from common.measure.power.limits import find_lowest
+from common.measure.power.recorder import read_energy
+from common.ranks.device import read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.record import read_run_times, read_value
 from common.training.loop import Fit
@@ -36,7 +38,8 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
     rate = statistics.median(rates)
     minutes = (clock[1] - clock[0]) / 60_000
     utilization, peak_format = _rate_run(run, ranks, 60 * minutes)
-    joules, scope = energy_j(folder / POWER, ranks.nodes, *clock) or (None, None)
+    energy = read_energy(folder / POWER, ranks.nodes, *clock)
+    trained = sum(epoch.samples_per_s * epoch.train_s for epoch in history)
     return TrainedRun(
         benchmark=benchmark,
         samples_per_s=rate,
@@ -56,9 +59,9 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         quality=history[-1].quality,
         target=run.target.value,
         target_met=run.meets_target(),
-        energy_j=joules,
-        energy_scope=scope,
-        samples_per_j=sum(epoch.samples_per_s * epoch.train_s for epoch in history) / joules if joules else None,
+        **asdict(energy),
+        samples_per_j=trained / energy.energy_j if energy.energy_j else None,
+        **asdict(find_lowest(read_limits(ranks.device, ranks.local_size))),
         utilization=utilization,
         peak_format=peak_format,
     )

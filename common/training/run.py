@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
-from common.ranks.device import read_model_name
+from common.ranks.device import read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.reference import FULL, OWN
@@ -406,6 +406,7 @@ class Training:
         facts = provenance(("common", self.benchmark.name))
         if self.dist.device.type != "cpu":
             facts["host"]["accelerator"] = read_model_name(self.dist.device)
+        facts["host"]["devices"] = [asdict(limits) for limits in read_limits(self.dist.device, self.dist.local_size)]
         return {
             **facts,
             "data_sha256": read_variant_and_digest(self.config.data.data_dir)[1],

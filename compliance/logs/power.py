@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from common.measure.power.keys import EFFICIENCY, NODE, OF_PARTS, READING, START, STOP
 from common.tree import ANYWHERE, Tree
 from common.values import is_number
+from compliance.logs.file_kind import FileKind
 from compliance.logs.log import EARLIEST_MS, LATEST_MS, FormProblem, Log, LogReader, read_with
 from compliance.logs.record import Record, shown
 
@@ -73,10 +74,11 @@ class PowerLog(Struct):
     and their lines; values that are not numbers as text. Readings count from start to stop.
     of_parts: by which of its words it is of some parts of the node, "" if of the whole. host: where it says that it was
     measured, "" if it does not say. end_ms: the stop, or the last reading where there is none.
-    timed_readings, timed_ms, watt_ms: readings inside the run, the part that they cover, and the sum of watts times
-    milliseconds. gaps, backward: of the clock, in ms. invalid: values that are not a power. sketch: keys of successive
-    readings, those of their order with the readings, see `shared_readings`.
-    inflated_bytes: of a compressed file. joules: None if the file does not give it, as with any problem of form.
+    timed_readings: inside the run, invalid ones included. timed_ms, watt_ms: the part of the run that valid readings
+    cover, and the sum of their watts times milliseconds. gaps, backward: of the clock, in ms. invalid: values that are
+    not a power. sketch: keys of successive readings, those of their order with the readings, see `shared_readings`.
+    inflated_bytes: of a compressed file. kind: what the file is, if it is no log. joules: None if the file does not
+    give it, as with any problem of form.
     """
 
     path: str
@@ -84,6 +86,7 @@ class PowerLog(Struct):
     inflated_bytes: int = 0
     problems: list[FormProblem] = []
     records: int = 0
+    kind: FileKind | None = None
     starts: Spot = field(default_factory=Spot)
     stops: Spot = field(default_factory=Spot)
     estimates: dict[Any, int] = {}
@@ -283,6 +286,7 @@ class _PowerReader(LogReader):
         self._fold_reading()
         self.power.problems = list({problem.kind: problem for problem in reversed(log.problems)}.values())
         self.power.records, self.power.inflated_bytes = log.record_count, log.inflated_bytes
+        self.power.kind = log.no_log
         self.power.sketch = self._readings.kept()
         return log
 
@@ -321,13 +325,14 @@ class _PowerReader(LogReader):
 
     def _read_power(self, record: Record) -> None:
         power, watts = self.power, record.value
+        power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
         if not is_number(watts) or watts < 0:
+            self._count_energy(record, None)
             power.invalid.note(record.line, watts if isinstance(watts, float) else shown(watts))
             return
         watts = float(watts)  # products of large whole numbers would not fit into a float
         power.readings += 1
         power.lowest, power.highest = min(power.lowest, watts), max(power.highest, watts)
-        power.timed_readings += self._window[0] <= record.time_ms <= self._window[1]
         self._readings.add(watts)
         self._count_energy(record, watts)
 

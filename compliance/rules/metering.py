@@ -73,8 +73,9 @@ class PowerReadable(FileRule):
         for problem in log.problems:
             message = self.MESSAGES[problem.kind].format(problem.detail)
             yield self.finding(log.path, problem.line, message, "records of mllog")
-        if not log.records and not log.problems:
-            yield self.finding(log.path, 0, "no log lines: no record of mlperf-logging", "lines with `:::MLLOG {…}`")
+        if log.kind and not log.problems:
+            message = f"no record of mlperf-logging: this is {log.kind.name}"
+            yield self.finding(log.path, 0, message, "lines with `:::MLLOG {…}`", fix=log.kind.fix)
 
 
 class MeasurementBounded(FileRule):
@@ -186,8 +187,9 @@ class EnoughReadings(FileRule):
     )
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
-        if log.of_node and log.starts.count and log.readings < LEAST_READINGS:
-            message = f"{log.readings} readings of power"
+        readings = log.readings + log.invalid.count  # which POW11 reports
+        if log.of_node and log.starts.count and readings < LEAST_READINGS:
+            message = f"{readings} readings of power"
             yield self.finding(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
 
 

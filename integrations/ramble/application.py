@@ -1,4 +1,4 @@
-"""Ramble application: the speed of training steps, by `python -m <benchmark>.measure`. Unverified: see README.md."""
+"""Ramble application: the speed of training steps, by `python -m <benchmark>.measure`."""
 # ruff: noqa: F403, F405 -- the form that Ramble documents
 
 from ramble.appkit import *
@@ -11,7 +11,8 @@ class MlperfHpc(ExecutableApplication):
 
     tags("machine-learning", "hpc-ml", "pytorch")
 
-    executable("link-data", "ln -sfn {data} data", use_mpi=False)  # samples are generated in ./data
+    # Samples are generated in ./data.
+    executable("link-data", template=["mkdir -p {data}", "ln -sfn {data} data"], use_mpi=False)
     executable(
         "measure",
         "{interpreter} -m {workload_name}.measure {config} {overrides} --steps {steps} -o fom.json",
@@ -42,7 +43,7 @@ class MlperfHpc(ExecutableApplication):
     workload_variable(
         "data",
         default="{workload_input_dir}",
-        description="An existing folder that keeps generated samples",
+        description="A folder that keeps generated samples",
         workload_group="all_workloads",
     )
 

@@ -237,8 +237,33 @@ def _resume_file(file: BinaryIO, measurement: Measurement) -> int:
 # -- energy --------------------------------------------------------------------------------------------------
 
 
-def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[float, str] | None:
-    """Return the energy of all nodes in joules and its scope, NODE or PARTS; None if their files do not give it.
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """The energy of all nodes in some time; None where their power files do not give it. Fields of the figure of merit.
+
+    energy_source: as in --source. energy_rate_hz: readings per second, of the file with the fewest.
+    """
+
+    energy_j: float | None = None
+    energy_scope: str | None = None
+    energy_source: str | None = None
+    energy_rate_hz: float | None = None
+    energy_window_s: float | None = None
+
+
+@dataclass(slots=True)
+class _FileEnergy:
+    """What a power file says of some time: covered_ms, readings and joules are of that time alone."""
+
+    scope: str
+    source: str = ""
+    joules: float = 0.0
+    covered_ms: float = 0.0
+    readings: int = 0
+
+
+def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Energy:
+    """Return the energy of all nodes.
 
     As for the checker, each reading counts for the time since the previous one, times the efficiency of the power
     supplies. A gap has no energy: files that do not cover the time give none. Files of other times are left out. Those
@@ -246,30 +271,37 @@ def energy_j(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> tuple[
 
     folder: with a file of each node. begin_ms, end_ms: the time that counts, in ms since 1970.
     """
-    parts_of: dict[str, list[tuple[float, float]]] = {NODE: [], PARTS: []}
+    parts_of: dict[str, list[_FileEnergy]] = {NODE: [], PARTS: []}
     try:
         for path in sorted(folder.glob("*.txt")):
             if NODE_FILE.fullmatch(path.name) or PARTS_FILE.fullmatch(path.name):
-                scope, joules, covered_ms = _read_energy(path, begin_ms, end_ms)
-                if covered_ms:
-                    parts_of[scope].append((joules, covered_ms))
+                part = _read_file(path, begin_ms, end_ms)
+                if part.covered_ms:
+                    parts_of[part.scope].append(part)
     except (OSError, ValueError):  # a damaged file
-        return None
+        return Energy()
     scope = NODE if parts_of[NODE] else PARTS
     parts = parts_of[scope]
-    is_covered = all(covered_ms >= COVERED * (end_ms - begin_ms) for _, covered_ms in parts)
-    return (sum(joules for joules, _ in parts), scope) if is_covered and len(parts) == nodes else None
+    if len(parts) != nodes or any(part.covered_ms < COVERED * (end_ms - begin_ms) for part in parts):
+        return Energy()
+    return Energy(
+        energy_j=sum(part.joules for part in parts),
+        energy_scope=scope,
+        energy_source=", ".join(sorted({part.source for part in parts} - {""})) or None,
+        energy_rate_hz=min(1000 * part.readings / part.covered_ms for part in parts),
+        energy_window_s=(end_ms - begin_ms) / 1000,
+    )
 
 
-def _read_energy(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float, float]:
-    """Return the scope of a file, its joules in that time and the milliseconds of it that readings cover."""
-    scope = NODE if NODE_FILE.fullmatch(path.name) else PARTS
-    joules, covered_ms, efficiency = 0.0, 0.0, 1.0
+def _read_file(path: Path, begin_ms: float, end_ms: float) -> _FileEnergy:
+    energy, efficiency = _FileEnergy(NODE if NODE_FILE.fullmatch(path.name) else PARTS), 1.0
     until_ms: float | None = None
     for record in read_readings(path.read_bytes()):
         key, value, time_ms = record.key, record.value, record.time_ms
         if key == START:
-            scope = PARTS if record.meta("scope") == PARTS else scope
+            source = record.meta("source")
+            energy.source = source if isinstance(source, str) and source.isprintable() else energy.source
+            energy.scope = PARTS if record.meta("scope") == PARTS else energy.scope
             until_ms = time_ms
         elif key == EFFICIENCY:
             if not is_number(value) or not 0 < value <= 1:
@@ -278,9 +310,11 @@ def _read_energy(path: Path, begin_ms: float, end_ms: float) -> tuple[str, float
         elif key == READING and until_ms is not None:
             if not is_watts(value):
                 raise ValueError(f"expected watts, not {value!r}")
-            if time_ms - until_ms <= GAP_S * 1000:
-                part_ms = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0)
-                joules += value * part_ms / 1000
-                covered_ms += part_ms
+            part_ms = max(min(time_ms, end_ms) - max(until_ms, begin_ms), 0)
+            if part_ms and time_ms - until_ms <= GAP_S * 1000:
+                energy.joules += value * part_ms / 1000
+                energy.covered_ms += part_ms
+                energy.readings += 1
             until_ms = time_ms
-    return scope, joules * efficiency, covered_ms
+    energy.joules *= efficiency
+    return energy

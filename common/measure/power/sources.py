@@ -18,10 +18,14 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from common.errors import UsageError
 from common.measure.power.keys import NODE, PARTS
+from common.measure.power.limits import POWERCAP
+from common.measure.power.redfish import EXAMPLE, find_chassis, find_node_watts
 from common.settings.machine import check_power_source
 from common.values import is_number
 
@@ -34,12 +38,12 @@ FILE_FRESH_S: Final = 2.0
 """A file that does not change for so long is that of a meter that stopped."""
 PACKAGE_WATTS: Final = 1000
 """More than a processor package can draw: decides how often its counter may have wrapped."""
-POWERCAP: Final = "/sys/class/powercap"
 LARGEST_REPLY: Final = 1 << 20
 MOST_SHOWN: Final = 200
 """Characters of a program's complaint."""
 FILE_TAIL: Final = 4096
 IPMI_WATTS: Final = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts")
+IPMI_STATE: Final = re.compile(r"Power reading state is:\s*(\w+)")
 
 
 class ReadingError(Exception):
@@ -100,7 +104,8 @@ class Program:
                     os.killpg(process.pid, signal.SIGKILL)
                 raise ReadingError(f"{self.words[0]}: {error}") from None
         if process.returncode:
-            last = "".join(filter(str.isprintable, errors.strip().rpartition("\n")[2]))[:MOST_SHOWN]
+            words = errors.strip() or output.strip()  # nvidia-smi complains on its standard output
+            last = "".join(filter(str.isprintable, words.rpartition("\n")[2]))[:MOST_SHOWN]
             raise ReadingError(f"{self.words[0]}: exit status {process.returncode}" + (f": {last}" if last else ""))
         return self.parse(output)
 
@@ -147,40 +152,68 @@ def is_watts(value: Any) -> bool:
 
 
 def ipmi_watts(text: str) -> float:
-    """Return the reading in the output of `ipmitool dcmi power reading`."""
-    match = IPMI_WATTS.search(text)
-    if match is None or re.search(r"Power reading state is:\s*deactivated", text):
-        raise ReadingError("ipmitool: the board management controller gives no power reading")
+    """Return the reading in the output of `ipmitool dcmi power reading`.
+
+    The state after it does not count: some controllers give right watts and call the reading deactivated
+    (openbmc/phosphor-host-ipmid#167). A node that answers draws more than 0 W.
+    """
+    match, state = IPMI_WATTS.search(text), IPMI_STATE.search(text)
+    if match is None or not 0 < float(match[1]) <= MOST_WATTS:
+        facts = f" ({match[1]} W, state {state[1] if state else 'not given'})" if match else ""
+        raise ReadingError(f"ipmitool: the board management controller gives no power reading{facts}")
     return float(match[1])
 
 
 def sum_of_watts(text: str) -> float:
-    """Return the sum of the numbers in the lines of nvidia-smi, one for each GPU."""
+    """Return the sum of the numbers in the lines of nvidia-smi, one for each GPU in the order of their indices."""
     if not text.strip():
         raise ReadingError("nvidia-smi: no GPU")
-    return sum(map(parse_watts, text.splitlines()))
+    total = 0.0
+    for index, line in enumerate(text.splitlines()):
+        try:
+            total += parse_watts(line)
+        except ReadingError as error:
+            raise ReadingError(f"nvidia-smi: GPU {index}: {error}") from None
+    return total
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Redfish:
-    """The power of a chassis as its board management controller gives it over HTTPS. Untested on hardware."""
+    """The power of a chassis as its board management controller gives it over HTTPS. Untested on hardware.
+
+    url: of a resource of the chassis, see `common.measure.power.redfish`.
+    """
 
     url: str
     user: str
     password: str
     scope: str = NODE
+    _chassis: Any = None
 
     def read_watts(self) -> float:
-        """Return PowerConsumedWatts; the credentials are not passed on to where the controller may redirect."""
-        request = Request(self.url, headers={"Accept": "application/json"})
+        """Return the watts of the whole chassis."""
+        try:
+            if self._chassis is None:
+                self._chassis = self._read_chassis()
+            return find_node_watts(self._read_resource(self.url), urlsplit(self.url).path, self._chassis)
+        except (OSError, HTTPException, ValueError) as error:
+            raise ReadingError(f"{self.url}: {error}") from error
+
+    def _read_chassis(self) -> Any:
+        """Return the chassis that the resource belongs to, {} if the controller does not give it."""
+        address = find_chassis(self.url)
+        try:
+            return self._read_resource(address) if address else {}
+        except HTTPError:
+            return {}
+
+    def _read_resource(self, url: str) -> Any:
+        """Return a resource; the credentials are not passed on to where the controller may redirect."""
+        request = Request(url, headers={"Accept": "application/json"})
         token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         request.add_unredirected_header("Authorization", f"Basic {token}")
-        try:
-            with urlopen(request, timeout=READ_TIMEOUT_S) as reply:
-                content = json.loads(reply.read(LARGEST_REPLY))
-            return float(content["PowerControl"][0]["PowerConsumedWatts"])
-        except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
-            raise ReadingError(f"{self.url}: no PowerControl[0].PowerConsumedWatts ({error!r})") from error
+        with urlopen(request, timeout=READ_TIMEOUT_S) as reply:
+            return json.loads(reply.read(LARGEST_REPLY))
 
 
 @dataclass(slots=True)
@@ -270,7 +303,7 @@ class Rapl:
 
 def _open_redfish(setting: str, _clock: Clock) -> Source:
     if not re.fullmatch(r"https://[^/@\s]+/\S+", setting):
-        raise UsageError("--source: expected redfish:https://HOST/redfish/v1/Chassis/ID/Power, without credentials")
+        raise UsageError(f"--source: expected redfish:https://HOST{EXAMPLE}, without credentials")
     user, password = (os.environ.get(f"REDFISH_{name}", "") for name in ("USER", "PASSWORD"))
     if not user or not password:
         raise UsageError("--source: redfish takes its credentials from REDFISH_USER and REDFISH_PASSWORD; set both")

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from common.measure.power.recorder import Measurement, energy_j, record_power
+from common.measure.power.recorder import Measurement, read_energy, record_power
 from common.measure.power.sources import Clock, open_source
 from common.ranks.dist import alone
 from common.training import power
@@ -48,11 +49,13 @@ def test_a_node_is_measured_from_before_the_run_until_after_it(run, capsys):
     assert (node.problems, node.starts.count, node.stops.count, node.gaps.count) == ([], 1, 1, 0)
     seconds = (result.stop_ms - result.start_ms) / 1000
     assert node.joules == pytest.approx(250 * seconds)
-    assert energy_j(Path("run/power"), 1, result.start_ms, result.stop_ms) == (pytest.approx(250 * seconds), "node")
+    energy = read_energy(Path("run/power"), 1, result.start_ms, result.stop_ms)
+    assert (energy.energy_j, energy.energy_scope) == (pytest.approx(250 * seconds), "node")
     told = capsys.readouterr().out
     assert f"power: {Path('run/power/node_0.txt')}: {node.readings} readings, 0 missed" in told
     found = json.loads(Path("run/fom.json").read_text())
-    assert (found["energy_j"], found["energy_scope"]) == (pytest.approx(250 * seconds), "node")
+    assert {name: found[name] for name in asdict(energy)} == asdict(energy)
+    assert (energy.energy_source, energy.energy_window_s) == ("command", pytest.approx(seconds))
     assert told.splitlines()[-1].endswith(f" joules {found['energy_j']:.6g} samples/J {found['samples_per_j']:.4g}")
 
 

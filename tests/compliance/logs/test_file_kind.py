@@ -70,6 +70,7 @@ FILES = {
     "pickle": (pickle.dumps({"epoch": 3}), "a pickle", "result_<i>.txt"),
     "HTML": (b"\n<!DOCTYPE html>\n<html>" + VALID.replace(b'"', b"&quot;"), "a web page", "Download"),
     "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS", "git lfs pull"),
+    "PTDaemon": (b"Time,28-12-2020 15:21:14.682,Watts,22.95,Volts,228.5,Amps,0.2,PF,0.5,Mark,a\n", "PTDaemon", "mllog"),
     "annex": (b"/annex/objects/SHA256E-s9--0.txt\n", "git-annex", "git annex get"),
     "annex, a link as text": (b"../.git/annex/objects/a/b/SHA256E-s9--0.txt", "git-annex", "git annex get"),
     "system": (json.dumps(JSON, indent=2).encode(), "a system description", "system --check"),

@@ -41,6 +41,26 @@ def power_findings(report, severity="error"):
     return {f.rule for f in report.findings if f.rule.startswith("POW") and f.severity == severity}
 
 
+PTDAEMON = "Time,28-12-2020 15:21:14.682,Watts,22.950000,Volts,228.570000,Amps,0.206430,PF,0.486400,Mark,notset\n"
+
+
+@pytest.mark.parametrize("value", [-3.5, "n/a", None])
+def test_a_channel_of_invalid_readings_is_reported_once(value, tmp_path):
+    def invalidate(file):
+        for record in file.records:
+            record["value"] = value if record["key"] == READING else record["value"]
+
+    report = check_paths([SamplePackage("deepcam").power(node=invalidate).write(tmp_path)], Options())
+    assert power_findings(report) == {"POW11"}
+
+
+def test_a_log_of_ptdaemon_is_named(tmp_path):
+    package = SamplePackage("deepcam").power().file("power/result_1/node_0.txt", PTDAEMON * 100)
+    report = check_paths([package.write(tmp_path)], Options())
+    (finding,) = (finding for finding in report.findings if finding.rule == "POW05")
+    assert "PTDaemon" in finding.message and "ms since 1970" in finding.fix
+
+
 def test_energy_is_what_nodes_and_switches_drew_during_the_run(tmp_path):
     one = written(tmp_path, "node_0", (START, None, 0), (EFFICIENCY, 0.9, 0), *readings(300), (STOP, None, 100))
     # Before and after the run it draws something else; in it 100 W for 50 s, then 200 W.

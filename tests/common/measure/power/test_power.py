@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
 from common.measure.__main__ import main
 from common.measure.power import sources
 from common.measure.power.keys import PARTS
-from common.measure.power.recorder import Measurement, Recorder, TimedReader, energy_j, record_power
+from common.measure.power.recorder import Energy, Measurement, Recorder, TimedReader, read_energy, record_power
+from common.measure.power.redfish import find_node_watts
 from common.measure.power.sources import Clock, Program, ReadingError, ipmi_watts, open_source
 from compliance.engine import Options, check_paths
 from compliance.logs.power import read_power
@@ -250,8 +252,42 @@ def test_ipmitool_is_run_with_its_options(tmp_path, monkeypatch):
     assert open_source("ipmi:-H bmc", Clock())[1].read_watts() == 250
     with pytest.raises(ReadingError, match="exit status 1"):
         open_source("ipmi", Clock())[1].read_watts()
-    with pytest.raises(ReadingError, match="no power reading"):
-        ipmi_watts("Instantaneous power reading: 0 Watts\nPower reading state is: deactivated")
+
+
+@pytest.mark.parametrize(
+    ("watts", "state", "answer"),
+    [
+        (360, "deactivated", 360),  # openbmc/phosphor-host-ipmid#167
+        (360, "activated", 360),
+        (0, "deactivated", r"no power reading \(0 W, state deactivated\)"),
+        (0, "activated", r"no power reading \(0 W, state activated\)"),
+        (9_999_999, "activated", "no power reading"),
+    ],
+)
+def test_the_state_word_of_ipmi_does_not_count(watts, state, answer):
+    text = f"Instantaneous power reading:   {watts} Watts\nPower reading state is:   {state}\n"
+    if isinstance(answer, int):
+        assert ipmi_watts(text) == answer
+    else:
+        with pytest.raises(ReadingError, match=answer):
+            ipmi_watts(text)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("printf '[Not Supported]\n250.12\n'", r"GPU 0: expected watts, one number, not '\[Not Supported\]'"),
+        ("printf '250.12\n[Unknown Error]\n'", "GPU 1: expected watts"),
+        ("echo 'GPU is lost.  Reboot the system'; exit 15", r"exit status 15: GPU is lost\.  Reboot"),
+    ],
+)
+def test_nvidia_smi_is_quoted_and_its_gpu_named(script, message, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ReadingError, match=message):
+        open_source("nvml", Clock())[1].read_watts()
 
 
 def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
@@ -263,23 +299,59 @@ def test_nvml_is_the_sum_of_all_gpus(tmp_path, monkeypatch):
     assert (name, source.scope, source.read_watts()) == ("nvml", "estimate of parts", 170.5)
 
 
+CHASSIS = "/redfish/v1/Chassis/1U"
+TOTAL = {"ReadingType": "Power", "Reading": 374}
+FUJITSU = {"ts_fujitsu": {"ChassisPowerConsumption": {"CurrentPowerConsumptionW": 150}}}
+
+
 @pytest.mark.parametrize(
-    "reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b'{"PowerControl": []}', b"<html>"]
+    ("path", "resource", "answer"),
+    [
+        ("Power", {"PowerControl": [{"PowerConsumedWatts": 344}], "Oem": FUJITSU}, 344),
+        ("Power", {"PowerControl": [{"PowerConsumedWatts": None}], "Oem": FUJITSU}, 150),
+        ("Power", {"Oem": {"Public": {"TotalPower": 512}}, "PowerControl": []}, 512),
+        ("Power", {"PowerControl": [{"PhysicalContext": "CPU", "PowerConsumedWatts": 90}]}, "is the power of CPU"),
+        ("Power", {"PowerSupplies": [{"PowerInputWatts": 90}]}, "no power of the node; expected a resource"),
+        ("EnvironmentMetrics", {"PowerWatts": {"Reading": 374.5}}, 374.5),
+        ("Drives/1/EnvironmentMetrics", {"PowerWatts": {"Reading": 12}}, "Drives/1/EnvironmentMetrics, not of the wh"),
+        ("Sensors/TotalPower", TOTAL | {"PhysicalContext": "Chassis"}, 374),
+        ("Sensors/power_total_power", TOTAL | {"Id": "power_total_power"}, 374),
+        ("Sensors/total_gpu_power", TOTAL | {"Id": "total_gpu_power"}, "is the power of total_gpu_power"),
+        ("Sensors/PS1InputPower", TOTAL | {"PhysicalContext": "PowerSupply"}, "is the power of PowerSupply"),
+        ("Sensors/CPU1Temp", {"ReadingType": "Temperature", "Reading": 40, "ReadingUnits": "Cel"}, "no power of the"),
+        ("Power", [], "no power of the node"),
+    ],
 )
-def test_redfish_gives_the_power_of_the_chassis(reply, monkeypatch):
+def test_redfish_gives_the_power_of_the_whole_chassis_alone(path, resource, answer):
+    if isinstance(answer, str):
+        with pytest.raises(ValueError, match=answer):
+            find_node_watts(resource, f"{CHASSIS}/{path}", {})
+    else:
+        assert find_node_watts(resource, f"{CHASSIS}/{path}", {"ChassisType": "RackMount"}) == answer
+        with pytest.raises(ValueError, match="a chassis of type Module, not of a node"):
+            find_node_watts(resource, f"{CHASSIS}/{path}", {"ChassisType": "Module"})
+
+
+@pytest.mark.parametrize("reply", [b'{"PowerControl": [{"PowerConsumedWatts": 344}]}', b"<html>"])
+@pytest.mark.parametrize("chassis", [b'{"ChassisType": "RackMount"}', b'{"ChassisType": "Module"}', None])
+def test_redfish_asks_the_controller(reply, chassis, monkeypatch):
     def answer(request, timeout):
-        assert (request.full_url, timeout) == ("https://bmc/power", 2)
-        assert request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
-        return io.BytesIO(reply)
+        assert timeout == 2 and request.unredirected_hdrs["Authorization"] == "Basic YWRtaW46c2VjcmV0"
+        if request.full_url == f"https://bmc{CHASSIS}/Power":
+            return io.BytesIO(reply)
+        assert request.full_url == f"https://bmc{CHASSIS}"
+        if chassis is None:
+            raise HTTPError(request.full_url, 404, "Not Found", {}, None)
+        return io.BytesIO(chassis)
 
     monkeypatch.setattr(sources, "urlopen", answer)
     monkeypatch.setenv("REDFISH_USER", "admin")
     monkeypatch.setenv("REDFISH_PASSWORD", "secret")
-    source = open_source("redfish:https://bmc/power", Clock())[1]
-    if b"344" in reply:
+    source = open_source(f"redfish:https://bmc{CHASSIS}/Power", Clock())[1]
+    if b"344" in reply and b"Module" not in (chassis or b""):
         assert source.read_watts() == 344
     else:
-        with pytest.raises(ReadingError, match="no PowerControl"):
+        with pytest.raises(ReadingError, match=f"https://bmc{CHASSIS}/Power: "):
             source.read_watts()
 
 
@@ -361,7 +433,10 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
     _, log, _ = recorded(tmp_path / "power" / "node_0.txt", constant(kind, tmp_path, time), time)
     assert log.joules == pytest.approx(25_000, rel=1e-3)
     scope = "node" if kind == "file" else PARTS
-    assert energy_j(tmp_path / "power", 1, *WINDOW) == (pytest.approx(25_000, rel=1e-3), scope)
+    energy = read_energy(tmp_path / "power", 1, *WINDOW)
+    assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=1e-3), scope)
+    assert (energy.energy_source, energy.energy_window_s) == ("file", 100)
+    assert energy.energy_rate_hz == pytest.approx(2, rel=0.01)
     package = SamplePackage("deepcam").power(nodes=1)
     for name in [name for name in package.files if name.endswith("/node_0.txt")]:
         lines = package.files[name].splitlines()
@@ -411,11 +486,17 @@ def test_a_continued_file_has_one_beginning_and_a_gap(end, tmp_path):
     (log,) = read_power([str(path)], [], BEGIN_S * 1000, (BEGIN_S + 200) * 1000).nodes
     assert (log.problems, log.starts.count, log.stops.count, log.gaps.count) == ([], 1, 1, 1)
     assert log.backward.count == 0 and log.gaps.value == pytest.approx(60_500, abs=1000)
-    assert energy_j(tmp_path, 1, *WINDOW) == (pytest.approx(25_000, rel=0.01), "node")
-    assert energy_j(tmp_path, 1, WINDOW[0], WINDOW[1] + 100_000) is None, "a gap has no energy"
+    energy = read_energy(tmp_path, 1, *WINDOW)
+    assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=0.01), "node")
+    assert read_energy(tmp_path, 1, WINDOW[0], WINDOW[1] + 100_000) == Energy(), "a gap has no energy"
 
 
 # -- the energy of a run -------------------------------------------------------------------------------------
+
+
+def energy_of(*arguments):
+    energy = read_energy(*arguments)
+    return energy.energy_j, energy.energy_scope
 
 
 def power_file(path, watts=250.0, seconds=100, **settings):
@@ -427,16 +508,16 @@ def power_file(path, watts=250.0, seconds=100, **settings):
 
 
 def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
-    assert energy_j(tmp_path, 2, *WINDOW) is None
+    assert energy_of(tmp_path, 2, *WINDOW) == (None, None)
     power_file(tmp_path / "rapl_0.txt", 70, scope="estimate of parts")
     power_file(tmp_path / "rapl_1.txt", 30, scope="estimate of parts")
-    assert energy_j(tmp_path, 2, *WINDOW) == (pytest.approx(10_000), "estimate of parts")
+    assert energy_of(tmp_path, 2, *WINDOW) == (pytest.approx(10_000), "estimate of parts")
     power_file(tmp_path / "node_0.txt")
-    assert energy_j(tmp_path, 2, *WINDOW) is None, "the file of a node is missing"
+    assert energy_of(tmp_path, 2, *WINDOW) == (None, None), "the file of a node is missing"
     power_file(tmp_path / "node_1.txt", 500, efficiency=0.9)
-    assert energy_j(tmp_path, 2, *WINDOW) == (pytest.approx(25_000 + 45_000), "node")
+    assert energy_of(tmp_path, 2, *WINDOW) == (pytest.approx(25_000 + 45_000), "node")
     window = (BEGIN_S + 10) * 1000, (BEGIN_S + 20) * 1000
-    assert energy_j(tmp_path, 2, *window) == (pytest.approx(2500 + 4500), "node")
+    assert energy_of(tmp_path, 2, *window) == (pytest.approx(2500 + 4500), "node")
 
 
 @pytest.mark.parametrize("window_s", [(0, 100), (50, 60), (90, 110), (-10, 5), (100, 101), (-20, -10)])
@@ -444,8 +525,8 @@ def test_readings_that_do_not_cover_a_time_give_no_energy_of_it(window_s, tmp_pa
     power_file(tmp_path / "node_0.txt")
     lines = (tmp_path / "node_0.txt").read_bytes().splitlines(keepends=True)
     (tmp_path / "node_0.txt").write_bytes(b"".join(lines[:82] + lines[122:]))  # 20 s from 40 s on
-    assert energy_j(tmp_path, 1, *((BEGIN_S + seconds) * 1000 for seconds in window_s)) is None
-    assert energy_j(tmp_path, 1, BEGIN_S * 1000, (BEGIN_S + 40) * 1000) == (pytest.approx(10_000), "node")
+    assert energy_of(tmp_path, 1, *((BEGIN_S + seconds) * 1000 for seconds in window_s)) == (None, None)
+    assert energy_of(tmp_path, 1, BEGIN_S * 1000, (BEGIN_S + 40) * 1000) == (pytest.approx(10_000), "node")
 
 
 @pytest.mark.parametrize(
@@ -454,7 +535,7 @@ def test_readings_that_do_not_cover_a_time_give_no_energy_of_it(window_s, tmp_pa
 def test_a_file_without_readings_leaves_the_energy_unknown(content, tmp_path):
     power_file(tmp_path / "node_0.txt")
     (tmp_path / "node_1.txt").write_bytes(content)
-    assert energy_j(tmp_path, 2, *WINDOW) is None
+    assert energy_of(tmp_path, 2, *WINDOW) == (None, None)
 
 
 def test_files_of_other_times_are_left_out(tmp_path):
@@ -462,12 +543,12 @@ def test_files_of_other_times_are_left_out(tmp_path):
     power_file(tmp_path / "node_0.txt")
     power_file(tmp_path / "node_1.txt")
     (tmp_path / "notes.txt").write_text("of somebody else")
-    assert energy_j(tmp_path, 1, *later) is None
+    assert energy_of(tmp_path, 1, *later) == (None, None)
     time = Time(BEGIN_S + 1000)
     record_power(tmp_path / "rapl_0.txt", Measurement("rapl", Meter()), lambda passed: passed >= 100, time.clock, print)
-    assert energy_j(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
+    assert energy_of(tmp_path, 1, *later) == (pytest.approx(25_000), "estimate of parts")
 
 
 def test_a_renamed_estimate_is_no_node(tmp_path):
     power_file(tmp_path / "node_0.txt", scope="estimate of parts")
-    assert energy_j(tmp_path, 1, *WINDOW) == (pytest.approx(25_000), "estimate of parts")
+    assert energy_of(tmp_path, 1, *WINDOW) == (pytest.approx(25_000), "estimate of parts")

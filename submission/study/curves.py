@@ -19,12 +19,16 @@ SHARED: Final = {"joint", "isoflop"}
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The repetitions of a point. x: a number, or the place of its name in `Curve.names`. ys: one of each run."""
+    """The repetitions of a point: x, a number or the place of its name in `Curve.names`, and y of each run."""
 
-    x: float
+    xs: tuple[float, ...]
     by: Value
     ys: tuple[float, ...]
     runs: tuple[str, ...]
+
+    @property
+    def x(self) -> float:
+        return statistics.fmean(self.xs)
 
     @property
     def mean(self) -> float:
@@ -83,10 +87,9 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     for run in kept:
         groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
     points = [_gather_point(several, spec, names) for several in groups.values()]
-    values = sorted(
-        {point.by for point in points},
-        key=lambda value: (not is_number(value), value if is_number(value) else str(value)),
-    )
+    values = list(dict.fromkeys(point.by for point in points))
+    if all(map(is_number, values)):
+        values.sort()
     lines = [
         CurveLine(_name_line(spec, by), by, tuple(sorted((p for p in points if p.by == by), key=lambda point: point.x)))
         for by in values
@@ -122,14 +125,18 @@ def _explain_unfit(run: StudyRun, spec: CurveSpec) -> str:
 
 
 def _gather_point(runs: Sequence[StudyRun], spec: CurveSpec, names: Sequence[str]) -> CurvePoint:
-    xs, ys = [run.get(spec.x) for run in runs], [run.get(spec.y) for run in runs]
-    x = names.index(str(xs[0])) if names else statistics.fmean(value for value in xs if is_number(value))
-    numbers = tuple(float(value) for value in ys if is_number(value))
-    return CurvePoint(float(x), runs[0].get(spec.by) if spec.by else None, numbers, tuple(run.name for run in runs))
+    values = [(run.get(spec.x), run.get(spec.y)) for run in runs]
+    places = [names.index(str(x)) if names else x for x, _ in values]
+    xs = tuple(float(x) for x in places if is_number(x))
+    ys = tuple(float(y) for _, y in values if is_number(y))
+    return CurvePoint(xs, runs[0].get(spec.by) if spec.by else None, ys, tuple(run.name for run in runs))
 
 
 def _name_line(spec: CurveSpec, by: Value) -> str:
-    return f"{spec.by} {amount(by) if is_number(by) else by}" if spec.by else ""
+    """Return the value of what separates lines; other values than words need its name."""
+    if isinstance(by, str) or not spec.by:
+        return str(by or "")
+    return f"{spec.by} {amount(by) if is_number(by) else by}"
 
 
 def _observe(point: CurvePoint, law: str) -> list[Observation]:

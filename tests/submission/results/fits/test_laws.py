@@ -129,9 +129,9 @@ def test_without_scipy_the_laws_that_need_it_say_what_to_install():
 
 @pytest.mark.parametrize("name", LAWS)
 def test_intervals_hold_the_truth_as_often_as_they_say(name):
-    """A quick version of bench/laws.py: 60 studies leave room for 3 sigma below 95 %."""
+    """A quick version of bench/laws.py: 40 studies leave room for 3 sigma below 95 %."""
     if name not in ("power", "isoflop"):
         pytest.importorskip("scipy")
     bench = bench_script("laws")
-    coverage = bench.simulate(name, spread=0.02, studies=60)
+    coverage = bench.simulate(name, spread=0.02, studies=40)
     assert coverage["refused"] <= 1 and min(coverage["held"].values()) >= 0.85

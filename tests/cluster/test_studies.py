@@ -76,6 +76,6 @@ def test_a_study_runs_and_is_not_repeated(cluster, study, tmp_path):
         output = "\n".join(path.read_text()[-2000:] for path in sorted((tmp_path / "study").rglob("slurm-*.txt")))
         assert all(map(is_finished, runs)) and (tmp_path / "study/figures").exists(), output
     for run, ranks in zip(runs[:2], (1, 4), strict=True):
-        assert read_measurement(run.result_file).ranks == ranks
+        assert read_measurement(run.result_file).units == ranks
     assert read_record(runs[2].folder) == runs[2].describe()
     assert output.count("seed_7: target_not_met") == 2 and output.count("ranks_4: done") == 2

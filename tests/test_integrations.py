@@ -107,6 +107,38 @@ def test_reframe_fails_without_the_line(tmp_path):
     assert done.returncode == 1 and "sanity" in done.stdout
 
 
+ENSEMBLE = (
+    "FOM cosmoflow samples/s 53.4 units 2 batch 32 dtype bf16 spread 0.022 models {} models/min 0.1667 flop/s 4e+10"
+)
+VERDICT = {"verdict": "PASS", "workloads": [{"name": "cosmoflow mini2, bf16", "ratio": 1.02}]}
+
+
+@pytest.mark.exhaustive
+@needs_reframe
+@pytest.mark.parametrize(
+    ("test", "line", "measured"),
+    [
+        ("InstanceThroughput.*cosmoflow", ENSEMBLE.format(2), {"models_per_min": 0.1667, "samples_per_s": 53.4}),
+        ("InstanceThroughput.*cosmoflow", ENSEMBLE.format(1), None),
+        ("MachineAcceptance", "PASS", {"cosmoflow_mini2,_bf16": 1.02}),
+        ("MachineAcceptance", "UNDECIDED", None),
+    ],
+)
+def test_reframe_judges_throughput_and_acceptance(test, line, measured, tmp_path):
+    """The commands themselves take minutes: a program prints what they print."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(VERDICT)}' > accept.json\necho '{line}'\n")
+    program.chmod(0o755)
+    command = [REFRAME, "-c", "integrations/reframe", "-r", "-n", test, "--prefix", tmp_path]
+    command += ["-S", f"interpreter={program}", "-S", f"data={tmp_path / 'data'}", "--report-file", tmp_path / "report"]
+    command += ["-S", "MachineAcceptance.baseline=base.json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == (measured is None), done.stdout
+    (case,) = json.loads((tmp_path / "report").read_text())["runs"][0]["testcases"]
+    if measured:
+        assert {key.rpartition(":")[2]: value[0] for key, value in case["perfvalues"].items()} == measured
+
+
 @pytest.mark.exhaustive
 @needs_jube
 def test_jube_reports_the_line(tmp_path, data):

@@ -19,7 +19,7 @@ from reframe.core.builtins import (
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = sorted(file.parent.name for file in ROOT.glob("*/train.py"))
 LINE = r"^FOM \w+ samples/s (?P<rate>\S+) units (?P<units>\d+) batch \d+ dtype \w+ spread (?P<spread>\S+)"
-MODELS = r"^FOM \w+ samples/s (?P<rate>\S+) units \d+ .* models (?P<models>\d+) models/min (?P<models_per_min>\S+)"
+MODELS = LINE + r".* models (?P<models>\d+) models/min (?P<models_per_min>\S+)"
 
 
 class SuiteTest(rfm.RunOnlyRegressionTest):

@@ -1,4 +1,4 @@
-"""Spack recipe of the suite. Unverified: see integrations/spack/README.md."""
+"""Spack recipe of the suite. Not built: see integrations/spack/README.md."""
 # ruff: noqa: F403, F405 -- the form that Spack documents
 
 from pathlib import Path
@@ -26,9 +26,10 @@ class MlperfHpcSuite(PythonPackage):
     depends_on("py-tqdm@4.66:", type=("build", "run"))
 
     with when("+train"):
-        depends_on("py-torch@2.8:", type=("build", "run"))
+        depends_on("py-torch@2.8,2.10:", type=("build", "run"))
         depends_on("py-numpy@2:", type=("build", "run"))
         depends_on("py-mlperf-logging@4.1:", type=("build", "run"))
+        depends_on("py-psutil@5.9:", type=("build", "run"))
         depends_on("py-safetensors@0.5:", type=("build", "run"))
         depends_on("py-crc32c@2.7:", type=("build", "run"))
         depends_on("py-h5py@3.11:", type=("build", "run"))

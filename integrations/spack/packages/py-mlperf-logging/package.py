@@ -1,4 +1,4 @@
-"""Spack recipe of mlperf-logging. Unverified: see integrations/spack/README.md."""
+"""Spack recipe of mlperf-logging. Not built: see integrations/spack/README.md."""
 # ruff: noqa: F403, F405 -- the form that Spack documents
 
 from spack.package import *

@@ -16,12 +16,14 @@ from common.reference import (
     FREE,
     FULL,
     HYPERPARAMETERS,
+    NO_TARGET,
     ORDER,
     OWN,
     RANDOM,
     RESULTS,
     ROUNDS,
     SAMPLES,
+    TARGET_RECORD,
     THROUGHPUT,
     WEIGHTS,
     Check,
@@ -144,8 +146,13 @@ class TrainConfig:
     accumulation: int = key(
         1, "number of parts in which each rank computes its share of a step: less memory, the same result", closed=FREE
     )
-    target: float | None = key(
-        None, "quality that ends the run; null: the target of the benchmark", PLACE, closed=own_target, cite=BENCHMARKS
+    target: float | Literal["none"] | None = key(
+        None,
+        "quality that ends the run; null: the target of the benchmark; none: train through all epochs, which gives no "
+        "MLPerf result",
+        PLACE,
+        closed=own_target,
+        cite=BENCHMARKS,
     )
     seed: int | None = key(
         None,
@@ -207,12 +214,18 @@ class TrainConfig:
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
                 "(global_batch_size); lower it"
             )
-        if self.target is not None and not 0 < self.target < math.inf:
-            raise ValueError(f"target is {self.target}; expected a number above 0, or null for the benchmark's own")
+        if isinstance(self.target, float | int) and not 0 < self.target < math.inf:
+            raise ValueError(
+                f"target is {self.target}; expected a number above 0, null for the benchmark's own, or none"
+            )
         if self.eval_ranks < 0:
             raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
+
+    def logged(self) -> dict[str, Any]:
+        """Return what a log states of the target: that the run had none, if so."""
+        return {TARGET_RECORD: NO_TARGET} if self.target == NO_TARGET else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +383,7 @@ class RunConfig:
         if self.variant == OWN and self.train.target is None:
             raise ValueError(
                 f"variant is {OWN}, for data of your own, which have no target: set train.target to the "
-                f"{self.reference.target.key} that ends the run"
+                f"{self.reference.target.key} that ends the run, or to none"
             )
         if self.dist.sharing == 1:
             return

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from common.data.sampling import step_seed
-from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
 from common.ranks.dist import Dist
-from common.reference import Target
+from common.reference import NoTarget, Target
 from common.settings.run import TrainConfig
 from common.stop import SIGNALS, STOP, signal_name
 from common.training.batchnorm import average_statistics
@@ -155,7 +155,8 @@ def fit(run: Fit) -> Ending:
             if stopped_by:
                 run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Ending(STOPPED, stopped_by, len(run.history))
-    return Ending(TARGET_MET if run.meets_target() else TARGET_NOT_MET, epochs=len(run.history))
+    missed = COMPLETED if isinstance(run.target, NoTarget) else TARGET_NOT_MET
+    return Ending(TARGET_MET if run.meets_target() else missed, epochs=len(run.history))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import pytest
 import compliance
 from common.config import ConfigError
 from common.mllog import LogError
+from common.record import read_value
 from common.training.trainer import BusyError
 from compliance.benchmarks import PACKAGES
 from cosmoflow import train
@@ -105,6 +106,20 @@ def test_a_run_without_a_target_trains_past_it(small, capsys):
     assert [finding.message for finding in quality] == ["no result: no target (train.target: none)"]
     with pytest.raises(ConfigError, match=r'(?s)train.target is "none" .*closed: null or 0.124'):
         train.run(small, "train.target=none", "submission.division=closed")
+
+
+def test_a_run_ends_after_the_operations_that_it_may_make(small):
+    """Two epochs of five steps, the second cut after one: six steps and a half of its operations are six."""
+    whole = train.run(small, "train.steps=6", output_dir="steps")
+    step = 5 * read_value(whole.log, "flop_per_sample")["training"]
+    run = train.run(small, {"train.flop": 6.5 * step})
+    assert curve(run) == curve(whole) and len(run.history) == 2
+    assert len((run.folder / "metrics.jsonl").read_text().splitlines()) == 6 + 2
+    log = run.log.read_bytes()
+    again = train.run(small, {"train.flop": 6.5 * step}, resume=True)
+    assert again.ending.how == "target_not_met" and run.log.read_bytes() == log
+    with pytest.raises(ValueError, match=r"train.steps is 9, but None in .*keeps its settings"):
+        train.run(small, "train.steps=9", resume="run")
 
 
 def test_predictions_are_those_of_the_evaluation(small):

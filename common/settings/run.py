@@ -49,6 +49,7 @@ from common.settings.schedule import Schedule
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 Bagging = Literal["none", "bootstrap", "poisson"]
 NONE: Final = "none"
+NULL: Final = Check("null", lambda value: value is None)
 POISSON: Final = "poisson"
 """The value of `instances.bagging` with which an instance draws a random number of samples."""
 
@@ -135,6 +136,26 @@ class TrainConfig:
         closed=FREE,
         cite=RESULTS,
     )
+    steps: int | None = key(
+        None,
+        "the most optimizer steps to train: the run ends after them, in the middle of an epoch, with its evaluation; "
+        "null: train.epochs alone says it",
+        PROBLEM,
+        unit="steps",
+        closed=NULL,
+        cite=RESULTS,
+        since="0.3.0",
+    )
+    flop: float | None = key(
+        None,
+        "the most floating-point operations to train with, as the log counts those of a sample (flop_per_sample): the "
+        "same as train.steps with as many whole steps, at least 1; null: any number",
+        PROBLEM,
+        unit="FLOP",
+        closed=NULL,
+        cite=RESULTS,
+        since="0.3.0",
+    )
     global_batch_size: int = key(
         64,
         "samples per optimizer step, over all ranks",
@@ -192,7 +213,7 @@ class TrainConfig:
         "the weights from which training starts: an export, a checkpoint, or the folder of a run; null: random ones. "
         "With given weights a run is not an MLPerf result",
         PROBLEM,
-        closed=Check("null", lambda value: value is None),
+        closed=NULL,
         cite=WEIGHTS,
     )
     tail: Literal["keep", "drop"] = key(
@@ -207,6 +228,10 @@ class TrainConfig:
         for name in ("epochs", "global_batch_size", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("steps", "flop"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < math.inf:
+                raise ValueError(f"{name} is {value}; expected at least 1, or null")
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
         if self.accumulation > self.global_batch_size:
@@ -222,6 +247,11 @@ class TrainConfig:
             raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
+
+    @property
+    def ends_in_epoch(self) -> bool:
+        """Whether the run may end in the middle of an epoch; then it has a fixed length."""
+        return self.steps is not None or self.flop is not None
 
     def logged(self) -> dict[str, Any]:
         """Return what a log states of the target: that the run had none, if so."""

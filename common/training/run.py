@@ -448,7 +448,7 @@ class Training:
             constants["interface"] = self.benchmark.predictor.describe(config)
             callbacks += make_callbacks(config.track, self.owned.lease.check)
             callbacks += [make_callback() for make_callback in self.start.callbacks]
-        progress = Progress(target, config.train.epochs, quiet=not dist.is_main, label=self.label)
+        progress = Progress(target, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
             config=config.train,
@@ -465,7 +465,22 @@ class Training:
             callbacks=Callbacks(callbacks, config.track.every_steps),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
             constants=constants,
+            max_steps=self._find_max_steps(problem),
         )
+
+    def _find_max_steps(self, problem: Problem) -> int | None:
+        """Return how many steps `train.steps` and `train.flop` allow; None: any number. A collective call."""
+        train = self.config.train
+        if train.flop is None:
+            return train.steps
+        steps = 0
+        if self.dist.is_main:
+            flops = problem.count_flops()
+            if flops is None:
+                raise ConfigError("train.flop is set, but the benchmark counts no operations: set train.steps instead")
+            steps = int(train.flop // (flops.training * min(train.global_batch_size, problem.train_samples)))
+        steps = max(1, int(self.dist.broadcast_json(steps)))
+        return min(steps, train.steps or steps)
 
     def _print_result(self, run: Fit, ending: Ending, seconds: float) -> None:
         """Print how the run ended and what to do next."""
@@ -533,7 +548,7 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
 
 def has_result(ended: Ending, config: RunConfig) -> bool:
     """Tell whether a run has ended for good; one that missed its target, or had none, goes on with more epochs."""
-    longer = config.train.epochs > ended.epochs > 0
+    longer = config.train.epochs > ended.epochs > 0 and not config.train.ends_in_epoch
     return ended.final and not (longer and ended.how in (TARGET_NOT_MET, COMPLETED))
 
 

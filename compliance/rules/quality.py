@@ -66,14 +66,14 @@ class TargetReached(LogRule):
     )
     good = (lambda log: log().last_evaluation(0.124),)
     bad = (
-        lambda log: log(division="open").add(TARGET_RECORD, NO_TARGET),
-        lambda log: log().meta("run_stop", "status", "aborted").meta("run_stop", "ended", COMPLETED),
         lambda log: log().last_evaluation(0.125),
         lambda log: log().last_evaluation(-0.1),
         lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_stop"),
         lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_start"),
         lambda log: log().rename("eval_error", "eval_accuracy"),
         lambda log: log(benchmark="deepcam").last_evaluation(0.8199999),
+        lambda log: log(division="open").add(TARGET_RECORD, NO_TARGET),
+        lambda log: log().meta("run_stop", "status", "aborted").meta("run_stop", "ended", COMPLETED),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from compliance.demo import demonstrate
 from compliance.model.finding import FAIL
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, read_plan
-from submission.round.processes import JobRunner, interrupt_by_signals
+from submission.runs.processes import JobRunner, interrupt_by_signals
 
 
 class Needs(NamedTuple):

@@ -12,13 +12,13 @@ from typing import Final
 from common.command import CommandParser, UsageError, count, positive, run_command
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
-from submission.round.emit.cluster import SCHEDULERS, Cluster
-from submission.round.emit.script import Script, divide
-from submission.round.emit.site import Site, read_site, site_names
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_instances, check_trainer, quoted, read_plan
-from submission.round.processes import ATTEMPTS, JobRunner, interrupt_by_signals
 from submission.round.throughput import ThroughputRun, make_throughput
+from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
+from submission.runs.scripts.cluster import SCHEDULERS, Cluster
+from submission.runs.scripts.script import Script, divide
+from submission.runs.scripts.site import Site, read_site, site_names
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.

@@ -31,8 +31,9 @@ from submission.results.page.page import write_report
 from submission.results.read_rows import rows
 from submission.results.tables import Summary
 from submission.round.plan import Series, Setup, quoted, resolve
-from submission.round.processes import JobRunner, hold_lock
-from submission.round.runs import CONFIG, Runs, StateError, load_state
+from submission.round.runs import CONFIG, make_runs, plan_runs
+from submission.runs.plan import PlanError
+from submission.runs.processes import JobRunner, hold_lock
 from submission.system.describe import describe_system, render_description
 
 PACKAGE: Final = "package"
@@ -55,19 +56,15 @@ class RoundInputs:
 def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs) -> str:
     """Train the missing runs of a round in the folder `output`; return the verdict on its package."""
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
-        state = load_state(output)
+        runs = plan_runs(output, {setup.series.benchmark: setup.series.runs for setup in setups})
         for setup in setups:
-            if setup.series.benchmark in state.runs:
-                check_same(output / setup.series.benchmark / CONFIG, setup.text)
-        state.request_runs({setup.series.benchmark: setup.series.runs for setup in setups})
+            if (path := output / setup.series.benchmark / CONFIG).exists():
+                check_same(path, setup.text)
         for setup in setups:
             write_config(output / setup.series.benchmark / CONFIG, setup.text)
-        state.save(output)
         for setup in setups:
             provide_data(setup, locked_runner)
-        runs = Runs(output, state)
-        runs.make(locked_runner)
-        return package.write(runs)
+        return package.write(make_runs(runs, locked_runner))
 
 
 @contextmanager
@@ -90,10 +87,10 @@ def open_round(
 
 
 def check_same(path: Path, text: str) -> None:
-    """Raise StateError if the file holds another configuration: all runs of a result share one."""
+    """Raise PlanError if the file holds another configuration: all runs of a result share one."""
     for before, now in zip_longest(path.read_text().splitlines(), text.splitlines(), fillvalue=""):
         if before != now:
-            raise StateError(
+            raise PlanError(
                 f"{path} has `{before.strip()}`, but this call has `{now.strip()}`: all runs of a round use the same "
                 "configuration; restore the setting, or choose another folder with -o"
             )
@@ -113,7 +110,7 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
         print(f"{benchmark}: no data in {folder}; {work}", flush=True)
         command = [f"{benchmark}.synthesize", str(folder), "--preset", setup.variant]
         if runner.run([sys.executable, "-m", *command], instead=f"{benchmark}: {work}"):
-            raise StateError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")
+            raise PlanError(f"cannot generate the data of {setup.series.benchmark} in {folder}: see the error above")
 
 
 class RoundPackage:
@@ -140,12 +137,12 @@ class RoundPackage:
                         f"{setup.series.config}; expected one value: use --set submission.{name}=VALUE"
                     )
 
-    def write(self, runs: Runs) -> str:
-        """Write package and report; return the verdict on the package, FAIL if no run is finished."""
-        if not runs.logs():
+    def write(self, logs: Mapping[Path, Run]) -> str:
+        """Write package and report of the finished runs; return the verdict on the package, FAIL if there is none."""
+        if not logs:
             print("no finished runs: nothing to package; see the output above for why", file=sys.stderr)
             return FAIL
-        return self.show(self.pack(runs.logs())).verdict
+        return self.show(self.pack(logs)).verdict
 
     def pack(self, logs: Mapping[Path, Run], scaling: Literal["strong", "weak"] = "strong") -> Assembled:
         """Write the package, or extend it by these logs."""

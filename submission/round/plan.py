@@ -20,8 +20,6 @@ from compliance.benchmarks import MINIS, REFERENCES
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
 """Rounds known by name: the configuration that every benchmark runs."""
 BENCHMARKS: Final = tuple(MINIS)
-WRONG_USE: Final = 2
-"""Exit status of a command that was called with wrong arguments."""
 
 
 @dataclass(frozen=True, slots=True)

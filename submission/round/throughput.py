@@ -19,9 +19,10 @@ from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
 from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, provide_data, write_config
-from submission.round.plan import WRONG_USE, Series, Setup
-from submission.round.processes import ATTEMPTS, JobRunner
-from submission.round.runs import CONFIG, StateError
+from submission.round.plan import Series, Setup
+from submission.round.runs import CONFIG
+from submission.runs.plan import PlanError
+from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
@@ -51,7 +52,7 @@ def make_throughput(
             folder = output / setup.series.benchmark
             present = max(instance_folders(folder / FOLDER), default=-1) + 1
             if present > wanted.count:  # leaving some out would be cherry-picking
-                raise StateError(
+                raise PlanError(
                     f"{folder / FOLDER} has {present} instances, but {wanted.count} are requested: their number can "
                     "only grow; which of them do not count is decided by pruning. For fewer choose another folder "
                     "with -o"

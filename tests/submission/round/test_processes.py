@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from submission.round.processes import JobRunner, hold_lock
 
 from common.ending import NAME as ENDED
 from common.lock import LockedError
 from compliance.model.layout import discover
-from submission.round.processes import JobRunner, hold_lock
 from submission.round.runs import STATE, Runs, State, StateError, load_state
 
 ROOT = Path(__file__).parents[3]

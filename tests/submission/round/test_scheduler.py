@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from submission.round.emit.site import Site, read_site, site_names
 
 from common.config import leaves
 from common.lease import JOB_VARIABLES
 from compliance.benchmarks import PACKAGES, REFERENCES
 from submission.round.__main__ import main
-from submission.round.emit.site import Site, read_site, site_names
 
 ROOT = Path(__file__).parents[3]
 STAND_INS = {

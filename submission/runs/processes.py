@@ -1,4 +1,4 @@
-"""Run jobs as parallel processes: restart those that crash, and let none outlive this process."""
+"""Make runs as parallel processes: restart those that crash, and let none outlive this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from common.processes import usable_cores
 from common.stop import NAMES, find_signals
 from common.training.progress import duration
 from compliance.model.layout import RESULT_NAME
-from submission.round.plan import WRONG_USE
+from submission.runs.plan import RECORD, PlannedRun, is_finished
 
 OUTPUT: Final = "output"
 """The file with what a run printed; named so that no checker takes it for a log."""
@@ -35,34 +35,21 @@ BEAT_S: Final = 60.0
 GRACE_S: Final = 20.0
 """Time for a process to end after SIGTERM."""
 PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+WRONG_USE: Final = 2
+"""Exit status of a command that was called with wrong arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A process to run. folder: its own; receives what the process prints, and the process may write there."""
+class Attempt:
+    """An attempt at a run that has ended.
 
-    benchmark: str
-    folder: Path
-    command: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The name in messages: cosmoflow/run_3."""
-        return f"{self.benchmark}/{self.folder.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How an attempt at a job ended.
-
-    exit_status: negative for a signal, as in `subprocess`. attempt: from 1. finished: the job has its result.
-    kept: the folder of the attempt, which is renamed after a crash. last: the job is not restarted.
+    exit_status: negative for a signal, as in `subprocess`. number: from 1. finished: the run has its result.
+    kept: the folder with the files of the attempt, set aside after a crash. last: the run is not restarted.
     """
 
-    job: Job
+    run: PlannedRun
     exit_status: int
-    seconds: float
-    attempt: int
+    number: int
     finished: bool
     kept: Path
     last: bool
@@ -84,17 +71,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Active:
-    job: Job
-    attempt: int
+    run: PlannedRun
+    number: int
     process: subprocess.Popen[bytes]
-    begin: float
 
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
-    """A pool that runs jobs as processes.
+    """A pool that makes runs as processes.
 
-    size: concurrent processes. threads: per process; 0 divides the usable cores equally. attempts: per job.
+    size: concurrent runs. threads: per process; 0 divides the usable cores equally. attempts: per run.
     lock: file descriptor that the processes inherit, so that a lock on it is held until the last of them has ended;
     -1 for none.
     """
@@ -104,41 +90,41 @@ class JobRunner:
     attempts: int = ATTEMPTS
     lock: int = -1
 
-    def run_all(
-        self, jobs: Sequence[Job], finished: Callable[[Job], bool], tick: Callable[[], None]
-    ) -> Generator[Ended]:
-        """Run the jobs in order; yield each attempt as it ends.
+    def run_all(self, runs: Sequence[PlannedRun], tick: Callable[[], None]) -> Generator[Attempt]:
+        """Make the runs in order; yield each attempt as it ends.
 
-        finished: tells whether a job whose process has ended has its result. If not, its output is set aside and
-        the job is restarted, unless it was called with wrong arguments; after the last attempt no further job of its
-        benchmark is started. tick: called several times a second. Closing the iterator, or an exception, ends the
-        active processes.
+        What an attempt without a result has written is set aside and the run is restarted, unless it was called with
+        wrong arguments; after the last attempt no further run of its group is started. tick: called several times a
+        second. Closing the iterator, or an exception, ends the active processes.
         """
-        waiting = deque((job, 1) for job in jobs)
+        waiting = deque((run, 1) for run in runs)
         active: list[_Active] = []
         given_up: set[str] = set()
         try:
             while waiting or active:
                 while waiting and len(active) < self.size:
-                    job, attempt = waiting.popleft()
-                    if job.benchmark not in given_up:
-                        active.append(self._start(job, attempt))
+                    run, number = waiting.popleft()
+                    if (run.group or run.benchmark) not in given_up:
+                        active.append(_Active(run, number, self._start(run)))
                 time.sleep(POLL_S)
                 tick()
                 for entry in [entry for entry in active if entry.process.poll() is not None]:
                     active.remove(entry)
-                    done, status = finished(entry.job), entry.process.returncode
-                    last = done or entry.attempt == self.attempts or status == WRONG_USE
-                    seconds = time.monotonic() - entry.begin
-                    kept = entry.job.folder if done else set_aside(entry.job.folder)
-                    ended = Ended(entry.job, status, seconds, entry.attempt, done, kept, last)
-                    if not ended.last:
-                        waiting.appendleft((entry.job, entry.attempt + 1))
-                    elif not ended.finished:
-                        given_up.add(entry.job.benchmark)
-                    yield ended
+                    attempt = self._end(entry)
+                    if not attempt.last:
+                        waiting.appendleft((attempt.run, attempt.number + 1))
+                    elif not attempt.finished:
+                        given_up.add(attempt.run.group or attempt.run.benchmark)
+                    yield attempt
         finally:
             _stop([entry.process for entry in active])
+
+    def _end(self, entry: _Active) -> Attempt:
+        run, status = entry.run, entry.process.returncode
+        finished = is_finished(run)
+        last = finished or entry.number == self.attempts or status == WRONG_USE
+        kept = run.folder if finished or run.continues else set_aside(run.folder)
+        return Attempt(run, status, entry.number, finished, kept, last)
 
     def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
         """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.
@@ -156,17 +142,21 @@ class JobRunner:
         finally:
             _stop([process])
 
-    def _start(self, job: Job, attempt: int) -> _Active:
-        if job.folder.exists():  # left by a call that was killed
-            set_aside(job.folder)
-        job.folder.mkdir(parents=True)
-        threads = self.threads or max(1, usable_cores() // self.size)
-        with open(job.folder / OUTPUT, "wb", opener=follow_no_link) as output:
-            process = self._open(job.command, threads, output.fileno())
-        return _Active(job, attempt, process, time.monotonic())
+    def _start(self, run: PlannedRun) -> subprocess.Popen[bytes]:
+        if run.folder.exists() and not run.continues:  # left by a call that was killed
+            set_aside(run.folder)
+        run.write_record()
+        threads = self.threads or max(1, usable_cores() // (self.size * run.ranks))
+        with open(run.folder / OUTPUT, "ab" if run.continues else "wb", opener=follow_no_link) as output:
+            return self._open(run.command(), threads, output.fileno(), environment=run.environment)
 
     def _open(
-        self, command: Sequence[str], threads: int, output: int | None, errors: int | None = subprocess.STDOUT
+        self,
+        command: Sequence[str],
+        threads: int,
+        output: int | None,
+        errors: int | None = subprocess.STDOUT,
+        environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         # In a new session: Ctrl-C reaches only this process, which then ends the others.
         return subprocess.Popen(
@@ -174,7 +164,7 @@ class JobRunner:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)} | dict(environment or {}),
             start_new_session=True,
             pass_fds=() if self.lock < 0 else (self.lock,),
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)
@@ -198,14 +188,19 @@ def hold_lock(folder: Path) -> Iterator[int]:
 
 
 def set_aside(folder: Path) -> Path:
-    """Move the folder of a run without a result into SET_ASIDE, with all its files; return its new path."""
+    """Move the files of a run without a result into SET_ASIDE; return their new folder, or that of the run if empty.
+
+    The plan of the run stays, and with it the seed.
+    """
+    paths = [path for path in folder.iterdir() if path.name != RECORD]
+    if not paths:
+        return folder
     number = 1
     while (kept := folder.parent / SET_ASIDE / f"{folder.name}-{number}").exists():
         number += 1
-    kept.parent.mkdir(exist_ok=True)
-    folder.rename(kept)
-    for path in [path for path in kept.iterdir() if RESULT_NAME.fullmatch(path.name)]:
-        path.rename(path.with_name(f"{path.name}.interrupted"))
+    kept.mkdir(parents=True)
+    for path in paths:  # a log gets a name that no checker picks up
+        path.rename(kept / (f"{path.name}.interrupted" if RESULT_NAME.fullmatch(path.name) else path.name))
     return kept
 
 

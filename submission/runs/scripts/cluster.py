@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from common.errors import UsageError
-from submission.round.emit.site import QUEUE, TORCHRUN, PackageJob, Site, quote_words, seconds
+from submission.runs.scripts.site import QUEUE, TORCHRUN, PackageJob, Site, quote_words, seconds
 
 GRACE_S: Final = 300
 """Time between the signal to save and stop and the time limit: enough for an evaluation and a checkpoint."""

@@ -21,13 +21,13 @@ from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from compliance.benchmarks import REFERENCES
 from compliance.model.layout import WEAK
-from submission.round.emit import text
-from submission.round.emit.cluster import Cluster, Slurm
-from submission.round.emit.site import END_OF_JOB, quote_words
 from submission.round.make import RoundInputs
 from submission.round.plan import Series
 from submission.round.runs import LARGEST_SEED
 from submission.round.throughput import ThroughputRun
+from submission.runs.scripts import text
+from submission.runs.scripts.cluster import Cluster, Slurm
+from submission.runs.scripts.site import END_OF_JOB, quote_words
 
 STAGE_DIR: Final = "staging.stage_dir="
 ONE_LAUNCHER: Final = "otherwise train all instances in a job of your own: see docs/guide/cluster.md"

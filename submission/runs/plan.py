@@ -1,0 +1,156 @@
+"""A plan of runs: what each one runs, with which settings, on how many ranks, in which folder.
+
+Whatever makes many runs, such as a round or a study, is a list of `PlannedRun`. A run keeps its plan in its own folder,
+so that the same plan given again continues: what has a result is never repeated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from common.ending import read_ending
+from common.errors import UsageError
+from common.files import LOG_NAME, write_whole_file
+from common.measure.fom import NAME as FIGURE
+from common.measure.fom import read_measurement
+from common.record import read_run_times
+
+Kind = Literal["training", "measurement", "evaluation"]
+MODULES: Final[Mapping[Kind, str]] = {"training": "train", "measurement": "measure", "evaluation": "evaluate"}
+RECORD: Final = "run.json"
+"""The plan of a run, in its folder."""
+EVALUATION: Final = "evaluation.json"
+
+
+class PlanError(ValueError):
+    """The folder of a plan does not fit the plan; the message says where, and how to fix it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """A run of a plan.
+
+    config: as for the command of the kind; of an evaluation the runs to evaluate, in `options`. overrides:
+    section.key=value, later ones take precedence. folder: the run's own. ranks: processes that a launcher starts; 1:
+    none. seed: of a training, None if it is drawn by the training itself. environment: additional variables. options:
+    further words of the command, such as --steps 30. continues: what a killed run leaves is continued in place, not
+    set aside: for jobs of several instances. group: runs that are given up together; "": those of the benchmark.
+    """
+
+    benchmark: str
+    kind: Kind
+    config: str
+    folder: Path
+    overrides: tuple[str, ...] = ()
+    ranks: int = 1
+    seed: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    continues: bool = False
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in messages: cosmoflow/run_3."""
+        return f"{self.benchmark}/{self.folder.name}"
+
+    @property
+    def result_file(self) -> Path:
+        """The file that appears when the run has ended with a result."""
+        return self.folder / {"training": "ended.json", "measurement": FIGURE, "evaluation": EVALUATION}[self.kind]
+
+    def words(self) -> list[str]:
+        """Return the module of the run and its arguments, without a launcher."""
+        words = [f"{self.benchmark}.{MODULES[self.kind]}"]
+        if self.kind == "training":
+            words += [self.config, *self.overrides, f"output_dir={self.folder}"]
+            words += [] if self.seed is None else [f"train.seed={self.seed}"]
+            words += ["--auto-resume"] if self.continues else []
+        elif self.kind == "measurement":
+            words += [self.config, *self.overrides, "-o", str(self.result_file)]
+        else:
+            words += [*self.overrides, "-o", str(self.result_file)]
+        return [*words, *self.options]
+
+    def command(self, python: str = sys.executable) -> list[str]:
+        """Return the command that makes the run on this machine."""
+        launcher = [python, "-m"]
+        if self.ranks > 1:
+            launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks), "-m"]
+        return launcher + self.words()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run keeps of its plan."""
+        return {
+            "benchmark": self.benchmark,
+            "kind": self.kind,
+            "config": self.config,
+            "overrides": list(self.overrides),
+            "ranks": self.ranks,
+            "seed": self.seed,
+            "environment": dict(self.environment),
+            "options": list(self.options),
+        }
+
+    def write_record(self) -> None:
+        """Write the plan of the run into its folder, which is made."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole_file(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(self.describe())) + b"\n")
+
+
+def is_finished(run: PlannedRun) -> bool:
+    """Tell whether a run has its result, by its folder alone; one without is active, was killed, or not started."""
+    if run.kind == "training":
+        ending, log = read_ending(run.folder), run.folder / LOG_NAME
+        return ending is not None and ending.final and (not log.exists() or read_run_times(log) is not None)
+    if run.kind == "measurement":
+        try:
+            read_measurement(run.result_file)
+        except UsageError:
+            return False
+        return True
+    return run.result_file.exists()
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Return the plan that a run keeps in its folder; None if it has none. Raises PlanError if it is damaged."""
+    path = folder / RECORD
+    if not path.exists():
+        return None
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise PlanError(f"{path} is not the plan of a run ({error}); restore it, or use another folder") from error
+    return record
+
+
+def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedRun]:
+    """Return the runs, each with the seed that its folder keeps, else one that is drawn and no other run has."""
+    records = [read_record(run.folder) or {} for run in runs]
+    taken = {record.get("seed") for record in records}
+    seeded = []
+    for run, record in zip(runs, records, strict=True):
+        seed = record.get("seed")
+        if seed is None:
+            seed = next(seed for seed in draw if seed not in taken)
+            taken.add(seed)
+        seeded.append(replace(run, seed=seed))
+    return seeded
+
+
+def check_records(runs: Sequence[PlannedRun]) -> None:
+    """Raise PlanError if a folder keeps another plan than that of its run: results of both would be mixed."""
+    for run in runs:
+        before, now = read_record(run.folder), run.describe()
+        for key in now if before is not None else ():
+            if before is not None and before.get(key) != now[key]:
+                raise PlanError(
+                    f"{run.folder / RECORD}: {key} is {before.get(key)!r}, but the plan now has {now[key]!r}; restore "
+                    "it, or choose another folder with -o"
+                )

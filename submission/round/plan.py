@@ -13,7 +13,7 @@ from common.config import ConfigError, load, section_of, shown, to_yaml
 from common.errors import UsageError
 from common.extras import missing_extra
 from common.named_configs import CLOSED, find_config, is_name, named_configs
-from common.reference import OWN
+from common.reference import NO_TARGET, OWN
 from common.training.resolve import resolve_config
 from compliance.benchmarks import MINIS, REFERENCES
 
@@ -129,6 +129,8 @@ def resolve(series: Series) -> Setup:
         raise UsageError(f"{series.benchmark}: {error}") from error
     if config.variant == OWN:
         raise UsageError(f"{series.benchmark}: variant is {OWN}; a round is of the full or a mini problem")
+    if config.train.target == NO_TARGET:
+        raise UsageError(f"{series.benchmark}: train.target is {NO_TARGET}, but the runs of a round train to theirs")
     submission = {name: getattr(config.submission, name) for name in ("org", "division", "status", "platform")}
     return Setup(series, to_yaml(config), config.variant, config.data.data_dir, config.submission.round, submission)
 

@@ -137,6 +137,9 @@ def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
     own = ["--set", "variant=own", "--set", "train.target=1"]
     assert main(["--config", "mini", "--benchmarks", "cosmoflow", *own, "-o", out]) == 2
     assert "cosmoflow: variant is own; a round is of the full or a mini problem" in capsys.readouterr().err
+    past = ["--set", "train.target=none"]
+    assert main(["--config", "mini", "--benchmarks", "cosmoflow", *past, "-o", out]) == 2
+    assert "train.target is none, but the runs of a round" in capsys.readouterr().err
     assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
     assert "no such file" in capsys.readouterr().err
     assert not Path(out).exists()

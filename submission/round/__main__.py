@@ -13,7 +13,7 @@ from common.command import CommandParser, UsageError, positive, run_command
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
-from submission.round.plan import BENCHMARKS, Series, check_instances, read_plan
+from submission.round.plan import BENCHMARKS, Series, check_series, read_plan
 from submission.round.scripts import render_round
 from submission.round.throughput import ThroughputRun, make_throughput
 from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
@@ -103,7 +103,7 @@ def _plan(options: argparse.Namespace) -> list[Series]:
     names += [f"submission.platform={quoted(options.system.stem)}"] if options.system else []
     plan = [series.set(*names, *options.set) for series in plan]
     for series in plan:
-        check_instances(series, bool(options.throughput))
+        check_series(series, bool(options.throughput))
     return plan
 
 

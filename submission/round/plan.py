@@ -11,6 +11,7 @@ from typing import Final
 from common.config import load, section_of, shown
 from common.errors import UsageError
 from common.named_configs import CLOSED, find_config, is_name, named_configs
+from common.reference import NO_TARGET
 from compliance.benchmarks import MINIS, REFERENCES
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
@@ -87,9 +88,12 @@ def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
     return {name: (_resolved_config(file, entry.config), entry) for name, entry in plans.items() if entry.config}
 
 
-def check_instances(series: Series, throughput: bool) -> None:
-    """Raise UsageError if the settings ask for instances that the round would not train, or not count, as such."""
-    section = section_of(find_config(series.benchmark, series.config), series.overrides, "instances")
+def check_series(series: Series, throughput: bool) -> None:
+    """Raise UsageError if the settings ask for no target, or for instances that the round would not train as such."""
+    file = find_config(series.benchmark, series.config)
+    if section_of(file, series.overrides, "train").get("target") == NO_TARGET:
+        raise UsageError(f"{series.benchmark}: train.target is {NO_TARGET}, but the runs of a round train to theirs")
+    section = section_of(file, series.overrides, "instances")
     count, first = section.get("count", 1), section.get("first")
     if throughput and first not in (None, 0):
         raise UsageError(

@@ -16,7 +16,7 @@ from compliance.model.finding import PASSING
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main
 from submission.round.make import RoundInputs, RoundPackage
-from submission.round.plan import Series, check_instances, read_plan
+from submission.round.plan import Series, check_series, read_plan
 from submission.round.runs import plan_runs, read_logs
 from submission.runs.setup import Setup
 
@@ -134,6 +134,9 @@ def test_a_wrong_value_is_reported_before_any_run(tmp_path, capsys):
     own = ["--set", "variant=own", "--set", "train.target=1"]
     assert main(["--config", "mini", "--benchmarks", "cosmoflow", *own, "-o", out]) == 2
     assert "cosmoflow: variant is own; a round is of the full or a mini problem" in capsys.readouterr().err
+    past = ["--set", "train.target=none"]
+    assert main(["--config", "mini", "--benchmarks", "cosmoflow", *past, "-o", out]) == 2
+    assert "train.target is none, but the runs of a round" in capsys.readouterr().err
     assert main(["--config", "mini", "--system", "nowhere.json", "-o", out]) == 2
     assert "no such file" in capsys.readouterr().err
     assert not Path(out).exists()
@@ -158,9 +161,9 @@ def test_instances_are_a_throughput_result(tmp_path, capsys, settings, arguments
     (tmp_path / "own.yaml").write_text("base: base.yaml\n")
     series = Series("cosmoflow", str(tmp_path / "own.yaml"), 1)
     with pytest.raises(UsageError, match=r"instances\.count is 3"):
-        check_instances(series, throughput=False)
-    check_instances(series, throughput=True)
-    check_instances(series.set("instances.count=1", "instances.first=null"), throughput=False)
+        check_series(series, throughput=False)
+    check_series(series, throughput=True)
+    check_series(series.set("instances.count=1", "instances.first=null"), throughput=False)
 
 
 def test_incomplete_code_is_reported_before_any_run(tmp_path, capsys):

@@ -31,6 +31,8 @@ HEAVY = set(
 """What the checker and the facts of the benchmarks do without."""
 CLUSTER, MPI = "common/ranks/", "common/ranks/meeting.py"
 """The only files that know torch.distributed; of mpi4py, the second alone does."""
+SCIPY = "submission/results/fits/nonlinear.py"
+"""The only file of FACTS_READERS with an extra: `study` says what to install where it cannot be imported."""
 LIGHT = (
     "common.ranks.launch",
     "common.config",
@@ -80,7 +82,7 @@ def heavy(tree):
     """Yield the imports that would make the checker slow to start, or not start at all on a laptop."""
     for module in tree.modules.values():
         facts = module.path.name in ("reference.py", "settings.py") or module.path.parts[:2] == ("common", "settings")
-        if module.package in FACTS_READERS or facts:
+        if (module.package in FACTS_READERS or facts) and str(module.path) != SCIPY:
             for name in module.imports:
                 if name.partition(".")[0] in HEAVY:
                     yield f"{module.path} imports {name}"

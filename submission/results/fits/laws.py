@@ -1,0 +1,360 @@
+"""The laws of studies, each with 95 % intervals, and the reasons not to fit one.
+
+All laws are fitted to the logarithm of y: repetitions spread by a share of y, not by an amount. Intervals are those of
+Student's t: exact for the power law, by the profile of the sum of squares for the others, whose parameters the delta
+method gives intervals that are too short. From MANY_SEEDS repetitions of each point on they come from resampled seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from common.extras import missing_extra
+from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, PowerLaw, fit_line, power_law
+
+MANY_SEEDS: Final = 20
+"""Repetitions of each point from which on seeds are resampled: of fewer, a resampled spread is too small."""
+RESAMPLES: Final = 999
+LACK_OF_FIT: Final = 4.0
+"""Variance of the points around a law, over that of their repetitions, above which the law does not explain the points
+to within the repetitions. Chance exceeds it in 1 to 5 % of usual studies (2 to 6 against 8 to 40 degrees of freedom).
+The means of the points then count, one each: repetitions of a point tell nothing about its distance from the law."""
+SPARE: Final = 2
+"""A law needs so many more different points than parameters: with fewer, its interval is hardly ever finite news."""
+INFINITE: Final = math.inf
+
+
+class Observation(NamedTuple):
+    """A measured point. x: the values of the law's variables, in their order."""
+
+    x: tuple[float, ...]
+    y: float
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Omission:
+    """An observation that does not count."""
+
+    observation: Observation
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An estimate with its interval, which may be open: infinite."""
+
+    name: str
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """An observation and what the law says there; relative: (y - fitted) / fitted."""
+
+    observation: Observation
+    fitted: float
+
+    @property
+    def relative(self) -> float:
+        return self.observation.y / self.fitted - 1
+
+
+class Solution(Protocol):
+    """A law's parameters for some points, with intervals for independent errors of equal share."""
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The parameters."""
+
+    def at(self, x: Sequence[float]) -> float:
+        """Return y."""
+
+    def band(self, x: Sequence[float]) -> Interval:
+        """Return the interval of the law at x."""
+
+    def find_intervals(self) -> tuple[Interval, ...]:
+        """Return the interval of each parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parabola:
+    """The loss over the logarithm of the parameters at one compute, and its minimum: parameters and loss.
+
+    Not the logarithm of the loss: a law of loss gives parabolas of the same shape at each compute, so that their
+    minima are off by the same factor.
+    """
+
+    compute: float
+    minimum: float
+    loss: float
+    curvature: float
+    sizes: tuple[float, ...]
+
+    def at(self, size: float) -> float:
+        """Return the loss of a size."""
+        return self.loss + self.curvature * math.log(size / self.minimum) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A fitted law.
+
+    formula: with values. count: observations that count. points: different x. degrees: of freedom of the intervals.
+    method: of the intervals, in words. spread: standard deviation of a repetition around its point, a share of y; None
+    without repetitions. parabolas: of "isoflop", whose observations here are their minima.
+    """
+
+    name: str
+    formula: str
+    parameters: tuple[Parameter, ...]
+    count: int
+    points: int
+    degrees: int
+    method: str
+    spread: float | None
+    residuals: tuple[Residual, ...]
+    left_out: tuple[Omission, ...]
+    parabolas: tuple[Parabola, ...] = ()
+    _at: Callable[[Sequence[float]], float] = field(kw_only=True, repr=False, compare=False)
+    _band: Callable[[Sequence[float]], Interval] = field(kw_only=True, repr=False, compare=False)
+
+    def at(self, *x: float) -> float:
+        """Return y at the values of the variables."""
+        return self._at(x)
+
+    def interval(self, *x: float) -> Interval:
+        """Return the 95 % interval of the law, not of a further observation."""
+        return self._band(x)
+
+    def get(self, name: str) -> Parameter:
+        """Return a parameter."""
+        return next(each for each in self.parameters if each.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a law says. exponents: the parameters that have to be known for the law to say anything."""
+
+    title: str
+    formula: str
+    variables: tuple[str, ...]
+    parameters: tuple[str, ...]
+    exponents: tuple[str, ...]
+
+    @property
+    def least(self) -> int:
+        """The different points that it needs."""
+        return len(self.parameters) + SPARE
+
+
+ISOFLOP: Final = "isoflop"
+LAWS: Final = {
+    "power": Form("a power law", "y = {a} x^{b}", ("x",), ("a", "b"), ("b",)),
+    "floor": Form("a power law with a floor", "y = {c} + {a} x^{b}", ("x",), ("c", "a", "b"), ("b",)),
+    "batch": Form("the law of the critical batch", "E = {E0} (1 + B / {Bc})", ("B",), ("E0", "Bc"), ("Bc",)),
+    "joint": Form(
+        "the law of loss against parameters and samples",
+        "loss = {E} + {A} N^-{a} + {B} D^-{b}",
+        ("N", "D"),
+        ("E", "A", "a", "B", "b"),
+        ("a", "b"),
+    ),
+    ISOFLOP: Form("the law of the best size", "N = {k} C^{a}", ("N", "C"), ("k", "a"), ("a",)),
+}
+PARABOLA_LEAST: Final = 3 + SPARE
+
+
+def fit_law(name: str, observations: Iterable[Observation]) -> Law:
+    """Return the law through observations; NoFitError, with the reason, if they do not determine it.
+
+    name: a key of LAWS. Observations that are not above 0 are left out.
+    """
+    form, kept, left_out = LAWS[name], list[Observation](), list[Omission]()
+    for each in observations:
+        positive = all(math.isfinite(value) and value > 0 for value in (*each.x, each.y))
+        if positive:
+            kept.append(each)
+        else:
+            left_out.append(Omission(each, "a logarithm needs numbers above 0"))
+    parabolas: tuple[Parabola, ...] = ()
+    if name == ISOFLOP:
+        parabolas, kept, outside = _find_minima(kept)
+        left_out += outside
+    points: dict[tuple[float, ...], list[float]] = {}
+    for each in kept:
+        points.setdefault(each.x, []).append(math.log(each.y))
+    if len(points) < form.least:
+        minima = " with a minimum inside the sizes tried" if name == ISOFLOP else ""
+        reasons = "".join(f"; {text}" for text in dict.fromkeys(each.reason for each in left_out))
+        raise NoFitError(f"no fit: {_count(len(points))}{minima}; {form.title} needs {form.least}{reasons}")
+    return _fit_points(name, kept, points, left_out, parabolas)
+
+
+def _count(points: int) -> str:
+    return f"{points} point{'' if points == 1 else 's'}"
+
+
+def _fit_points(
+    name: str,
+    kept: Sequence[Observation],
+    points: dict[tuple[float, ...], list[float]],
+    left_out: Sequence[Omission],
+    parabolas: tuple[Parabola, ...],
+) -> Law:
+    form, solve = LAWS[name], _choose_solver(name)
+    means = [Observation(x, math.exp(statistics.fmean(logs))) for x, logs in points.items()]
+    pure = sum((value - statistics.fmean(logs)) ** 2 for logs in points.values() for value in logs)
+    again = len(kept) - len(points)
+    solution, degrees, method = solve(kept), len(kept) - len(form.parameters), "Student's t"
+    squares = sum(math.log(each.y / solution.at(each.x)) ** 2 for each in kept)
+    spare = len(points) - len(form.parameters)
+    band, intervals = solution.band, None
+    if again and (squares - pure) / spare > LACK_OF_FIT * pure / again:
+        solution, degrees = solve(means), spare
+        band, method = (
+            solution.band,
+            "Student's t over the means of the points: they miss the law by more than repetitions differ",
+        )
+    elif min(map(len, points.values())) >= MANY_SEEDS:
+        resampled = [solve(drawn) for drawn in _draw_means(points)]
+        method = f"{RESAMPLES} resamples of the seeds"
+        intervals = tuple(_cut_tails(values) for values in zip(*(each.values for each in resampled), strict=True))
+
+        def band(x: Sequence[float]) -> Interval:
+            return _cut_tails([each.at(x) for each in resampled])
+
+    parameters = tuple(map(Parameter, form.parameters, solution.values, intervals or solution.find_intervals()))
+    for each in parameters:
+        if each.name in form.exponents and (problem := _explain_empty(each)):
+            raise NoFitError(f"no fit: {problem} ({_count(len(points))})")
+    return Law(
+        name=name,
+        formula=form.formula.format_map({each.name: _write_number(each.value) for each in parameters}).replace(
+            "--", ""
+        ),
+        parameters=parameters,
+        count=len(kept),
+        points=len(points),
+        degrees=degrees,
+        method=method,
+        spread=math.sqrt(pure / again) if again else None,
+        residuals=tuple(Residual(each, solution.at(each.x)) for each in kept),
+        left_out=tuple(left_out),
+        parabolas=parabolas,
+        _at=solution.at,
+        _band=band,
+    )
+
+
+def _write_number(value: float) -> str:
+    if math.isinf(value):
+        return "minus infinity" if value < 0 else "infinity"
+    return f"{value:.4g}"
+
+
+def _explain_empty(parameter: Parameter) -> str:
+    """Return why an interval says nothing: it holds 0, or is wider than the value; "" if it says something."""
+    low, high = parameter.interval
+    text = f"the 95 % interval of {parameter.name} is {_write_number(low)} to {_write_number(high)}"
+    if low <= 0 <= high:
+        return f"{text}: not even its sign is known"
+    if high - low > abs(parameter.value):
+        return f"{text}, wider than its value of {_write_number(parameter.value)}"
+    return ""
+
+
+def _draw_means(points: dict[tuple[float, ...], list[float]]) -> Iterable[list[Observation]]:
+    """Yield the means of the points with their seeds drawn again, with replacement; always the same ones."""
+    generator = random.Random(0)
+    for _ in range(RESAMPLES):
+        yield [
+            Observation(x, math.exp(statistics.fmean(generator.choices(logs, k=len(logs)))))
+            for x, logs in points.items()
+        ]
+
+
+def _cut_tails(values: Sequence[float]) -> Interval:
+    ascending, tail = sorted(values), round((1 - CONFIDENCE) / 2 * (len(values) + 1))
+    return ascending[tail - 1], ascending[-tail]
+
+
+# -- solvers ---------------------------------------------------------------------------------------------------
+
+
+def _choose_solver(name: str) -> Callable[[Sequence[Observation]], Solution]:
+    if name in ("power", ISOFLOP):
+        return _PowerSolution
+    try:
+        from submission.results.fits.nonlinear import solve
+    except ModuleNotFoundError as error:
+        raise NoFitError(f"no fit: {missing_extra(error, 'study') or error}") from None
+    return lambda observations: solve(name, observations)
+
+
+class _PowerSolution:
+    """The power law in the form of a Solution."""
+
+    def __init__(self, observations: Sequence[Observation]) -> None:
+        self._law: PowerLaw = power_law([(each.x[0], each.y) for each in observations])
+        self.values = self._law.a, self._law.b
+
+    def at(self, x: Sequence[float]) -> float:
+        return self._law.at(x[0])
+
+    def band(self, x: Sequence[float]) -> Interval:
+        return self._law.interval(x[0]) or (0.0, INFINITE)
+
+    def find_intervals(self) -> tuple[Interval, ...]:
+        return self._law.a_interval or (0.0, INFINITE), self._law.b_interval or (-INFINITE, INFINITE)
+
+
+def _find_minima(
+    observations: Sequence[Observation],
+) -> tuple[tuple[Parabola, ...], list[Observation], list[Omission]]:
+    """Return the parabola of each compute, their minima as observations of N over C, and the minima left out.
+
+    observations: x is (parameters, compute), y the loss.
+    """
+    parabolas, minima, left_out = list[Parabola](), list[Observation](), list[Omission]()
+    for compute in sorted({each.x[1] for each in observations}):
+        inside = [each for each in observations if each.x[1] == compute]
+        sizes = sorted({each.x[0] for each in inside})
+        reason = f"{len(sizes)} sizes at a compute of {_write_number(compute)}; a parabola needs {PARABOLA_LEAST}"
+        if len(sizes) >= PARABOLA_LEAST:
+            parabola, reason = _fit_parabola(compute, inside, tuple(sizes))
+            if not reason:
+                parabolas.append(parabola)
+                minima.append(Observation((compute,), parabola.minimum, f"minimum at {_write_number(compute)}"))
+                continue
+        left_out.append(Omission(Observation((compute,), math.nan), reason))
+    return tuple(parabolas), minima, left_out
+
+
+def _fit_parabola(
+    compute: float, observations: Sequence[Observation], sizes: tuple[float, ...]
+) -> tuple[Parabola, str]:
+    """Return the parabola, and why its minimum does not count, "" if it does."""
+    logs = [math.log(each.x[0]) for each in observations]
+    losses = [each.y for each in observations]
+    middle = statistics.fmean(logs)
+    across = [value - middle for value in logs]
+    line = fit_line([(value, value**2) for value in across])
+    bends = [value**2 - line.at(value) for value in across]
+    curvature = sum(map(float.__mul__, bends, losses)) / sum(bend**2 for bend in bends)
+    rest = fit_line([(value, loss - curvature * value**2) for value, loss in zip(across, losses, strict=True)])
+    text = f"at a compute of {_write_number(compute)}"
+    if curvature <= 0:
+        return Parabola(compute, math.nan, math.nan, curvature, sizes), f"the loss has no minimum {text}"
+    lowest = -rest.slope / (2 * curvature)
+    logarithm = lowest + middle
+    if not math.log(sizes[0]) <= logarithm <= math.log(sizes[-1]):
+        return Parabola(compute, math.nan, math.nan, curvature, sizes), f"the minimum {text} is outside the sizes tried"
+    loss = rest.at(lowest) + curvature * lowest**2
+    return Parabola(compute, math.exp(logarithm), loss, curvature, sizes), ""

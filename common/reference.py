@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from common.values import is_integer, is_number
 
@@ -116,6 +116,12 @@ class Setting:
     why: str = ""
 
 
+NO_TARGET: Final = "none"
+"""The value of train.target with which a run trains past all targets."""
+TARGET_RECORD: Final = "quality_target"
+"""The key of a log that says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The quality that ends a run: the evaluation key, its threshold, and which side is better."""
@@ -140,6 +146,28 @@ class Target:
         if not is_number(value):
             return False
         return bool(0 < value <= self.value if self.lower_is_better else self.value <= value <= 1)
+
+    def choose(self, own: float | Literal["none"] | None) -> Target:
+        """Return the target of a run with this value of `train.target`."""
+        if own is None:
+            return self
+        if isinstance(own, str):
+            return NoTarget(self.key, self.value, self.lower_is_better)
+        return replace(self, value=own)
+
+
+@dataclass(frozen=True, slots=True)
+class NoTarget(Target):
+    """That of a run without a target: no evaluation meets it. value: of the target that the benchmark has."""
+
+    @property
+    def range_text(self) -> str:
+        """That there is none."""
+        return NO_TARGET
+
+    def met(self, value: Any) -> bool:
+        """Return False."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,14 +322,16 @@ class Reference:
         return tuple({setting.key: setting for setting in active}.values())
 
 
-def variant_of(references: Sequence[Reference], variant: str, own_target: float | None = None) -> Reference:
+def variant_of(
+    references: Sequence[Reference], variant: str, own_target: float | Literal["none"] | None = None
+) -> Reference:
     """Return the facts of a benchmark's variant; ValueError if it has no such variant.
 
     references: of the full problem, whose metric is that of OWN data, too, and of the mini problems. own_target: of
     OWN data, for which a configuration must have one.
     """
     if variant == OWN and own_target is not None:
-        return replace(references[0], variant=OWN, target=replace(references[0].target, value=own_target))
+        return replace(references[0], variant=OWN, target=references[0].target.choose(own_target))
     for reference in references:
         if reference.variant == variant:
             return reference

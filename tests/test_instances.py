@@ -306,6 +306,8 @@ def test_how_a_job_ends():
         ([met, met], "target_met", 0),
         ([met, missed], "target_not_met", 4),
         ([met, Ending("diverged")], "target_not_met", 4),
+        ([met, Ending("completed")], "completed", 0),
+        ([missed, Ending("completed")], "target_not_met", 4),
         ([met, missed, Ending("failed")], "failed", 1),
         ([Ending("failed"), stopped], "stopped", 3),
         ([met, None], "stopped", 3),
@@ -314,7 +316,9 @@ def test_how_a_job_ends():
         assert (ending.how, ending.exit_status) == (how, status)
         assert ending.epochs == 3 * found.count(met)
     clocks = [(0, 60_000), (30_000, 120_000)]
-    assert throughput_text(clocks, 3).endswith("in 2.00 min from the first start to the last stop: 1 models/min")
+    assert throughput_text(clocks, 3, "met the target").endswith(
+        "in 2.00 min from the first start to the last stop: 1 models/min"
+    )
 
 
 def test_pruning_by_hand():

@@ -1,6 +1,7 @@
 """Training from Python: as the command trains, with exceptions, in threads and beside other work of the process."""
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import compliance
 from common.config import ConfigError
 from common.mllog import LogError
+from common.record import read_value
 from common.training.trainer import BusyError
 from compliance.benchmarks import PACKAGES
 from cosmoflow import train
@@ -85,6 +88,38 @@ def test_a_run_is_that_of_the_command(case, prepared, tmp_path, monkeypatch, cap
     for resume in (False, True):  # trained, and then found as it ended
         met = case.train.run("./small.yaml", f"train.target={case.met}", resume=resume, output_dir=tmp_path / "met")
         assert met.target_met and met.target.value == float(case.met) and len(met.history) == 1
+
+
+def test_a_run_without_a_target_trains_past_it(small, capsys):
+    """Through all epochs, also more of them; the checker says only that there is no result."""
+    options = ("variant=own", "submission.division=open", "train.epochs=2", "train.target=none")
+    run = train.run(small, *options, output_dir="own")
+    assert (run.ending.how, run.ending.exit_status, run.target.range_text) == ("completed", 0, "none")
+    assert "completed without a target" in capsys.readouterr().out
+    run = train.run(small, "train.target=none", "train.epochs=2", output_dir="past")
+    longer = train.run(small, "train.target=none", "train.epochs=3", output_dir="past", resume=True)
+    assert curve(longer)[:2] == curve(run)[:2] and len(longer.history) == 3 and longer.ending.how == "completed"
+    figure = json.loads((longer.folder / "fom.json").read_text())
+    assert figure["target"] is None and figure["target_met"] is False
+    report = compliance.check_logs([str(longer.log)])
+    quality = [finding for finding in report.findings if finding.rule.startswith("QUA")]
+    assert [finding.message for finding in quality] == ["no result: no target (train.target: none)"]
+    with pytest.raises(ConfigError, match=r'(?s)train.target is "none" .*closed: null or 0.124'):
+        train.run(small, "train.target=none", "submission.division=closed")
+
+
+def test_a_run_ends_after_the_operations_that_it_may_make(small):
+    """Two epochs of five steps, the second cut after one: six steps and a half of its operations are six."""
+    whole = train.run(small, "train.steps=6", output_dir="steps")
+    step = 5 * read_value(whole.log, "flop_per_sample")["training"]
+    run = train.run(small, {"train.flop": 6.5 * step})
+    assert curve(run) == curve(whole) and len(run.history) == 2
+    assert len((run.folder / "metrics.jsonl").read_text().splitlines()) == 6 + 2
+    log = run.log.read_bytes()
+    again = train.run(small, {"train.flop": 6.5 * step}, resume=True)
+    assert again.ending.how == "target_not_met" and run.log.read_bytes() == log
+    with pytest.raises(ValueError, match=r"train.steps is 9, but None in .*keeps its settings"):
+        train.run(small, "train.steps=9", resume="run")
 
 
 def test_predictions_are_those_of_the_evaluation(small):

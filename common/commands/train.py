@@ -120,9 +120,10 @@ console.txt if standard output or error was lost, without which a run goes on, a
 installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow] sends the metrics there, too.
 While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
-Exit status: 0 target met, 1 an error, 2 wrong use, 3 to be continued (a signal stopped the run, or output_dir is in
-use), 4 all epochs done without meeting the target. Of several instances: 3 if one is to be continued, else 1 if one
-failed, else 4 if one missed the target; so it is for a sweep, which goes on after an error of one training.""",
+Exit status: 0 target met, or train.target=none and all epochs done, 1 an error, 2 wrong use, 3 to be continued (a
+signal stopped the run, or output_dir is in use), 4 all epochs done without meeting the target. Of several instances:
+3 if one is to be continued, else 1 if one failed, else 4 if one missed the target; so it is for a sweep, which goes on
+after an error of one training.""",
     )
     # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(

@@ -132,14 +132,14 @@ class Measurement(FigureOfMerit):
 class TrainedRun(FigureOfMerit):
     """The result of a training; samples_per_s and spread are by the epochs, without their evaluations.
 
-    minutes: from run_start to run_stop, as logged. quality: of the last evaluation.
+    minutes: from run_start to run_stop, as logged. quality: of the last evaluation. target: None for a run without.
     """
 
     epoch_samples_per_s: tuple[float, ...]
     minutes: float
     epochs: int
     quality: float
-    target: float
+    target: float | None
     target_met: bool
 
     @property

@@ -16,12 +16,14 @@ from common.reference import (
     FREE,
     FULL,
     HYPERPARAMETERS,
+    NO_TARGET,
     ORDER,
     OWN,
     RANDOM,
     RESULTS,
     ROUNDS,
     SAMPLES,
+    TARGET_RECORD,
     THROUGHPUT,
     WEIGHTS,
     Check,
@@ -47,6 +49,7 @@ from common.settings.schedule import Schedule
 STAGING_TIMED: Final = ("0.7", "1.0", "2.0")
 Bagging = Literal["none", "bootstrap", "poisson"]
 NONE: Final = "none"
+NULL: Final = Check("null", lambda value: value is None)
 POISSON: Final = "poisson"
 """The value of `instances.bagging` with which an instance draws a random number of samples."""
 
@@ -133,6 +136,26 @@ class TrainConfig:
         closed=FREE,
         cite=RESULTS,
     )
+    steps: int | None = key(
+        None,
+        "the most optimizer steps to train: the run ends after them, in the middle of an epoch, with its evaluation; "
+        "null: train.epochs alone says it",
+        PROBLEM,
+        unit="steps",
+        closed=NULL,
+        cite=RESULTS,
+        since="0.3.0",
+    )
+    flop: float | None = key(
+        None,
+        "the most floating-point operations to train with, as the log counts those of a sample (flop_per_sample): the "
+        "same as train.steps with as many whole steps, at least 1; null: any number",
+        PROBLEM,
+        unit="FLOP",
+        closed=NULL,
+        cite=RESULTS,
+        since="0.3.0",
+    )
     global_batch_size: int = key(
         64,
         "samples per optimizer step, over all ranks",
@@ -144,8 +167,13 @@ class TrainConfig:
     accumulation: int = key(
         1, "number of parts in which each rank computes its share of a step: less memory, the same result", closed=FREE
     )
-    target: float | None = key(
-        None, "quality that ends the run; null: the target of the benchmark", PLACE, closed=own_target, cite=BENCHMARKS
+    target: float | Literal["none"] | None = key(
+        None,
+        "quality that ends the run; null: the target of the benchmark; none: train through all epochs, which gives no "
+        "MLPerf result",
+        PLACE,
+        closed=own_target,
+        cite=BENCHMARKS,
     )
     seed: int | None = key(
         None,
@@ -185,7 +213,7 @@ class TrainConfig:
         "the weights from which training starts: an export, a checkpoint, or the folder of a run; null: random ones. "
         "With given weights a run is not an MLPerf result",
         PROBLEM,
-        closed=Check("null", lambda value: value is None),
+        closed=NULL,
         cite=WEIGHTS,
     )
     tail: Literal["keep", "drop"] = key(
@@ -200,6 +228,10 @@ class TrainConfig:
         for name in ("epochs", "global_batch_size", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        for name in ("steps", "flop"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < math.inf:
+                raise ValueError(f"{name} is {value}; expected at least 1, or null")
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
         if self.accumulation > self.global_batch_size:
@@ -207,12 +239,23 @@ class TrainConfig:
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
                 "(global_batch_size); lower it"
             )
-        if self.target is not None and not 0 < self.target < math.inf:
-            raise ValueError(f"target is {self.target}; expected a number above 0, or null for the benchmark's own")
+        if isinstance(self.target, float | int) and not 0 < self.target < math.inf:
+            raise ValueError(
+                f"target is {self.target}; expected a number above 0, null for the benchmark's own, or none"
+            )
         if self.eval_ranks < 0:
             raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
+
+    @property
+    def ends_in_epoch(self) -> bool:
+        """Whether the run may end in the middle of an epoch; then it has a fixed length."""
+        return self.steps is not None or self.flop is not None
+
+    def logged(self) -> dict[str, Any]:
+        """Return what a log states of the target: that the run had none, if so."""
+        return {TARGET_RECORD: NO_TARGET} if self.target == NO_TARGET else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +413,7 @@ class RunConfig:
         if self.variant == OWN and self.train.target is None:
             raise ValueError(
                 f"variant is {OWN}, for data of your own, which have no target: set train.target to the "
-                f"{self.reference.target.key} that ends the run"
+                f"{self.reference.target.key} that ends the run, or to none"
             )
         if self.dist.sharing == 1:
             return

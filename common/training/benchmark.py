@@ -164,7 +164,7 @@ class SampleProblem(ABC, Generic[B]):
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The hyperparameters by their keys in the log."""
-        return {**hyperparameters(self.config), **self.config.instances.logged()}
+        return {**hyperparameters(self.config), **self.config.instances.logged(), **self.config.train.logged()}
 
     @property
     def sample_means(self) -> Mapping[str, float]:

@@ -25,7 +25,7 @@ import torch
 from common import mllog
 from common.command import as_called
 from common.config import ConfigError, Override, to_dict
-from common.ending import DIVERGED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending, read_ending
+from common.ending import COMPLETED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, TRAINED, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
 from common.provenance import shown_path
 from common.ranks.connect import connect
@@ -33,7 +33,7 @@ from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
-from common.reference import FULL
+from common.reference import FULL, NO_TARGET
 from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
@@ -162,9 +162,9 @@ def job_ending(endings: Mapping[int, Ending | None]) -> Ending:
         return Ending(STOPPED, f"{count_text(STOPPED)} to be continued", epochs)
     if FAILED in hows:
         return Ending(FAILED, f"{count_text(FAILED)} failed", epochs)
-    if hows.count(TARGET_MET) < len(hows):
-        return Ending(TARGET_NOT_MET, f"{count_text(TARGET_NOT_MET, DIVERGED)} missed the target", epochs)
-    return Ending(TARGET_MET, epochs=epochs)
+    if missed := [how for how in hows if how not in TRAINED]:
+        return Ending(TARGET_NOT_MET, f"{count_text(*missed)} missed the target", epochs)
+    return Ending(COMPLETED if COMPLETED in hows else TARGET_MET, epochs=epochs)
 
 
 # -- what is there -------------------------------------------------------------------------------------------
@@ -332,9 +332,10 @@ class InstancesJob:
             how = ending.text if ending else f"not started ({signal_name(STOP.number) or 'the job was stopped'})"
             how = shorten(how, SHOWN, placeholder=" …")
             yield f"{number:8}  {plan.base + number:10}  {epochs:>6}  {minutes:>7}  {how}"
-        met = {number: clocks[number] for number, ending in endings.items() if ending and ending.how == TARGET_MET}
-        timed = {number: clock for number, clock in met.items() if clock}
-        yield throughput_text(list(timed.values()), len(endings))
+        trained = {number: clocks[number] for number, ending in endings.items() if ending and ending.how in TRAINED}
+        timed = {number: clock for number, clock in trained.items() if clock}
+        end = "have trained to their end" if self.config.train.target == NO_TARGET else "met the target"
+        yield throughput_text(list(timed.values()), len(endings), end)
         for line in self._next_steps(endings):
             yield as_called(line)
         if timed:
@@ -360,9 +361,12 @@ class InstancesJob:
             print(text, flush=True)
 
 
-def throughput_text(clocks: Sequence[tuple[int, int]], count: int) -> str:
-    """Return how many models per minute were trained. clocks: start and stop of those that met the target, in ms."""
-    text = f"{len(clocks)} of {count} instances met the target"
+def throughput_text(clocks: Sequence[tuple[int, int]], count: int, end: str) -> str:
+    """Return how many models per minute were trained.
+
+    clocks: start and stop, in ms, of the instances that did what `end` says.
+    """
+    text = f"{len(clocks)} of {count} instances {end}"
     if not clocks:
         return text
     rate = models_per_minute(clocks)

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from common.data.sampling import step_seed
-from common.ending import STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
 from common.ranks.dist import Dist
-from common.reference import Target
+from common.reference import NoTarget, Target
 from common.settings.run import TrainConfig
 from common.stop import SIGNALS, STOP, signal_name
 from common.training.batchnorm import average_statistics
@@ -46,6 +46,7 @@ class Fit:
     """A run: its parts and its progress.
 
     step: makes its optimizer steps.
+    epochs: how many it has at most, the last of which max_steps may cut; None: no epoch is cut.
     rate: gives the learning rate for (epoch, step, steps per epoch).
     constants: entries of a checkpoint that never change, such as seed and configuration.
     """
@@ -65,10 +66,13 @@ class Fit:
     constants: Mapping[str, Any]
     sanity: Sanity
     callbacks: Callbacks = field(default_factory=Callbacks)
+    max_steps: int | None = None
     position: Position = START
     history: list[Epoch] = field(default_factory=list)
     _loss: tuple[float, float] = (0.0, 0.0)
     step: Step = field(init=False)
+    epochs: int = field(init=False)
+    _last_steps: int = field(init=False)
     _evaluating: bool = False
     _eval_began: float = 0.0
     _steps_before: int = 0
@@ -77,6 +81,13 @@ class Fit:
     def __post_init__(self) -> None:
         norms = self.callbacks.every_steps > 0
         self.step = Step(self.problem, self.optimizer, self.precision, self.dist, norms=norms)
+        left = math.inf if self.max_steps is None else self.max_steps
+        for epoch in range(self.config.epochs):
+            steps = self.problem.steps(epoch)
+            self.epochs, self._last_steps = epoch + 1, int(min(left, steps))
+            left -= steps
+            if left <= 0:
+                break
 
     @property
     def evaluated(self) -> list[Epoch]:
@@ -86,6 +97,10 @@ class Fit:
     def steps_before(self, epoch: int) -> int:
         """Return the number of steps before an epoch."""
         return sum(map(self.problem.steps, range(epoch)))
+
+    def count_steps(self, epoch: int) -> int:
+        """Return the number of steps that the run makes in an epoch."""
+        return self._last_steps if epoch + 1 == self.epochs else self.problem.steps(epoch)
 
     def meets_target(self) -> bool:
         """Tell whether the latest evaluation met the target."""
@@ -121,7 +136,7 @@ class Fit:
 
 
 def fit(run: Fit) -> Ending:
-    """Train until the target is met, a signal asks to stop, or all epochs are done; return how the run ended.
+    """Train until the target is met, a signal asks to stop, or all steps are done; return how the run ended.
 
     Raises DataFaultError for samples with numbers that are not finite, FloatingPointError when loss or quality is not
     finite although the samples are, LeaseLostError when another training took the folder
@@ -138,9 +153,9 @@ def fit(run: Fit) -> Ending:
         if run._evaluating:  # the checkpoint was written during an evaluation
             _begin_evaluation(run)
             _take_quality(run, wait=True)
-        while run.position.epoch < run.config.epochs and not run.meets_target():
+        while run.position.epoch < run.epochs and not run.meets_target():
             stopped_by = _train_epoch(run) or signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))
-            last = run.position.epoch == run.config.epochs
+            last = run.position.epoch == run.epochs
             _take_quality(run, wait=last or bool(stopped_by))
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
@@ -155,7 +170,8 @@ def fit(run: Fit) -> Ending:
             if stopped_by:
                 run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Ending(STOPPED, stopped_by, len(run.history))
-    return Ending(TARGET_MET if run.meets_target() else TARGET_NOT_MET, epochs=len(run.history))
+    missed = COMPLETED if isinstance(run.target, NoTarget) else TARGET_NOT_MET
+    return Ending(TARGET_MET if run.meets_target() else missed, epochs=len(run.history))
 
 
 @contextlib.contextmanager
@@ -190,10 +206,10 @@ def _train_epoch(run: Fit) -> str:
     _take_quality(run, wait=True)  # the epoch before
     if run.meets_target():
         return ""
-    steps = run.problem.steps(epoch)
+    steps = run.count_steps(epoch)
     samples_per_s = samples / train_s
     loss = run._loss[0] / run._loss[1]
-    rate = run.rate(epoch, steps - 1, steps)
+    rate = run.rate(epoch, steps - 1, run.problem.steps(epoch))
     run.log.event("learning_rate", rate, epoch_num=number, step=steps)
     run.log.event("tracked_stats", {"throughput": samples_per_s}, epoch_num=number, step=steps)
     run.history.append(Epoch(number, loss, math.nan, rate, samples_per_s, train_s, wait_s, 0.0))
@@ -225,7 +241,7 @@ def _take_quality(run: Fit, wait: bool) -> None:
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
     run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
-    run.progress.show_epoch(run.history[-1])
+    run.progress.show_epoch(run.history[-1], run.epochs)
     epoch = run.history[-1]
     run.callbacks.notify(lambda callback: callback.epoch(epoch))
     run.sanity.look_at_qualities([epoch.quality for epoch in run.history])
@@ -247,7 +263,7 @@ def _keep_best(run: Fit) -> None:
 def _make_steps(run: Fit) -> tuple[int, float, str]:
     """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
     epoch, first_step = run.position.epoch, run.position.step
-    steps = run.problem.steps(epoch)
+    steps, whole_steps = run.count_steps(epoch), run.problem.steps(epoch)
     run.problem.model.train()
     run.progress.begin_epoch(epoch + 1, steps, first_step)
     samples, wait_s = 0, 0.0
@@ -257,7 +273,7 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
         batches = profiler.watched(read)
         for step in range(first_step, steps):
             run.dist.note_progress(f"epoch {epoch + 1}, step {step + 1}")
-            weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, steps)
+            weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, whole_steps)
             _seed_generators(run)
             step_wait_s = run.step(batches, run.config.accumulation, weight, rate)
             run.position, step_samples = Position(epoch, step + 1), run.problem.step_samples(epoch, step)

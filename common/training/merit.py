@@ -18,6 +18,7 @@ from common.measure.power.recorder import energy_j
 from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
 from common.record import read_run_times, read_value
+from common.reference import NoTarget
 from common.training.loop import Fit
 
 FLOP_PER_SAMPLE: Final = "flop_per_sample"
@@ -54,7 +55,7 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         minutes=minutes,
         epochs=history[-1].epoch,
         quality=history[-1].quality,
-        target=run.target.value,
+        target=None if isinstance(run.target, NoTarget) else run.target.value,
         target_met=run.meets_target(),
         energy_j=joules,
         energy_scope=scope,
@@ -67,8 +68,8 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
 def merge_figures(folders: Sequence[Path], at_once: int, models_per_minute: float) -> str:
     """Return the line of a job of several instances, "" if one has no figure of merit.
 
-    folders: of the instances that met the target. at_once: how many are trained at a time; samples/s and flop/s are the
-    sum over the instances, or over as many as that.
+    folders: of the instances that count as models. at_once: how many are trained at a time; samples/s and flop/s are
+    the sum over the instances, or over as many as that.
     """
     active = min(at_once, len(folders))
     try:

@@ -31,8 +31,8 @@ class Progress:
     label: begins each line of one of several trainings, which have no live line.
     """
 
-    def __init__(self, target: Target, epochs: int, quiet: bool, label: str = "") -> None:
-        self.target, self.epochs, self.quiet, self.label = target, epochs, quiet, label
+    def __init__(self, target: Target, quiet: bool, label: str = "") -> None:
+        self.target, self.quiet, self.label = target, quiet, label
         self._bar: Any = None
 
     def print_line(self, text: str) -> None:
@@ -57,12 +57,12 @@ class Progress:
         """Show on the live line that the network is being evaluated."""
         self._bar.set_description("validation")
 
-    def show_epoch(self, last: Epoch) -> None:
-        """Print the line of an epoch; the next one may have started."""
-        left = (self.epochs - last.epoch) * (last.train_s + last.eval_s)
+    def show_epoch(self, last: Epoch, epochs: int) -> None:
+        """Print the line of an epoch, of so many at most; the next one may have started."""
+        left = (epochs - last.epoch) * (last.train_s + last.eval_s)
         goal = f"target {self.target.range_text}"
         self.print_line(
-            f"epoch {last.epoch:3}/{self.epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
+            f"epoch {last.epoch:3}/{epochs}  loss {last.loss:.4f}  {self.target.key} {last.quality:.4f}"
             f"  ({goal}{', reached' if self.target.met(last.quality) else ''})"
             f"  {last.samples_per_s:,.1f} samples/s  {duration(last.train_s + last.eval_s)}"
             f"  {'ETA <= ' + duration(left) if left else 'last epoch'}"

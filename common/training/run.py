@@ -21,7 +21,7 @@ from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, to_dict
 from common.datasets.manifest import read_variant_and_digest
-from common.ending import TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.measure.power.recorder import UNKNOWN
@@ -31,7 +31,7 @@ from common.provenance import provenance, shown_path
 from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
-from common.reference import FULL, OWN
+from common.reference import FULL, NO_TARGET, OWN
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
@@ -437,9 +437,7 @@ class Training:
 
     def _build_fit(self, log: ResultLog, problem: Problem, seed: int) -> Fit:
         config, dist = self.config, self.dist
-        target = problem.reference.target
-        if config.train.target is not None:
-            target = replace(target, value=config.train.target)
+        target = problem.reference.target.choose(config.train.target)
         precision = Precision(config.precision, dist.device)
         evaluator = Evaluator(problem, precision)
         if config.train.eval_ranks:
@@ -450,7 +448,7 @@ class Training:
             constants["interface"] = self.benchmark.predictor.describe(config)
             callbacks += make_callbacks(config.track, self.owned.lease.check)
             callbacks += [make_callback() for make_callback in self.start.callbacks]
-        progress = Progress(target, config.train.epochs, quiet=not dist.is_main, label=self.label)
+        progress = Progress(target, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
             config=config.train,
@@ -467,12 +465,29 @@ class Training:
             callbacks=Callbacks(callbacks, config.track.every_steps),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
             constants=constants,
+            max_steps=self._find_max_steps(problem),
         )
+
+    def _find_max_steps(self, problem: Problem) -> int | None:
+        """Return how many steps `train.steps` and `train.flop` allow; None: any number. A collective call."""
+        train = self.config.train
+        if train.flop is None:
+            return train.steps
+        steps = 0
+        if self.dist.is_main:
+            flops = problem.count_flops()
+            if flops is None:
+                raise ConfigError("train.flop is set, but the benchmark counts no operations: set train.steps instead")
+            steps = int(train.flop // (flops.training * min(train.global_batch_size, problem.train_samples)))
+        steps = max(1, int(self.dist.broadcast_json(steps)))
+        return min(steps, train.steps or steps)
 
     def _print_result(self, run: Fit, ending: Ending, seconds: float) -> None:
         """Print how the run ended and what to do next."""
         log, reference = self.folder / LOG_NAME, run.problem.reference
         result = f"target {run.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
+        if ending.how == COMPLETED:
+            result = "completed without a target (train.target: none), which is no MLPerf result,"
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
@@ -480,9 +495,10 @@ class Training:
             self._say(as_called(line))
 
     def _next_steps(self, variant: str) -> Iterator[str]:
-        """Yield the commands for the next steps with the run; one on OWN data is no result to check and pack."""
+        """Yield the commands for the next steps with the run; one on OWN data or without target is no result."""
+        result = variant != OWN and self.config.train.target != NO_TARGET
         name, run = self.benchmark.name, shlex.quote(str(self.folder))
-        if variant != OWN:
+        if result:
             option = "" if variant == FULL else " --allow-mini"
             yield f"check it:    python -m compliance.check{option} {run}/{LOG_NAME}"
         if self.checkpoints.files():
@@ -491,7 +507,7 @@ class Training:
                 output = f"-o {run}/predictions{self.benchmark.report.ending}"
                 yield f"predict it:  {evaluate_command(name, self.config, [self.folder], 'predict')} {output}"
             yield f"export it:   python -m common.export {run} {run}/{name}.safetensors"
-        if variant == OWN:
+        if not result:
             return
         stated = self.config.submission
         system = shlex.quote(f"{'_'.join(stated.platform.split())}.json")
@@ -531,8 +547,9 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
 
 
 def has_result(ended: Ending, config: RunConfig) -> bool:
-    """Tell whether a run has ended for good; one that missed its target goes on if it is given more epochs."""
-    return ended.final and not (ended.how == TARGET_NOT_MET and config.train.epochs > ended.epochs > 0)
+    """Tell whether a run has ended for good; one that missed its target, or had none, goes on with more epochs."""
+    longer = config.train.epochs > ended.epochs > 0 and not config.train.ends_in_epoch
+    return ended.final and not (longer and ended.how in (TARGET_NOT_MET, COMPLETED))
 
 
 def seed_of(config: RunConfig) -> int | None:

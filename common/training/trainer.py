@@ -95,8 +95,7 @@ class Run:
     @cached_property
     def target(self) -> Target:
         """The target of the quality; it is that of the data, which are looked up."""
-        target, value = self._build_problem().reference.target, self.config.train.target
-        return target if value is None else replace(target, value=value)
+        return self._build_problem().reference.target.choose(self.config.train.target)
 
     def network(self, place: Path | None = None) -> nn.Module:
         """Return the network of the newest checkpoint, or of the one in `place`, in evaluation mode."""

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from common.record import TOKEN, decode, parse_json
-from common.reference import COMMON_SETTINGS
+from common.reference import COMMON_SETTINGS, TARGET_RECORD
 from common.tree import NAMED, Tree
 from common.values import LARGEST, is_number
 from compliance.benchmarks import REFERENCES
@@ -71,7 +71,7 @@ STRUCTURE: Final = (
 )
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
-    *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging"),
+    *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging", TARGET_RECORD),
     *("sample_means", "flop_per_sample", "init_weights_sha256", "spatial_extents", "number_of_ranks"),
 )
 """Keys that only this suite's logs have."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from common.ending import EXIT_STATUS, TARGET_MET
-from common.reference import Target
+from common.ending import COMPLETED, EXIT_STATUS, TARGET_MET
+from common.reference import NO_TARGET, TARGET_RECORD, Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
@@ -72,6 +72,8 @@ class TargetReached(LogRule):
         lambda log: log().last_evaluation(0.125).add_evaluation(0.1, after="run_start"),
         lambda log: log().rename("eval_error", "eval_accuracy"),
         lambda log: log(benchmark="deepcam").last_evaluation(0.8199999),
+        lambda log: log(division="open").add(TARGET_RECORD, NO_TARGET),
+        lambda log: log().meta("run_stop", "status", "aborted").meta("run_stop", "ended", COMPLETED),
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
@@ -79,7 +81,10 @@ class TargetReached(LogRule):
             return
         target = case.reference.target
         evaluations = log[target.key]
-        if not evaluations:
+        if case.strict and (record := find_completion(log)):
+            message = "no result: no target (train.target: none)"
+            yield self.finding(log.path, record.line, message, target.range_text, record.key)
+        elif not evaluations:
             message = f"{target.key} is not logged: no evaluation result"
             yield self.finding(log.path, 0, message, target.range_text, target.key)
         elif not case.strict:
@@ -180,6 +185,8 @@ class StatusSuccess(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for stop in log["run_stop"]:
             if has_field(stop, "status") and stop.meta("status") != "success":
+                if stop.meta("ended") == COMPLETED:
+                    continue  # QUA01 says so
                 message = f"run_stop status is {show(stop.meta('status'))}"
                 yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
                 continue
@@ -206,7 +213,7 @@ class LastMeetsTarget(LogRule, strict_only=True):
             return
         target = case.reference.target
         counted = log.course(target.key).counted
-        if not counted or target.met(counted[-1].value):
+        if not counted or target.met(counted[-1].value) or find_completion(log):
             return
         met = [record for record in counted if target.met(record.value)]
         if met:
@@ -230,7 +237,7 @@ class StopsAtTarget(LogRule, strict_only=True):
     bad = (lambda log: log().evaluation(2, 0.12),)
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        if case.reference is None:
+        if case.reference is None or find_completion(log):
             return
         target = case.reference.target
         counted = log.course(target.key).counted
@@ -242,6 +249,12 @@ class StopsAtTarget(LogRule, strict_only=True):
                 f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
             )
             yield self.finding(log.path, first.line, message, "run_stop after this evaluation", target.key)
+
+
+def find_completion(log: Log) -> Record | None:
+    """Return the record that says that a run was trained without a target; None if it had one."""
+    stops = (stop for stop in log["run_stop"] if stop.meta("ended") == COMPLETED)
+    return log.first(TARGET_RECORD) or next(stops, None)
 
 
 def _official_met(target: Target, value: Any) -> bool:

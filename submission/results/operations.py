@@ -168,7 +168,7 @@ def _find_sample_flop(run: JudgedRun, workload: str) -> tuple[float, float, str]
 def _explain_unrated(samples: float, evaluated: float, train_minutes: float) -> str:
     """Return what of the samples and their times a log does not give, "" if it gives all."""
     if samples <= 0:
-        return "samples unknown: train_samples or epoch_num of the last evaluation is missing or not plausible"
+        return "samples unknown: train_samples or epoch_num of the last evaluation is missing or not plausible, or cut"
     if evaluated <= 0:
         return "evaluation unknown: eval_start, eval_stop or eval_samples is missing or not plausible"
     return "" if train_minutes > 0 else "no training time: the epochs take no longer than their evaluations"

@@ -206,7 +206,7 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
     train, evaluation_set = _samples(run, "train_samples"), _samples(run, "eval_samples")
     by_samples = reference is not None and reference.epoch_unit == "samples"
     epochs = samples = None
-    if is_number(converged_after) and converged_after < LARGEST:
+    if is_number(converged_after) and converged_after < LARGEST and not _may_cut_epoch(run):
         later = float(phases.first == 0)
         epochs = None if by_samples else converged_after + later
         samples = float(converged_after) if by_samples else _product(epochs, train)
@@ -255,6 +255,12 @@ def unmeasured(run: JudgedRun) -> str:
 def evaluated_samples(run: JudgedRun) -> float | None:
     """Return the samples of all evaluations, None if the log does not give them."""
     return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))
+
+
+def _may_cut_epoch(run: JudgedRun) -> bool:
+    """Tell whether the run may have ended in the middle of the epoch that its last evaluation names."""
+    train = (run.details.configuration or {}).get("train")
+    return isinstance(train, dict) and any(train.get(name) is not None for name in ("steps", "flop"))
 
 
 def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:

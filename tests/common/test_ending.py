@@ -11,8 +11,8 @@ from common.stop import StopAsked
 
 @pytest.mark.parametrize(
     ("how", "status", "final"),
-    [("target_met", 0, True), ("target_not_met", 4, True), ("diverged", 1, True), ("stopped", 3, False),
-     ("failed", 1, False)],
+    [("target_met", 0, True), ("target_not_met", 4, True), ("completed", 0, True), ("diverged", 1, True),
+     ("stopped", 3, False), ("failed", 1, False)],
 )  # fmt: skip
 def test_each_ending_has_an_exit_status_and_comes_back_from_its_file(tmp_path, how, status, final):
     ending = Ending(how, "why" if not final else "", 7)
@@ -41,6 +41,7 @@ EVALUATED = record("eval_stop", epoch_num=6) + record("eval_stop", epoch_num=7) 
         (stop(status="success", epoch_num=3, ended="target_met"), Ending("target_met", epochs=3)),
         (stop(status="success", epoch_num=3), Ending("target_met", epochs=3)),
         (stop(status="aborted", ended="target_not_met"), Ending("target_not_met")),
+        (EVALUATED + stop(status="aborted", ended="completed"), Ending("completed", epochs=7)),
         (EVALUATED + stop(status="aborted", ended="target_not_met"), Ending("target_not_met", epochs=7)),
         (stop(status="aborted", ended="stopped", cause="SIGUSR1"), Ending("stopped", "SIGUSR1")),
         (stop(status="aborted"), None),  # of another suite, or of an older version: it does not say why

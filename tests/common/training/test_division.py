@@ -30,6 +30,8 @@ EVERYWHERE = {
     "data.train_samples": 1000,
     "data.eval_samples": 1000,
     "train.target": 0.9,
+    "train.steps": 100,
+    "train.flop": 1e15,
 }
 DEPARTURES = {
     "cosmoflow": {

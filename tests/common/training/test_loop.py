@@ -104,7 +104,7 @@ def history_of(run):
     return run.history
 
 
-def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, kept=None, **changes):
+def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, kept=None, max_steps=None, **changes):
     config = TrainConfig(**{"epochs": 12, "global_batch_size": 8, **changes})
     folder.mkdir(exist_ok=True)
     task, goal = Line(config, at_step), Target("eval_error", target, lower_is_better=True)
@@ -119,11 +119,12 @@ def run_of(folder, target=0.3, at_step=lambda epoch, step: None, profile=None, k
         dist=DIST,
         log=open_log(folder / f"log-{len(list(folder.iterdir()))}.txt", True),
         checkpoints=Checkpoints(folder / "checkpoints", "line", CheckpointConfig(**(kept or {})), DIST),
-        progress=Progress(goal, config.epochs, quiet=False),
+        progress=Progress(goal, quiet=False),
         sanity=Sanity(replace(REFERENCE, target=goal, constant=None), print),
         profiler=Profiler(ProfileConfig(**(profile or {})), folder / "profile", DIST, print),
         evaluator=Evaluator(task, precision),
         constants={"seed": 1, "config": {}},
+        max_steps=max_steps,
     )
 
 
@@ -281,6 +282,21 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path, stop_at, evaluat
     assert [(e.epoch, e.loss, e.quality, e.learning_rate) for e in resumed] == [
         (e.epoch, e.loss, e.quality, e.learning_rate) for e in whole
     ]
+
+
+@pytest.mark.parametrize(("stop_at", "max_steps"), [((1, 2), 11), ((0, 3), 7), ((1, 0), 9)])
+def test_a_run_ends_after_the_steps_that_it_may_make(tmp_path, stop_at, max_steps):
+    """Seven steps an epoch: the last one is cut, and evaluated, at the rate of a whole one; a stop changes nothing."""
+    whole = run_of(tmp_path / "whole", target=1e-9, max_steps=max_steps)
+    steps, rate = [], whole.rate
+    whole.rate = lambda *step: steps.append(step) or rate(*step)
+    assert fit(whole) == Ending(TARGET_NOT_MET, epochs=-(-max_steps // 7))
+    assert list(dict.fromkeys(steps)) == [(number // 7, number % 7, 7) for number in range(max_steps)]
+    stopped = run_of(tmp_path / "parts", 1e-9, lambda *step: step == stop_at and ask_to_stop(), max_steps=max_steps)
+    assert fit(stopped).how == STOPPED
+    resumed = run_of(tmp_path / "parts", target=1e-9, max_steps=max_steps)
+    resumed.load(resumed.checkpoints.load())
+    assert [(e.loss, e.quality) for e in history_of(resumed)] == [(e.loss, e.quality) for e in whole.history]
 
 
 def test_late_answers_change_nothing_but_when_a_run_stops(tmp_path, late_answers, monkeypatch):

@@ -1,0 +1,143 @@
+"""What the runs of a study have measured, from their folders."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from common.ending import DIVERGED, read_ending
+from common.files import LOG_NAME, instance_folders
+from common.measure.fom import NAME as FIGURE
+from common.record import read_value
+from common.reference import variant_of
+from common.tree import ANYWHERE
+from compliance.benchmarks import MINIS, REFERENCES
+from submission.results.operations import EXPONENTS, N, find_valid_share
+from submission.runs.plan import PlannedRun, is_finished
+from submission.study.plan import StudyPoint
+from submission.study.quantities import QUANTITIES
+from submission.study.records import CurveSpec, StudyRun
+
+MAX_BYTES: Final = 1 << 24
+HISTORY: Final = "history.csv"
+FLOP_PER_SAMPLE: Final = "flop_per_sample"
+"""The key of a log with the operations of the network for a sample in training and in evaluation."""
+
+
+def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
+    """Return what the runs have measured so far, in the order of the points.
+
+    curves: the lines of one may be told apart by several names, joined by "+"; the runs get these as one value.
+    """
+    runs = add_efficiency([_collect_run(point) for point in points])
+    for by in {curve.by for curve in curves if "+" in curve.by}:
+        runs = [
+            replace(run, values=run.values | {by: " ".join(str(run.get(name)) for name in by.split("+"))})
+            for run in runs
+        ]
+    return runs
+
+
+def add_efficiency(runs: Sequence[StudyRun]) -> list[StudyRun]:
+    """Return the runs with the quantity `efficiency`, by the fewest units among runs of one benchmark and label."""
+    rates: dict[tuple[Any, ...], dict[float, list[float]]] = {}
+
+    def find_group(run: StudyRun) -> tuple[Any, ...]:
+        return run.values.get("benchmark"), run.values.get("label")
+
+    def find_rate(run: StudyRun) -> float:
+        quantities = run.quantities
+        return quantities.get("flop_per_s", quantities.get("samples_per_s", 0.0)) / quantities.get("units", 1.0)
+
+    for run in runs:
+        if rate := find_rate(run):
+            rates.setdefault(find_group(run), {}).setdefault(run.quantities["units"], []).append(rate)
+    return [
+        replace(run, quantities=run.quantities | {"efficiency": find_rate(run) / fmean(group[min(group)])})
+        if find_rate(run) and len(group := rates[find_group(run)]) > 1
+        else run
+        for run in runs
+    ]
+
+
+def format_command(run: PlannedRun) -> str:
+    """Return the command that makes a run, with its environment."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in run.environment.items()]
+    return " ".join([*variables, shlex.join(run.command("python"))])
+
+
+def _collect_run(point: StudyPoint) -> StudyRun:
+    run, ending = point.run, read_ending(point.run.folder)
+    record = StudyRun(f"{run.folder.parent.name}/{run.folder.name}", point.values, command=format_command(run))
+    if not is_finished(run):
+        return replace(record, problem=ending.text if ending else "not run")
+    quantities = dict(_read_figure(run.folder))
+    if run.kind == "training":
+        for name, number in _read_training(run, point.setup.variant, quantities):
+            quantities.setdefault(name, number)
+    if point.evaluation is not None and is_finished(point.evaluation):
+        content = _read_json(point.evaluation.result_file)
+        quantities["ensemble_quality"] = content.get("ensemble", content["members"][0]["quality"])
+    return replace(record, quantities=quantities, problem=ending.text if ending and ending.how == DIVERGED else "")
+
+
+def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
+    """Yield the quantities in the figure of merit of a run."""
+    figure = _read_json(folder / FIGURE)
+    for name, quantity in QUANTITIES.items():
+        for field in quantity.fields:
+            number = figure.get(field)
+            if isinstance(number, int | float) and math.isfinite(number):
+                yield name, number * quantity.scale
+                break
+
+
+def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield what history and log of a training add to its figure of merit; of a job, the mean over its instances."""
+    folders = list(instance_folders(run.folder).values()) or [run.folder]
+    histories = [history for folder in folders if (history := _read_history(folder))]
+    if not histories:
+        return
+    lasts = [history[-1] for history in histories]
+    yield "epochs", fmean(last["epoch"] for last in lasts)
+    yield "loss", fmean(last["loss"] for last in lasts)
+    yield "quality", (quality := fmean(last["quality"] for last in lasts))
+    target = variant_of((REFERENCES[run.benchmark], *MINIS[run.benchmark]), variant).target
+    best = min if target.lower_is_better else max
+    yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
+    yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
+    flop = read_value(folders[0] / LOG_NAME, FLOP_PER_SAMPLE)
+    if not isinstance(flop, dict):
+        return
+    samples = sum(row["samples_per_s"] * row["train_s"] for history in histories for row in history)
+    yield "flop", flop["training"] * samples
+    rate = figure.get("flop_per_s", flop["training"] * figure.get("samples_per_s", 0.0))
+    share = find_valid_share(target, quality, EXPONENTS.get(run.benchmark, N))
+    if rate:
+        yield "flop_per_s", rate
+    if rate and share is not None:
+        yield "vflop_per_s", rate * share
+
+
+def _read_history(folder: Path) -> list[dict[str, float]]:
+    """Return the epochs of a training; [] if it has none."""
+    path = folder / HISTORY
+    if not path.exists():
+        return []
+    text = ANYWHERE.read(str(path), MAX_BYTES).decode("utf-8")
+    return [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(text.splitlines())]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file that a run has written; {} without the file, as of a training without an epoch."""
+    if not path.exists():
+        return {}
+    content: dict[str, Any] = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
+    return content

@@ -144,7 +144,7 @@ class Scale:
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
         """Return (position, text) of about `count` round numbers."""
         gap = abs(self.stop - self.start) / (2 * count)
-        values = round_values(self, gap) if self.logarithmic else _steps(self.low, self.high, count)
+        values = round_values(self, gap) if self.logarithmic else round_steps(self.low, self.high, count)
         return [(self(value), text) for value, text in zip(values, _format_alike(values), strict=True)]
 
 
@@ -156,7 +156,8 @@ def scale(values: Iterable[float], start: float, stop: float, margin: float = 0.
     return Scale(low - added if low > added or low < 0 else min(low, 0.0), high + added, start, stop)
 
 
-def _steps(low: float, high: float, count: int) -> list[float]:
+def round_steps(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` round numbers of a linear scale, at equal steps."""
     rough = (high - low) / max(count, 1)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)

@@ -12,7 +12,7 @@ from typing import Final, TypeGuard
 
 from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import WEAK
-from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_values, short
+from submission.results.figures.drawing import LARGEST, Drawing, Point, Scale, round_steps, round_values, short
 from submission.results.figures.labels import LINE, Box, amount, colour, enclose, fitted, placed, text_width
 from submission.results.page.html import Html, joined
 from submission.results.quantities import AnalysedSet
@@ -150,9 +150,14 @@ class Figure(Drawing):
             case "ellipse":
                 for factor in (1.0, 0.5):
                     self.add("ellipse", "ellipse", cx=short(x + 1), cy=short(y), rx=11 * factor, ry=6 * factor)
+            case "":  # a further line of text
+                pass
+            case _ if " org-" in kind:
+                shape, _, colour = kind.partition(" ")
+                self.draw_mark(point, (shape, ""), f"mark {colour}")
             case _ if kind.startswith("org-"):
                 self.dot(point, f"mark {kind}", radius=MARK)
-            case _ if kind.startswith(("part", "interval")):
+            case _ if kind.startswith(("part", "interval", "range")):
                 self.box((x - 9, y - 6), 18, 12, kind)
             case _:
                 self.line((x - 10, y), (x + 12, y), kind)
@@ -203,11 +208,17 @@ class Axis:
         """Return (position, text) of the places or of round numbers at least a gap apart."""
         if self.names:
             return [(self.scale(at), name) for at, name in enumerate(self.names)]
-        return [(self.scale(value), amount(value)) for value in round_values(self.scale, gap)]
+        if self.scale.logarithmic:
+            values = round_values(self.scale, gap)
+        else:
+            values = round_steps(
+                self.scale.low, self.scale.high, int(abs(self.scale.stop - self.scale.start) / (2 * gap))
+            )
+        return [(self.scale(value), amount(value)) for value in values]
 
 
 class Panel:
-    """An area of a figure with two axes, logarithmic unless they name places."""
+    """An area of a figure with two axes."""
 
     def __init__(self, figure: Figure, x: Axis, y: Axis) -> None:
         self.figure, self.x, self.y = figure, x.scale, y.scale

@@ -1,4 +1,4 @@
-"""Laws of studies: true exponents within the intervals, and what is refused in words. bench/laws.py has 1,000 of each."""
+"""Laws of studies: true exponents within the intervals, and refusals in words. bench/laws.py has 1,000 studies each."""
 
 import math
 import random
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from submission.results.fits.laws import LAWS, NoFitError, Observation, fit_law
+from submission.results.fits.laws import LAWS, Observation, fit_law
+from submission.results.fits.least_squares import NoFitError
 from tests.bench_script import bench_script
 
 ROOT = Path(__file__).resolve().parents[4]

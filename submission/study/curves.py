@@ -1,0 +1,192 @@
+"""The curves of a study: its runs as points with repetitions, and the laws through them or why there is none."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+from submission.results.figures.labels import amount
+from submission.results.fits.laws import LAWS, Law, Observation, fit_law
+from submission.results.fits.least_squares import NoFitError
+from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
+
+SHARED: Final = {"joint", "isoflop"}
+"""Laws of all lines of a curve together; of the others each line has its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The repetitions of a point. x: a number, or the place of its name in `Curve.names`. ys: one of each run."""
+
+    x: float
+    by: Value
+    ys: tuple[float, ...]
+    runs: tuple[str, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.ys)
+
+
+@dataclass(frozen=True, slots=True)
+class CurveLine:
+    """The points with one value of what separates lines, in the order of x. problem: why there is no law."""
+
+    label: str
+    by: Value
+    points: tuple[CurvePoint, ...]
+    law: Law | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a figure shows. names: of the places of x, where x has words. law, problem: of a law of all lines together.
+
+    left_out: run and reason.
+    """
+
+    spec: CurveSpec
+    lines: tuple[CurveLine, ...]
+    names: tuple[str, ...] = ()
+    law: Law | None = None
+    problem: str = ""
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def laws(self) -> tuple[tuple[str, Law | None, str], ...]:
+        """Label, law and problem of each fit that was asked for."""
+        if not self.spec.law:
+            return ()
+        if self.spec.law in SHARED:
+            return (("", self.law, self.problem),)
+        return tuple((line.label, line.law, line.problem) for line in self.lines) or (("", None, self.problem),)
+
+
+def trace_curves(result: StudyResult) -> list[Curve]:
+    """Return the curves of a study with their fits."""
+    return [trace_curve(result.runs, spec) for spec in result.curves]
+
+
+def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
+    """Return the curve; ValueError for a law that does not exist."""
+    if spec.law and spec.law not in LAWS:
+        raise ValueError(f"curve '{spec.title}': there is no law '{spec.law}'; expected one of {', '.join(LAWS)}")
+    left_out = [(run.name, reason) for run in runs if (reason := _explain_unfit(run, spec))]
+    kept = [run for run in runs if not _explain_unfit(run, spec)]
+    texts = list(dict.fromkeys(str(run.get(spec.x)) for run in kept))
+    names = () if all(is_number(run.get(spec.x)) for run in kept) else tuple(texts)
+    groups: dict[tuple[tuple[str, Value], ...], list[StudyRun]] = {}
+    for run in kept:
+        groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
+    points = [_gather_point(several, spec, names) for several in groups.values()]
+    values = sorted(
+        {point.by for point in points},
+        key=lambda value: (not is_number(value), value if is_number(value) else str(value)),
+    )
+    lines = [
+        CurveLine(_name_line(spec, by), by, tuple(sorted((p for p in points if p.by == by), key=lambda point: point.x)))
+        for by in values
+    ]
+    problem, law = "" if kept else "no fit: no run has a result", None
+    if names and spec.law:
+        problem = f"no fit: {spec.x} has names, and a law needs numbers"
+    elif spec.law in SHARED and kept:
+        law, problem = _fit(spec.law, [each for point in points for each in _observe(point, spec.law)])
+    elif spec.law:
+        lines = [_fit_line(line, spec.law) for line in lines]
+    return Curve(spec, tuple(lines), names, law, problem, tuple(left_out))
+
+
+def is_number(value: Value) -> TypeGuard[float | int]:
+    """Return whether a value has a place on an axis of numbers."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _explain_unfit(run: StudyRun, spec: CurveSpec) -> str:
+    """Return why a run is not on a curve; "" if it is."""
+    if run.problem:
+        return run.problem
+    for name, is_log in ((spec.x, spec.log_x), (spec.y, spec.log_y)):
+        value = run.get(name)
+        if value is None:
+            return f"it has no {name}"
+        if is_number(value) and is_log and value <= 0:
+            return f"{name} is {value:g}, which a logarithmic axis cannot show"
+    return "" if is_number(run.get(spec.y)) else f"{spec.y} is no number"
+
+
+def _gather_point(runs: Sequence[StudyRun], spec: CurveSpec, names: Sequence[str]) -> CurvePoint:
+    xs, ys = [run.get(spec.x) for run in runs], [run.get(spec.y) for run in runs]
+    x = names.index(str(xs[0])) if names else statistics.fmean(value for value in xs if is_number(value))
+    numbers = tuple(float(value) for value in ys if is_number(value))
+    return CurvePoint(float(x), runs[0].get(spec.by) if spec.by else None, numbers, tuple(run.name for run in runs))
+
+
+def _name_line(spec: CurveSpec, by: Value) -> str:
+    return f"{spec.by} {amount(by) if is_number(by) else by}" if spec.by else ""
+
+
+def _observe(point: CurvePoint, law: str) -> list[Observation]:
+    """Return the repetitions of a point in the variables of a law."""
+    by = float(point.by) if is_number(point.by) else math.nan
+    x = {"joint": (by, point.x), "isoflop": (point.x, by)}.get(law, (point.x,))
+    return [Observation(x, y, name) for y, name in zip(point.ys, point.runs, strict=True)]
+
+
+def _fit(law: str, observations: Sequence[Observation]) -> tuple[Law | None, str]:
+    try:
+        return fit_law(law, observations), ""
+    except NoFitError as error:
+        return None, str(error)
+
+
+def _fit_line(line: CurveLine, law: str) -> CurveLine:
+    fitted, problem = _fit(law, [each for point in line.points for each in _observe(point, law)])
+    return CurveLine(line.label, line.by, line.points, fitted, problem)
+
+
+# -- as data ----------------------------------------------------------------------------------------------------
+
+
+def describe_curve(curve: Curve) -> dict[str, Any]:
+    """Return a curve for JSON: points, laws with intervals and residuals, what was left out. Infinite ends are null."""
+    points = [
+        {"line": line.by, "x": curve.names[int(point.x)] if curve.names else point.x, "y": point.ys, "runs": point.runs}
+        for line in curve.lines
+        for point in line.points
+    ]
+    laws = [
+        {"line": label, "problem": problem} if law is None else {"line": label, **_describe_law(law)}
+        for label, law, problem in curve.laws
+    ]
+    left_out = [{"run": name, "reason": reason} for name, reason in curve.left_out]
+    names = {name: getattr(curve.spec, name) for name in ("title", "x", "y", "by")}
+    return names | {"points": points, "laws": laws, "left_out": left_out}
+
+
+def _describe_law(law: Law) -> dict[str, Any]:
+    return {
+        "law": law.name,
+        "formula": law.formula,
+        "parameters": {
+            each.name: {
+                "value": each.value,
+                "interval": [end if math.isfinite(end) else None for end in each.interval],
+            }
+            for each in law.parameters
+        },
+        "values": law.count,
+        "points": law.points,
+        "degrees_of_freedom": law.degrees,
+        "method": law.method,
+        "spread": law.spread,
+        "residuals": [
+            {"run": each.observation.name, "y": each.observation.y, "fitted": each.fitted, "relative": each.relative}
+            for each in law.residuals
+        ],
+        "left_out": [{"run": each.observation.name, "reason": each.reason} for each in law.left_out],
+    }

@@ -1,0 +1,219 @@
+"""The figures of a study, as inline SVG: points with their repetitions, the law with its band, perfect scaling."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from submission.results.export import standalone
+from submission.results.figures.drawing import CHARACTER_WIDTH, Scale
+from submission.results.figures.labels import LINE, amount, fitted, slug
+from submission.results.figures.panel import HALF, Axis, Figure, Panel, dots, logarithmic
+from submission.results.fits.least_squares import Interval
+from submission.results.page.html import Html
+from submission.study.curves import SHARED, Curve, CurveLine, CurvePoint, is_number
+from submission.study.records import CurveSpec
+
+LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 24, 40, 320, 58
+"""Space around the panel, and its height."""
+STEPS: Final = 48
+COLOURS: Final = tuple(f"org-{number}" for number in (1, 3, 4, 2, 6, 10, 0, 5))
+SHAPES: Final = ("circle", "triangle", "star", "square")
+Function = Callable[[float], float]
+Band = Callable[[float], Interval]
+
+
+def figure_name(spec: CurveSpec) -> str:
+    """Return the name of the file of a figure."""
+    return slug(f"curve {spec.title}")
+
+
+def draw_curve(curve: Curve, width: int = HALF) -> Html:
+    """Draw the points and laws of a curve; where there is no law, the figure says why. Empty without points."""
+    spec, points = curve.spec, [point for line in curve.lines for point in line.points]
+    if not points:
+        return Html("")
+    title = f"{spec.title[0].upper()}{spec.title[1:]}"
+    figure = Figure(figure_name(spec), title, _describe(curve), width)
+    panel = _make_panel(figure, curve, points)
+    looks = list(_choose_looks(curve))
+    for line, (_, colour) in zip(curve.lines, looks, strict=True):
+        if spec.ideal is not None and not curve.names:
+            ideal = _find_ideal(line, spec.ideal)
+            figure.curve([panel.locate(x, ideal(x)) for x in _sample_range(curve, line)], "iso")
+        if function := _find_function(curve, line):
+            _draw_law(panel, _sample_range(curve, line), function, colour)
+        elif curve.names or not spec.law:
+            figure.curve([panel.locate(point.x, point.mean) for point in line.points], f"thread {colour}")
+    for line, look in zip(curve.lines, looks, strict=True):
+        for point in line.points:
+            _draw_point(panel, curve, line, point, look)
+    if spec.law == "isoflop" and curve.law:
+        for parabola in curve.law.parabolas:
+            figure.cross(
+                panel.locate(parabola.minimum, parabola.loss), "failing", f"minimum at {amount(parabola.minimum)}"
+            )
+    return _write_legend(figure, curve, looks)
+
+
+def draw_best_sizes(curve: Curve, width: int = HALF) -> Html:
+    """Draw the minima of an IsoFLOP curve over compute, with their law; empty for others and without a law."""
+    if curve.spec.law != "isoflop" or not (law := curve.law):
+        return Html("")
+    spec, minima = curve.spec, law.parabolas
+    title = "Best size over compute"
+    figure = Figure(f"{figure_name(spec)}-best", title, [law.formula], width)
+    xs = _spread_between(minima[0].compute, minima[-1].compute, is_log=True)
+    bands = [law.interval(x) for x in xs]
+    sizes = [parabola.minimum for parabola in minima] + [end for band in bands for end in band]
+    x = logarithmic([parabola.compute for parabola in minima], LEFT, width - RIGHT)
+    panel = Panel(
+        figure, Axis(x, spec.by), Axis(logarithmic(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}")
+    )
+    _draw_law(panel, xs, (law.at, law.interval), COLOURS[0])
+    for parabola in minima:
+        spot = panel.locate(parabola.compute, parabola.minimum)
+        figure.draw_mark(
+            spot, ("circle", ""), f"mark {COLOURS[0]}", f"{amount(parabola.compute)}: {amount(parabola.minimum)}"
+        )
+    top = TOP + HEIGHT + BOTTOM
+    return figure.finish(top, [(f"circle {COLOURS[0]}", law.formula)], [("range", "95 % interval of the law")])
+
+
+def draw_files(curves: Iterable[Curve]) -> dict[str, str]:
+    """Return the text of an SVG file for each figure, by the name of the file."""
+    files = dict[str, str]()
+    for curve in curves:
+        for end, draw in (("", draw_curve), ("-best", draw_best_sizes)):
+            if drawing := draw(curve):
+                files[f"{figure_name(curve.spec)}{end}.svg"] = standalone(drawing)
+    return files
+
+
+# -- parts of a figure ------------------------------------------------------------------------------------------
+
+
+def _make_panel(figure: Figure, curve: Curve, points: Sequence[CurvePoint]) -> Panel:
+    """Draw the axes, with room for points, bands of the laws and perfect scaling."""
+    spec = curve.spec
+    ys = [y for point in points for y in point.ys]
+    for line in curve.lines:
+        xs = _sample_range(curve, line)
+        if function := _find_function(curve, line):
+            ys += [end for x in xs for end in function[1](x)]
+        if spec.ideal is not None and not curve.names:
+            ys += map(_find_ideal(line, spec.ideal), xs)
+    left, right, bottom = LEFT, figure.width - RIGHT, TOP + HEIGHT
+    ys = [y for y in ys if math.isfinite(y) and (y > 0 or not spec.log_y)]
+    y = logarithmic(ys, bottom, TOP) if spec.log_y else _scale_linearly(ys, bottom, TOP)
+    if curve.names:
+        x = Scale(-0.5, len(curve.names) - 0.5, left, right)
+    elif spec.log_x:
+        x = logarithmic([point.x for point in points], left, right)
+    else:
+        x = _scale_linearly([point.x for point in points], left, right)
+    names = tuple(fitted(name, (right - left) / len(curve.names) - 6) for name in curve.names)
+    return Panel(figure, Axis(x, spec.x_label or spec.x, names=names), Axis(y, spec.y_label or spec.y))
+
+
+def _scale_linearly(values: Sequence[float], start: float, stop: float) -> Scale:
+    low, high = min(values), max(values)
+    margin = 0.08 * (high - low) or abs(high) or 1.0
+    return Scale(0.0 if 0 < low < margin else low - margin, high + margin, start, stop)
+
+
+def _choose_looks(curve: Curve) -> Iterator[tuple[str, str]]:
+    """Yield shape and colour of each line."""
+    for number in range(len(curve.lines)):
+        yield SHAPES[number % len(SHAPES)], COLOURS[number % len(COLOURS)]
+
+
+def _spread_between(low: float, high: float, is_log: bool) -> list[float]:
+    """Return places from low to high, both included."""
+    shares = [step / STEPS for step in range(STEPS + 1)]
+    if is_log:
+        return [low * (high / low) ** share for share in shares]
+    return [low + (high - low) * share for share in shares]
+
+
+def _sample_range(curve: Curve, line: CurveLine) -> list[float]:
+    """Return places from the first to the last point; none where x has words."""
+    if curve.names:
+        return []
+    return _spread_between(line.points[0].x, line.points[-1].x, curve.spec.log_x)
+
+
+def _find_ideal(line: CurveLine, exponent: float) -> Function:
+    first = line.points[0]
+    return lambda x: first.mean * (x / first.x) ** exponent
+
+
+def _find_function(curve: Curve, line: CurveLine) -> tuple[Function, Band] | None:
+    """Return the law of a line over x, and its band; None without a law."""
+    law = curve.law if curve.spec.law in SHARED else line.law
+    by = line.by
+    if law is None:
+        return None
+    if curve.spec.law not in SHARED or not is_number(by):
+        return law.at, law.interval
+    if curve.spec.law == "joint":
+        return (lambda x: law.at(by, x)), (lambda x: law.interval(by, x))
+    parabola = next((each for each in law.parabolas if each.compute == by), None)
+    return None if parabola is None else (parabola.at, lambda x: (parabola.at(x), parabola.at(x)))
+
+
+def _draw_law(panel: Panel, xs: Sequence[float], function: tuple[Function, Band], colour: str) -> None:
+    at, band = function
+    ends = [(x, band(x)) for x in xs]
+    lower, upper = ([panel.locate(x, interval[side]) for x, interval in ends] for side in (0, 1))
+    if lower != upper:
+        panel.figure.curve([*lower, *reversed(upper)], f"range {colour}", closed=True)
+    panel.figure.curve([panel.locate(x, at(x)) for x in xs], f"stroke {colour}")
+
+
+def _draw_point(panel: Panel, curve: Curve, line: CurveLine, point: CurvePoint, look: tuple[str, str]) -> None:
+    """Draw the mean, and the repetitions with a line from the least to the largest."""
+    (shape, colour), figure = look, panel.figure
+    spots = [panel.locate(point.x, y) for y in point.ys]
+    if len(spots) > 1:
+        figure.line(min(spots), max(spots), f"component {colour}")
+        figure.path(dots(spots), f"runs small {colour}")
+    x = curve.names[int(point.x)] if curve.names else f"{amount(point.x)}"
+    spread = f", {amount(min(point.ys))} to {amount(max(point.ys))} in {len(spots)} runs" if len(spots) > 1 else ""
+    hint = f"{curve.spec.x} {x}{line.label and ', '}{line.label}: {amount(point.mean)}{spread}"
+    figure.draw_mark(panel.locate(point.x, point.mean), (shape, ""), f"mark {colour}", hint, 4.5)
+
+
+def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]) -> Html:
+    """Write what marks and lines mean, a law with its formula and a missing one with its reason, a line each."""
+    rows, spec = list[list[tuple[str, str]]](), curve.spec
+    width = int((figure.width - 60) / CHARACTER_WIDTH)
+    shared = spec.law in SHARED or curve.problem
+    for line, (shape, colour) in zip(curve.lines, looks, strict=True):
+        law = "" if shared else line.law.formula if line.law else line.problem
+        rows += _wrap(f"{shape} {colour}", ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y, width)
+    if shared:
+        rows = [[item for row in rows for item in row]] if len(rows) < len(COLOURS) * 2 else rows
+        rows += _wrap("", curve.law.formula if curve.law else curve.problem, width)
+    last = [("cross", "minimum of a parabola")] if spec.law == "isoflop" and curve.law else []
+    if spec.law != "isoflop" and any(law for _, law, _ in curve.laws):
+        last.append(("range", "95 % interval of the law"))
+    last += [("iso", "perfect scaling")] if spec.ideal is not None and not curve.names else []
+    return figure.finish(TOP + HEIGHT + BOTTOM - LINE / 4, *rows, last)
+
+
+def _wrap(kind: str, text: str, width: int) -> list[list[tuple[str, str]]]:
+    first, *others = textwrap.wrap(text, width) or [""]
+    return [[(kind, first)], *([("", other)] for other in others)]
+
+
+def _describe(curve: Curve) -> Iterable[str]:
+    """Yield the content of a figure in sentences."""
+    yield f"{curve.spec.y_label or curve.spec.y} over {curve.spec.x_label or curve.spec.x}."
+    for line in curve.lines:
+        texts = (f"{curve.names[int(p.x)] if curve.names else amount(p.x)}: {amount(p.mean)}" for p in line.points)
+        yield f"{line.label or 'Points'}: {', '.join(texts)}."
+    for label, law, problem in curve.laws:
+        yield f"{label} {law.formula if law else problem}.".lstrip()

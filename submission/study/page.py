@@ -1,0 +1,166 @@
+"""The page of a study: figures, laws with intervals and residuals, what was left out, every run and its command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from common.command import counted
+from submission.results.figures.labels import amount, slug
+from submission.results.figures.panel import HALF, NARROW
+from submission.results.fits.laws import LAWS, Law, Omission
+from submission.results.page.html import Html, disclosure, element, joined, table, theme_switch
+from submission.results.page.sheets import write_page
+from submission.results.quantity_tables import number
+from submission.study.curves import Curve, is_number, trace_curves
+from submission.study.figures import draw_best_sizes, draw_curve
+from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
+
+HOW_TO_READ: Final = (
+    "A mark is the mean of a point's repetitions, the small dots are these. A law is fitted to the logarithms of "
+    "all repetitions; its band and intervals hold the truth in 95 of 100 studies if the law is the right one. A "
+    "residual is the distance of a run from the law, as a share of the law. No law is fitted through fewer points "
+    "than its parameters and two more, or where the interval of its exponent says nothing."
+)
+
+
+def write_study_page(result: StudyResult, path: Path) -> None:
+    """Write the page; an earlier one is replaced.
+
+    Raises FileExistsError if there is another kind of file, OSError if the page cannot be written, ValueError for a law
+    that does not exist.
+    """
+    curves = trace_curves(result)
+    links = [element("li", element("a", curve.spec.title, href=f"#{_section(curve)}")) for curve in curves]
+    links += [element("li", element("a", "Runs", href="#runs"))]
+    body = [
+        element(
+            "header",
+            element("div", element("h1", result.title), theme_switch(), class_="title"),
+            *_describe_study(result),
+            element("nav", element("ul", *links), aria_label="Contents", class_="contents"),
+        ),
+        element("main", *map(_draw_section, curves), _list_runs(result)),
+        element("footer", element("p", HOW_TO_READ)),
+    ]
+    write_page(path, result.title, body)
+
+
+def _section(curve: Curve) -> str:
+    return slug(f"curve {curve.spec.title}")
+
+
+def _describe_study(result: StudyResult) -> Iterator[Html]:
+    """Yield what the study follows, where it ran and how many runs have a result."""
+    complete = sum(not run.problem for run in result.runs)
+    yield element("p", f"{complete} of {counted(len(result.runs), 'run')} with a result", class_="verdict")
+    facts = [("Paper", result.paper)] if result.paper else []
+    facts += [(str(name), _write(value)) for name, value in result.machine.items()]
+    rows = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
+    yield element("dl", *rows, class_="facts")
+    for heading, sentences in (("What differs from the paper", result.differences), ("Notes", result.notes)):
+        if sentences:
+            yield element("h4", heading)
+            yield element("ul", *(element("li", sentence) for sentence in sentences))
+
+
+def _write(value: object) -> str:
+    """Return a value as text, a number with four significant digits."""
+    if value is None:
+        return "–"
+    return number(value, 4) if isinstance(value, float) else str(value)
+
+
+# -- curves -----------------------------------------------------------------------------------------------------
+
+
+def _draw_section(curve: Curve) -> Html:
+    """Return figure, laws, residuals and what was left out."""
+    figures = []
+    for draw in (draw_curve, draw_best_sizes):
+        if drawing := joined(draw(curve, width) for width in (HALF, NARROW)):
+            figures.append(element("figure", drawing, class_="plots"))
+    laws = [_describe_law(curve, *each) for each in curve.laws]
+    parts = [element("h2", curve.spec.title), element("div", *figures, element("div", *laws), class_="pairs")]
+    if curve.left_out:
+        rows = disclosure(
+            f"{counted(len(curve.left_out), 'run')} not on this curve",
+            table(("run", "reason"), curve.left_out, texts=2),
+        )
+        parts.append(rows)
+    return element("section", *parts, id=_section(curve))
+
+
+def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Html:
+    heading = element("h4", label) if label else ""
+    if law is None:
+        return element("div", heading, element("p", problem))
+    variables = zip(LAWS[law.name].variables, _name_variables(curve.spec), strict=True)
+    rows = [(each.name, number(each.value, 4), *(number(end, 4) for end in each.interval)) for each in law.parameters]
+    spread = "" if law.spread is None else f"; repetitions spread by {100 * law.spread:.2g} %"
+    return element(
+        "div",
+        heading,
+        element("p", f"{law.formula}, with {', '.join(f'{name}: {meaning}' for name, meaning in variables)}."),
+        element(
+            "p",
+            f"{law.count} values at {counted(law.points, 'point')}; interval by {law.method}, {law.degrees} degrees of "
+            f"freedom{spread}.",
+            class_="quiet",
+        ),
+        table(("parameter", "value", "95 % from", "to"), rows),
+        disclosure("Residuals", _list_residuals(law)),
+        _list_omissions(law.left_out),
+    )
+
+
+def _name_variables(spec: CurveSpec) -> tuple[str, ...]:
+    """Return the names of what the variables of its law stand for."""
+    return {"joint": (spec.by, spec.x), "isoflop": (spec.x, spec.by)}.get(spec.law, (spec.x,))
+
+
+def _list_residuals(law: Law) -> Html:
+    rows = [
+        (
+            each.observation.name,
+            ", ".join(amount(value) for value in each.observation.x),
+            number(each.observation.y, 4),
+            number(each.fitted, 4),
+            f"{100 * each.relative:+.2g} %",
+        )
+        for each in law.residuals
+    ]
+    return table(("run", "at", "value", "law", "residual"), rows)
+
+
+def _list_omissions(omissions: Iterable[Omission]) -> Html:
+    items = [element("li", " ".join(filter(None, (each.observation.name, each.reason)))) for each in omissions]
+    return joined([element("p", "Left out of the law:"), element("ul", *items)]) if items else Html("")
+
+
+# -- runs -------------------------------------------------------------------------------------------------------
+
+
+def _list_runs(result: StudyResult) -> Html:
+    """Return the tables of all runs: what they measured, and their commands."""
+    axes = list(dict.fromkeys(name for run in result.runs for name in run.values))
+    names = list(dict.fromkeys(name for run in result.runs for name in run.quantities))
+    problems = [element("li", f"{run.name}: {run.problem}") for run in result.runs if run.problem]
+    rows = [
+        (run.name, *_cells(run, axes), *(_write(run.quantities.get(name)) for name in names)) for run in result.runs
+    ]
+    commands = [(run.name, element("code", run.command)) for run in result.runs if run.command]
+    return element(
+        "section",
+        element("h2", "Runs"),
+        joined([element("p", "Without a result:"), element("ul", *problems)]) if problems else "",
+        table(("run", *axes, *names), rows, texts=1 + len(axes)),
+        disclosure("The command that makes each run again", table(("run", "command"), commands, texts=2)),
+        id="runs",
+    )
+
+
+def _cells(run: StudyRun, axes: Sequence[str]) -> Iterator[str]:
+    values: Iterator[Value] = (run.values.get(name) for name in axes)
+    return (amount(value) if is_number(value) else _write(value) for value in values)

@@ -30,7 +30,7 @@ from submission.study.plan import (
 )
 from submission.study.quantities import describe_quantities
 from submission.study.records import StudyResult
-from submission.study.results import CSV, JSON, format_notes, format_runs, write_results
+from submission.study.results import CSV, JSON, PAGE, format_notes, format_runs, write_results
 
 DESCRIPTION: Final = """\
 Make runs over axes, and turn them into a table, curves and the laws that these follow.
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         "python -m submission.study",
         description=DESCRIPTION,
         epilog=f"""\
-In the folder of the study: {JSON}, {CSV}, figure_1.svg …, study.html, and the folders of the runs.
+In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the folders of the runs.
 
 quantities, which curves can have as x, y and by, beside the axes:
 {describe_quantities()}
@@ -109,7 +109,7 @@ def _study(arguments: argparse.Namespace) -> int:
     result = StudyResult(plan.title, plan.paper, plan.differences, asdict(machine), runs, curves, tuple(notes))
     write_results(output, result, to_dict(plan))
     print("\n".join(["", format_runs(result, output_width()), *format_notes(result)]))
-    print(f"study: {output / JSON}, {output / CSV}")
+    print(f"page: {output / PAGE}")
     return int(any(run.problem for run in result.runs))
 
 

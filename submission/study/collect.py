@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from common.ending import DIVERGED, read_ending
-from common.files import LOG_NAME, instance_folders
+from common.files import LOG_NAME
 from common.measure.fom import NAME as FIGURE
 from common.record import read_value
 from common.reference import variant_of
@@ -101,8 +101,7 @@ def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
 
 def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     """Yield what history and log of a training add to its figure of merit; of a job, the mean over its instances."""
-    folders = list(instance_folders(run.folder).values()) or [run.folder]
-    histories = [history for folder in folders if (history := _read_history(folder))]
+    histories = [history for folder in run.result_folders if (history := _read_history(folder))]
     if not histories:
         return
     lasts = [history[-1] for history in histories]
@@ -113,7 +112,7 @@ def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -
     best = min if target.lower_is_better else max
     yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
     yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
-    flop = read_value(folders[0] / LOG_NAME, FLOP_PER_SAMPLE)
+    flop = read_value(run.result_folders[0] / LOG_NAME, FLOP_PER_SAMPLE)
     if not isinstance(flop, dict):
         return
     samples = sum(row["samples_per_s"] * row["train_s"] for history in histories for row in history)

@@ -259,6 +259,11 @@ def _plan_repetitions(
     resolved = yaml.load(setup.text, Loader=Loader)
     if plan.stop in ("steps", "flop") and resolved["train"][plan.stop] is None:
         raise UsageError(f"{source}: stop is {plan.stop}, but train.{plan.stop} has no value: set it, or vary it")
+    instances = resolved["instances"]["count"]
+    values = {
+        key: value if isinstance(value, str | float | int | None) else format_value(value)
+        for key, value in values.items()
+    }
     for seed in seeds:
         run = PlannedRun(
             benchmark=benchmark,
@@ -270,7 +275,8 @@ def _plan_repetitions(
             seed=seed if training else None,
             environment=environment,
             options=plan.options,
-            continues=training and resolved["instances"]["count"] > 1,
+            continues=training and instances > 1,
+            instances=instances if training and instances > 1 else 0,
             group=str(folder / str(seed)),
         )
         evaluation = replace(
@@ -282,5 +288,6 @@ def _plan_repetitions(
             seed=None,
             options=(str(run.folder),),
             continues=False,
+            instances=0,
         )
         yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)

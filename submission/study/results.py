@@ -1,4 +1,4 @@
-"""What a study leaves in its folder: study.json, study.csv, and a table for the terminal."""
+"""What a study leaves in its folder: study.json, study.csv, figures and the page; and its table for the terminal."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import msgspec
 from common.command import clean
 from common.files import write_whole_file
 from compliance.formats.table import Column, csv_records, make_table, plain_text
+from submission.study.curves import Curve, trace_curves
+from submission.study.figures import draw_files
+from submission.study.page import write_study_page
 from submission.study.quantities import QUANTITIES
 from submission.study.records import StudyResult, StudyRun, Value
 
@@ -25,7 +28,9 @@ def write_results(folder: Path, result: StudyResult, plan: dict[str, Any]) -> No
     """Write the files of a study. plan: as its file has it, for the record."""
     names = list_quantities(result.runs)
     meanings = {name: {"unit": QUANTITIES[name].unit, "meaning": QUANTITIES[name].meaning} for name in names}
+    curves = trace_curves(result)
     content = {"format": FORMAT, **asdict(result), "quantities": meanings, "plan": plan}
+    content["curves"] = [asdict(curve.spec) | {"fits": list(_describe_fits(curve))} for curve in curves]
     write_whole_file(folder / JSON, msgspec.json.format(msgspec.json.encode(content, enc_hook=str)) + b"\n")
     axes = list_axes(result.runs)
     rows = [
@@ -38,7 +43,10 @@ def write_results(folder: Path, result: StudyResult, plan: dict[str, Any]) -> No
         }
         for run in result.runs
     ]
-    write_whole_file(folder / CSV, csv_records(rows).encode())
+    write_whole_file(folder / CSV, csv_records(rows))
+    for name, text in draw_files(curves).items():
+        write_whole_file(folder / name, text)
+    write_study_page(result, folder / PAGE)
 
 
 def format_runs(result: StudyResult, width: int | None) -> str:
@@ -70,11 +78,26 @@ def list_quantities(runs: Sequence[StudyRun]) -> list[str]:
 
 
 def format_notes(result: StudyResult) -> Iterator[str]:
-    """Yield the lines on how the study differs from its paper, and what a reader has to know."""
+    """Yield the lines with the laws, on how the study differs from its paper, and what a reader has to know."""
+    for curve in trace_curves(result):
+        for label, law, problem in curve.laws:
+            yield f"{curve.spec.title}{f', {label}' if label else ''}: {law.formula if law else problem}"
     if result.paper:
         yield f"after: {result.paper}"
     yield from (f"differs: {text}" for text in result.differences)
     yield from (f"note: {text}" for text in result.notes)
+
+
+def _describe_fits(curve: Curve) -> Iterator[dict[str, Any]]:
+    """Yield the record of each fit of a curve. problem: why there is none, "" if there is one."""
+    for label, law, problem in curve.laws:
+        parameters = law.parameters if law else ()
+        yield {
+            "line": label,
+            "formula": law.formula if law else "",
+            "parameters": {each.name: {"value": each.value, "interval": each.interval} for each in parameters},
+            "problem": problem,
+        }
 
 
 def _format(value: Value) -> str:

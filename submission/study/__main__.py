@@ -17,7 +17,7 @@ from submission.runs.execute import execute_plan
 from submission.runs.plan import check_records, is_finished
 from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals
 from submission.runs.setup import check_trainer, provide_data
-from submission.study.collect import collect_runs, format_command
+from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.machine import Machine, describe_machine, leave_out
 from submission.study.plan import (
     StudyPlan,
@@ -161,7 +161,7 @@ def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) ->
         setups = {point.setup.data_dir: point.setup for point in points if point.run.kind == "training"}
         for setup in setups.values():
             provide_data(setup, runner)
-        execute_plan([point.run for point in points], runner)
+        execute_plan([point.run for point in points], runner, describe_run)
         evaluations = [point.evaluation for point in points if point.evaluation and is_finished(point.run)]
         if evaluations:
             execute_plan(evaluations, runner)

@@ -21,6 +21,7 @@ from common.tree import ANYWHERE
 from compliance.benchmarks import MINIS, REFERENCES
 from submission.results.operations import EXPONENTS, N, find_valid_share
 from submission.runs.plan import PlannedRun, is_finished
+from submission.runs.processes import OUTPUT, SET_ASIDE, read_last_lines
 from submission.study.plan import StudyPoint
 from submission.study.quantities import QUANTITIES
 from submission.study.records import CurveSpec, StudyRun
@@ -73,11 +74,18 @@ def format_command(run: PlannedRun) -> str:
     return " ".join([*variables, shlex.join(run.command("python"))])
 
 
+def describe_run(run: PlannedRun) -> str:
+    """Return what a finished run has reached, for its line of progress."""
+    figure = dict(_read_figure(run.folder))
+    texts = [f"{name} {figure[name]:.4g}" for name in ("samples_per_s", "quality", "minutes") if name in figure]
+    return ", ".join(texts) or "done"
+
+
 def _collect_run(point: StudyPoint) -> StudyRun:
     run, ending = point.run, read_ending(point.run.folder)
-    record = StudyRun(f"{run.folder.parent.name}/{run.folder.name}", point.values, command=format_command(run))
+    record = StudyRun(run.title, point.values, command=format_command(run))
     if not is_finished(run):
-        return replace(record, problem=ending.text if ending else "not run")
+        return replace(record, problem=_explain_missing(run.folder))
     quantities = dict(_read_figure(run.folder))
     if run.kind == "training":
         for name, number in _read_training(run, point.setup.variant, quantities):
@@ -86,6 +94,17 @@ def _collect_run(point: StudyPoint) -> StudyRun:
         content = _read_json(point.evaluation.result_file)
         quantities["ensemble_quality"] = content.get("ensemble", content["members"][0]["quality"])
     return replace(record, quantities=quantities, problem=ending.text if ending and ending.how == DIVERGED else "")
+
+
+def _explain_missing(folder: Path) -> str:
+    """Return why a run has no result, by its own record or the newest of its attempts."""
+    attempts = sorted((folder.parent / SET_ASIDE).glob(f"{folder.name}-*"), key=lambda path: path.stat().st_mtime)
+    for path in (folder, *reversed(attempts)):
+        if ending := read_ending(path):
+            return ending.text
+        if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT, 1)):
+            return lines[0].strip()
+    return "not run"
 
 
 def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:

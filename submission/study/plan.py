@@ -265,11 +265,13 @@ def _plan_repetitions(
         for key, value in values.items()
     }
     for seed in seeds:
+        name = f"{'seed' if training else 'run'}_{seed}"
         run = PlannedRun(
             benchmark=benchmark,
             kind=plan.kind,
             config=plan.config,
-            folder=folder / f"{'seed' if training else 'run'}_{seed}",
+            folder=folder / name,
+            title=f"{folder.name}/{name}",
             overrides=overrides,
             ranks=ranks,
             seed=seed if training else None,
@@ -282,7 +284,8 @@ def _plan_repetitions(
         evaluation = replace(
             run,
             kind="evaluation",
-            folder=folder / f"seed_{seed}_evaluation",
+            folder=folder / f"{name}_evaluation",
+            title=f"evaluation of {run.title}",
             overrides=(),
             ranks=1,
             seed=None,

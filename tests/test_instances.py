@@ -10,7 +10,9 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import jsonschema
 import pytest
 import torch
 
@@ -21,7 +23,15 @@ from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
 from common.settings.run import InstancesConfig, TrainConfig
 from common.stop import STOP
-from common.training.job import check_ranks, config_of, job_ending, order_text, ranks_of_each, throughput_text
+from common.training.job import (
+    check_ranks,
+    config_of,
+    job_ending,
+    order_text,
+    ranks_of_each,
+    resolve_node_ranks,
+    throughput_text,
+)
 from submission.round.throughput import best_count
 from tests.cosmoflow.case import CASE
 
@@ -181,6 +191,12 @@ def test_a_drawn_seed_is_kept_by_all(train, capsys):
     assert float(merit["samples/s"]) == pytest.approx(sum(rates) / 5, rel=1e-5)
     flop = read_value(Path("job/instance_0/result_0.txt"), "flop_per_sample")["training"]
     assert float(merit["flop/s"]) == pytest.approx(flop * sum(rates) / 5, rel=1e-5)
+    figure = json.loads(Path("job/fom.json").read_text())
+    jsonschema.validate(figure, json.loads((ROOT / "docs/reference/fom.schema.json").read_text()))
+    qualities = [float(curve(f"job/instance_{number}")[-1][1]) for number in range(5)]
+    assert figure["qualities"] == qualities and figure["quality"] == pytest.approx(sum(qualities) / 5)
+    valid = sum(flop * rate * (0.124 / quality) ** 5 for rate, quality in zip(rates, qualities, strict=True)) / 5
+    assert float(merit["vflop/s"]) == pytest.approx(valid, rel=1e-5) == pytest.approx(figure["vflop_per_s"])
 
 
 def test_what_cannot_be_is_said_in_one_line(train, capsys):
@@ -298,6 +314,19 @@ def test_the_ranks_of_an_instance(config):
     assert order_text(8, 2, 8) == "8 instances of 2 rank(s) each, 4 at a time"
     alone = config_of(asked(config, 4, 2), 3, 40)
     assert (alone.train.seed, alone.instances) == (40, InstancesConfig(first=3))
+
+
+def test_an_instance_on_each_node(config):
+    def resolve(rank, local_rank, local_size):
+        dist = SimpleNamespace(world_size=8, nodes=2, rank=rank, local_rank=local_rank, local_size=local_size)
+        return resolve_node_ranks(
+            asked(config, 2, "node"), SimpleNamespace(**vars(dist), find_first=lambda value: value)
+        )
+
+    assert resolve(5, 1, 4).instances.ranks == 4 and resolve(3, 3, 4).instances.ranks == 4
+    for numbered in ((5, 2, 4), (3, 3, 5)):  # node by node they are not, and more than half are here
+        with pytest.raises(ConfigError, match=r"is node, but the 8 ranks are not numbered node by node"):
+            resolve(*numbered)
 
 
 def test_how_a_job_ends():

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from importlib import import_module
+from operator import mul
 from pathlib import Path
 from typing import Final
 
@@ -116,6 +117,12 @@ def test_a_run_has_a_figure_of_merit(case, run, capsys):
     assert line["benchmark"] == case.name and float(line["rate"]) == pytest.approx(found["samples_per_s"], rel=1e-5)
     assert float(line["quality"]) == pytest.approx(found["quality"], rel=1e-5)
     assert found["utilization"] is found["peak_format"] is None  # of a processor
+    log = Path("run/result_0.txt")
+    sizes = {"parameters": "number_of_parameters", "train_samples": "train_samples"}
+    assert all(found[name] == read_value(log, key) for name, key in sizes.items())
+    samples = sum(map(mul, rates, found["epoch_train_s"]))
+    flops = read_value(log, "flop_per_sample")["training"] * samples / sum(found["epoch_train_s"])
+    assert found["flop_per_s"] == pytest.approx(flops) and found["loss"] == curve("run")[-1][0]
     assert run("output_dir=run", "train.epochs=3", "--resume") == 4
     assert len(json.loads(Path("run/fom.json").read_text())["epoch_samples_per_s"]) == 3
 

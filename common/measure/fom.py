@@ -1,4 +1,4 @@
-"""The figure of merit of a measurement or a training: one line for the tools of a centre, fom.json for all the rest.
+"""The figure of merit of a measurement, a training, or a job of several: one line for tools, fom.json for the rest.
 
 docs/reference/fom.schema.json is the schema of the file.
 """
@@ -6,35 +6,41 @@ docs/reference/fom.schema.json is the schema of the file.
 from __future__ import annotations
 
 import json
+import math
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from common.config import ConfigError, rebuild
 from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.power.keys import NODE
+from common.reference import NoTarget, Target
 from common.tree import ANYWHERE, RefusedFileError
 
 NAME: Final = "fom.json"
 FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
 MAX_BYTES: Final = 1 << 20
-MEASUREMENT, TRAINING = "measurement", "training"
 MOST: Final = 1e30
 LOWEST: Final = {
     **dict.fromkeys(("samples_per_s", "median_step_ms"), 1e-06),
     **dict.fromkeys(("units", "batch", "flop_per_step", "memory_bytes"), 1.0),
-    **dict.fromkeys(("quality", "target"), -MOST),
+    **dict.fromkeys(("quality", "qualities", "target", "loss"), -MOST),
 }
 """The least value of a field, of others 0."""
 SYNTHETIC: Final = "synthetic"
 """The data of a measurement that names none."""
+EXPONENTS: Final = {"deepcam": 10.0}
+"""The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
+N: Final = 5.0
+"""The n of all other benchmarks: that of Image Classification."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureOfMerit:
-    """The result of a measurement or a training.
+    """The result of a measurement or a training. kind: what it is of.
 
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
     samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: of which variant.
@@ -44,6 +50,7 @@ class FigureOfMerit:
     training and evaluation from run_start to run_stop; None on devices whose peak is unknown.
     """
 
+    kind: ClassVar[str]
     benchmark: str
     samples_per_s: float
     units: int
@@ -90,8 +97,7 @@ class FigureOfMerit:
 
     def write_file(self, path: Path) -> None:
         """Write the file; an earlier one is replaced."""
-        kind = TRAINING if isinstance(self, TrainedRun) else MEASUREMENT
-        content = {"format": FORMAT, "kind": kind, "mlperf_result": False, **asdict(self)}
+        content = {"format": FORMAT, "kind": self.kind, "mlperf_result": False, **asdict(self)}
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole_file(path, json.dumps(content, indent=1) + "\n")
 
@@ -108,6 +114,7 @@ class Measurement(FigureOfMerit):
     `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
     """
 
+    kind: ClassVar = "measurement"
     step_ms: tuple[float, ...]
     median_step_ms: float
     warmup_steps: int
@@ -133,19 +140,68 @@ class TrainedRun(FigureOfMerit):
     """The result of a training; samples_per_s and spread are by the epochs, without their evaluations.
 
     minutes: from run_start to run_stop, as logged. quality: of the last evaluation. target: None for a run without.
+    steps: of the optimizer. train_samples: of the training set. parameters: that are trained. loss: mean over the last
+    epoch. flop_per_s, vflop_per_s: FLOPS and VFLOPS of HPC AI500 V3.0 (equations 6 and 7), without evaluations; None
+    where the log does not state the operations of a sample, or the quality has no ratio to the benchmark's target.
     """
 
+    kind: ClassVar = "training"
     epoch_samples_per_s: tuple[float, ...]
     minutes: float
     epochs: int
     quality: float
     target: float | None
     target_met: bool
+    steps: int
+    train_samples: int
+    parameters: int
+    loss: float
+    epoch_train_s: tuple[float, ...]
+    epoch_eval_s: tuple[float, ...]
+    flop_per_s: float | None
+    vflop_per_s: float | None
 
     @property
     def _further_pairs(self) -> str:
         energy = super(TrainedRun, self)._further_pairs
         return f" minutes {self.minutes:.4g} epochs {self.epochs} quality {self.quality:.6g}{energy}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedEnsemble(FigureOfMerit):
+    """The result of a job of several instances, in which some of them may have been trained after others.
+
+    samples_per_s, flop_per_s and vflop_per_s (HPC AI500 V3.0, equations 4, 6 and 7): sums over the instances, or over
+    as many as were trained at a time; units and batch are of these. spread: between instances. models: those counted.
+    minutes: from the first start to the last stop of these. quality: their mean.
+    """
+
+    kind: ClassVar = "ensemble"
+    models: int
+    models_per_min: float
+    minutes: float
+    quality: float
+    qualities: tuple[float, ...]
+    flop_per_s: float | None
+    vflop_per_s: float | None
+
+    @property
+    def _further_pairs(self) -> str:
+        rates = {"flop/s": self.flop_per_s, "vflop/s": self.vflop_per_s}
+        pairs = (f" {name} {rate:.6g}" for name, rate in rates.items() if rate is not None)
+        return f" models {self.models} models/min {self.models_per_min:.4g}{''.join(pairs)}"
+
+
+def find_valid_share(target: Target, quality: float, n: float) -> float | None:
+    """Return VFLOPS / FLOPS, above 1 if the quality is better than the target; None where it is not above 0, or near.
+
+    n: exponent of the ratio of both.
+    """
+    if quality > 0 and not isinstance(target, NoTarget):
+        with suppress(OverflowError):
+            share = math.pow(target.value / quality if target.lower_is_better else quality / target.value, n)
+            return share if math.isfinite(share) else None
+    return None
 
 
 def read_measurement(path: Path) -> Measurement:
@@ -159,7 +215,7 @@ def read_measurement(path: Path) -> Measurement:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
     except (ValueError, RecursionError):
         raise UsageError(f"{path}: this is not JSON; {expected}") from None
-    if not isinstance(content, dict) or content.pop("kind", None) != MEASUREMENT:
+    if not isinstance(content, dict) or content.pop("kind", None) != Measurement.kind:
         raise UsageError(f"{path} has no measurement; {expected}")
     if (version := content.pop("format", None)) != FORMAT:
         raise UsageError(f"{path}: format is {str(version)[:20]!r}, this suite reads {FORMAT}; measure again")

@@ -270,7 +270,12 @@ class InstancesConfig:
     count: int = key(
         1, "number of instances: networks trained side by side, each with its own seed, log and folder", PLACE
     )
-    ranks: int | None = key(None, "ranks of an instance; null: all ranks, divided by count", PLACE, unit="ranks")
+    ranks: int | Literal["node"] | None = key(
+        None,
+        "ranks of an instance; node: as many as a node of the job has; null: all ranks, divided by count",
+        PLACE,
+        unit="ranks",
+    )
     first: int | None = key(
         None,
         "number of the first instance, which is trained with the seed train.seed + first; with count=1 it is trained "
@@ -290,8 +295,9 @@ class InstancesConfig:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"count is {self.count}; expected at least 1")
-        if self.ranks is not None and self.ranks < 1:
-            raise ValueError(f"ranks is {self.ranks}; expected at least 1, or null for all ranks divided by count")
+        if isinstance(self.ranks, int) and self.ranks < 1:
+            expected = "at least 1, node, or null for all ranks divided by count"
+            raise ValueError(f"ranks is {self.ranks}; expected {expected}")
         if self.number < 0:
             raise ValueError(f"first is {self.first}; expected 0 or more, the number of an instance")
 

@@ -27,6 +27,7 @@ from common.command import as_called
 from common.config import ConfigError, Override, to_dict
 from common.ending import COMPLETED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, TRAINED, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
+from common.measure.fom import NAME, TrainedEnsemble
 from common.provenance import shown_path
 from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
@@ -81,6 +82,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
             dist = connected.enter_context(connect(config.dist, TRAINING_ERRORS))
         if dist.device.type == "cpu":
             keep_freed_memory(config.dist.sharing)
+        config = resolve_node_ranks(config, dist)
         check_ranks(config, dist.world_size, start.resume)
         if config.instances.count > 1:
             STOP.exit_status = status = InstancesJob(benchmark, config, dist, start).run()
@@ -95,10 +97,23 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
 # -- what is asked for ---------------------------------------------------------------------------------------
 
 
+def resolve_node_ranks(config: RunConfig, dist: Dist) -> RunConfig:
+    """Return the configuration with a number for `instances.ranks: node`. A collective call."""
+    if config.instances.ranks != "node":
+        return config
+    size = dist.world_size // dist.nodes
+    if dist.find_first(True if (dist.local_size, dist.local_rank) != (size, dist.rank % size) else None):
+        raise ConfigError(
+            f"instances.ranks is node, but the {dist.world_size} ranks are not numbered node by node with equally many "
+            f"on each of the {dist.nodes}; start them so, or set instances.ranks to a number"
+        )
+    return replace(config, instances=replace(config.instances, ranks=size))
+
+
 def ranks_of_each(config: RunConfig, ranks: int) -> int:
     """Return S, the ranks of an instance; ConfigError unless the instances use all ranks of the job."""
     count, size = config.instances.count, config.instances.ranks
-    if size is None:
+    if not isinstance(size, int):
         if ranks % count:
             raise ConfigError(
                 f"instances.ranks is null, all ranks divided by instances.count, but {ranks} rank(s) do not divide "
@@ -254,6 +269,8 @@ class InstancesJob:
                 order = order_text(len(plan.todo), self.size, self.dist.world_size)
                 order += f"; already finished: {len(plan.ended)}" if plan.ended else ""
             self._say(f"{self.benchmark.name}: {ranks_text(self.dist, 0)}; {order}")
+            if plan.todo and main:
+                mllog.set_aside(self.config.output_dir / NAME)
             if plan.todo and self.start_options.auto_resume and not (ended and ended.final):
                 self.owned.forget_ending()
             shared = self._stage_data(plan, after_the_job) if plan.todo else None
@@ -339,17 +356,28 @@ class InstancesJob:
         for line in self._next_steps(endings):
             yield as_called(line)
         if timed:
-            folders = [instance_folder(folder, number) for number in timed]
-            line = merge_figures(folders, self.dist.world_size // self.size, models_per_minute(list(timed.values())))
-            yield from filter(None, [line])
+            folders, at_once = [instance_folder(folder, number) for number in timed], self.dist.world_size // self.size
+            figure = merge_figures(folders, at_once, models_per_minute(list(timed.values())), self.dist.nodes)
+            if figure is not None:
+                yield from self._write_figure(figure)
+
+    def _write_figure(self, figure: TrainedEnsemble) -> Iterator[str]:
+        """Write the figure of merit of the job; yield its line, after an error that changes nothing of the results."""
+        path = self.config.output_dir / NAME
+        try:
+            figure.write_file(path)
+        except OSError as error:  # such as a full disk
+            yield f"{path}: {error}; going on without it"
+        yield figure.line
 
     def _next_steps(self, endings: Mapping[int, Ending | None]) -> Iterator[str]:
         """Yield what to do next with the instances."""
         folder = self.config.output_dir
         if not all(ending and ending.final for ending in endings.values()):
             yield "continue those without a result: the same command with --resume, or with --auto-resume"
-        mini = " --allow-mini" if self.config.variant != FULL else ""
-        yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
+        if self.config.train.target != NO_TARGET:
+            mini = " --allow-mini" if self.config.variant != FULL else ""
+            yield f"check them:    python -m compliance.check{mini} {shlex.quote(str(folder))}/instance_*/{LOG_NAME}"
         folders = list(instance_folders(folder).values())
         runs = [path for path in folders if complete(path / CHECKPOINTS)]
         if runs:

@@ -6,19 +6,22 @@ import json
 import statistics
 from collections.abc import Sequence
 from datetime import date
+from operator import mul
 from pathlib import Path
 from typing import Final
 
 import torch
+from torch import nn
 
 from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
-from common.measure.fom import NAME, TrainedRun
+from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
 from common.measure.power.recorder import energy_j
 from common.ranks.device import read_model_name
 from common.ranks.dist import Dist
 from common.record import read_run_times, read_value
 from common.reference import NoTarget
+from common.spatial.shards import whole_size
 from common.training.loop import Fit
 
 FLOP_PER_SAMPLE: Final = "flop_per_sample"
@@ -30,13 +33,22 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
 
     ranks: all of the run, also those that only evaluate. folder: that of the run, with its log.
     """
-    history, clock = run.history, read_run_times(folder / LOG_NAME)
+    log, history = folder / LOG_NAME, run.history
+    clock = read_run_times(log)
     if not history or clock is None:
         return None
     rates = [epoch.samples_per_s for epoch in history]
-    rate = statistics.median(rates)
-    minutes = (clock[1] - clock[0]) / 60_000
-    utilization, peak_format = _rate_run(run, ranks, 60 * minutes)
+    rate, train_s = statistics.median(rates), [epoch.train_s for epoch in history]
+    samples = sum(map(mul, rates, train_s))
+    flop = read_value(log, FLOP_PER_SAMPLE) or {}
+    quality, minutes = history[-1].quality, (clock[1] - clock[0]) / 60_000
+    flop_per_s = flop["training"] * samples / sum(train_s) if flop else None
+    share = find_valid_share(run.problem.reference.target, quality, EXPONENTS.get(benchmark, N))
+    utilization = peak_format = None
+    if flop and minutes > 0:
+        whole = flop["training"] * samples + flop["evaluation"] * len(history) * run.problem.eval_samples
+        rated = whole / (60 * minutes) / ranks.world_size
+        utilization, peak_format = rate_device(read_model_name(ranks.device), run.precision.name, rated)
     joules, scope = energy_j(folder / POWER, ranks.nodes, *clock) or (None, None)
     return TrainedRun(
         benchmark=benchmark,
@@ -54,49 +66,62 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         epoch_samples_per_s=tuple(rates),
         minutes=minutes,
         epochs=history[-1].epoch,
-        quality=history[-1].quality,
+        quality=quality,
         target=None if isinstance(run.target, NoTarget) else run.target.value,
         target_met=run.meets_target(),
+        steps=sum(map(run.count_steps, range(len(history)))),
+        train_samples=run.problem.train_samples,
+        parameters=count_parameters(run.problem.model),
+        loss=history[-1].loss,
+        epoch_train_s=tuple(train_s),
+        epoch_eval_s=tuple(epoch.eval_s for epoch in history),
+        flop_per_s=flop_per_s,
+        vflop_per_s=None if flop_per_s is None or share is None else flop_per_s * share,
         energy_j=joules,
         energy_scope=scope,
-        samples_per_j=sum(epoch.samples_per_s * epoch.train_s for epoch in history) / joules if joules else None,
+        samples_per_j=samples / joules if joules else None,
         utilization=utilization,
         peak_format=peak_format,
     )
 
 
-def merge_figures(folders: Sequence[Path], at_once: int, models_per_minute: float) -> str:
-    """Return the line of a job of several instances, "" if one has no figure of merit.
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of parameters that are trained, over all ranks that share a sample."""
+    return sum(whole_size(parameter) for parameter in model.parameters() if parameter.requires_grad)
 
-    folders: of the instances that count as models. at_once: how many are trained at a time; samples/s and flop/s are
-    the sum over the instances, or over as many as that.
+
+def merge_figures(
+    folders: Sequence[Path], at_once: int, models_per_minute: float, nodes: int
+) -> TrainedEnsemble | None:
+    """Return the figure of merit of a job of several instances, None if one has none.
+
+    folders: of the instances that count as models. at_once: how many are trained at a time. nodes: of the job.
     """
-    active = min(at_once, len(folders))
     try:
         figures = [json.loads((folder / NAME).read_text(encoding="utf-8")) for folder in folders]
         first, rates = figures[0], [float(figure["samples_per_s"]) for figure in figures]
-        line = (
-            f"FOM {first['benchmark']} samples/s {statistics.fmean(rates) * active:.6g} "
-            f"units {active * first['units']} batch {active * first['batch']} dtype {first['dtype']} "
-            f"spread {statistics.stdev(rates) / statistics.fmean(rates) if rates[1:] else 0.0:.3f} "
-            f"models {len(rates)} models/min {models_per_minute:.4g}"
+        active, rate = min(at_once, len(folders)), statistics.fmean(rates)
+
+        def add_rates(name: str) -> float | None:
+            numbers = [figure[name] for figure in figures]
+            return None if None in numbers else statistics.fmean(numbers) * active
+
+        qualities = tuple(float(figure["quality"]) for figure in figures)
+        return TrainedEnsemble(
+            **{name: first[name] for name in ("benchmark", "dtype", "network", "device", "date", "torch")},
+            samples_per_s=rate * active,
+            units=active * first["units"],
+            batch=active * first["batch"],
+            spread=statistics.stdev(rates) / rate if rates[1:] else 0.0,
+            nodes=nodes,
+            samples_per_s_per_unit=rate / first["units"],
+            models=len(rates),
+            models_per_min=models_per_minute,
+            minutes=len(rates) / models_per_minute,
+            quality=statistics.fmean(qualities),
+            qualities=qualities,
+            flop_per_s=add_rates("flop_per_s"),
+            vflop_per_s=add_rates("vflop_per_s"),
         )
-        flops = [float(read_value(folder / LOG_NAME, FLOP_PER_SAMPLE)["training"]) for folder in folders]
     except (OSError, ValueError, LookupError, TypeError):  # such as an instance that an earlier version trained
-        return ""
-    total = statistics.fmean(flop * rate for flop, rate in zip(flops, rates, strict=True)) * active
-    return f"{line} flop/s {total:.6g}"
-
-
-def _rate_run(run: Fit, ranks: Dist, seconds: float) -> tuple[float | None, str | None]:
-    """Return the share of the peak of all units that training and evaluation reach, and the format of the peak."""
-    model = read_model_name(ranks.device)
-    if seconds <= 0 or rate_device(model, run.precision.name, 0.0)[0] is None:
-        return None, None  # before the operations are counted, which takes time
-    flops = run.problem.count_flops()
-    if flops is None:
-        return None, None
-    trained = sum(epoch.samples_per_s * epoch.train_s for epoch in run.history)
-    evaluated = len(run.history) * run.problem.eval_samples
-    flop = flops.training * trained + flops.evaluation * evaluated
-    return rate_device(model, run.precision.name, flop / seconds / ranks.world_size)
+        return None

@@ -33,7 +33,6 @@ from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
 from common.reference import FULL, NO_TARGET, OWN
 from common.settings.run import RunConfig
-from common.spatial.shards import whole_size
 from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
@@ -45,7 +44,7 @@ from common.training.evaluators import Evaluator, RemoteEvaluator, serve
 from common.training.folder import OwnedFolder, check_kind
 from common.training.loop import Fit, fit
 from common.training.memory import explain_out_of_memory
-from common.training.merit import FLOP_PER_SAMPLE, compute_figure
+from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_parameters
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
@@ -415,7 +414,6 @@ class Training:
 
     def _collect_facts(self, problem: Problem, seed: int) -> mllog.RunFacts:
         accelerators = self.all_ranks.local_size if self.dist.device.type != "cpu" else 0
-        trained = (parameter for parameter in problem.model.parameters() if parameter.requires_grad)
         return mllog.RunFacts(
             seed=seed,
             number_of_ranks=self.all_ranks.world_size,
@@ -423,7 +421,7 @@ class Training:
             accelerators_per_node=accelerators,
             train_samples=problem.train_samples,
             eval_samples=problem.eval_samples,
-            number_of_parameters=sum(map(whole_size, trained)),
+            number_of_parameters=count_parameters(problem.model),
             dataset_variant=problem.reference.variant,
         )
 

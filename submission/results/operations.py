@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any, Final
 
 from common.measure.accelerators import ceilings_of, read_ceilings
-from common.reference import Target
+from common.measure.fom import EXPONENTS, N, find_valid_share
 from common.values import is_number, shared_value
 from compliance.benchmarks import reference_of
 from compliance.logs.run import text_of
@@ -36,10 +35,6 @@ from submission.results.cost_model.model import read_workloads, workload_of
 from submission.results.quantities import LARGEST, RUN_TIME, SAMPLES, evaluated_samples, quantities, unmeasured
 from submission.results.rows import NoResultsError, ResultOperations
 
-EXPONENTS: Final = {"deepcam": 10.0}
-"""The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
-N: Final = 5.0
-"""The n of all other benchmarks: that of Image Classification."""
 GRAPH: Final = ("atoms", "edges", "triplets")
 """What the operations of a graph depend on; `sample_means` of a log of this suite states them."""
 LARGEST_MEAN: Final = 1e9
@@ -172,18 +167,6 @@ def _explain_unrated(samples: float, evaluated: float, train_minutes: float) -> 
     if evaluated <= 0:
         return "evaluation unknown: eval_start, eval_stop or eval_samples is missing or not plausible"
     return "" if train_minutes > 0 else "no training time: the epochs take no longer than their evaluations"
-
-
-def find_valid_share(target: Target, quality: float, n: float) -> float | None:
-    """Return VFLOPS / FLOPS, above 1 if the quality is better than the target; None where it is not above 0, or near.
-
-    n: exponent of the ratio of both.
-    """
-    if quality > 0:
-        with suppress(OverflowError):
-            share = math.pow(target.value / quality if target.lower_is_better else quality / target.value, n)
-            return share if math.isfinite(share) else None
-    return None
 
 
 # -- results -----------------------------------------------------------------------------------------------

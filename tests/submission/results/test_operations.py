@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from common.measure.fom import find_valid_share
 from common.reference import Target
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.results.operations import find_valid_share, rate_result
+from submission.results.operations import rate_result
 from submission.summary import main
 
 TRAIN_FLOP, EVAL_FLOP = 1.966e12, 655.3e9

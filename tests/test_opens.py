@@ -19,7 +19,8 @@ COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
     "compliance/rules/own_rules.py": "the rules, which the user names",
     "submission/round/make.py": "the configuration that an earlier call wrote",
-    "submission/round/runs.py": "the state that an earlier call wrote",
+    "submission/runs/scripts/script.py": "the templates of job scripts, installed with the suite",
+    "submission/runs/plan.py": "the plan of a run that an earlier call wrote",
     "submission/system/__main__.py": "the description that an earlier call wrote",
     "submission/system/machine.py": "the system's own files in /proc and /sys",
     "submission/results/page/html.py": "style and script of the pages, installed with the suite",

@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, count, positive, run_command
+from common.command import CommandParser, UsageError, positive, run_command
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_instances, read_plan
+from submission.round.scripts import render_round
 from submission.round.throughput import ThroughputRun, make_throughput
 from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
-from submission.runs.scripts.cluster import SCHEDULERS, Cluster
-from submission.runs.scripts.script import Script, divide
-from submission.runs.scripts.site import Site, read_site, site_names
+from submission.runs.scripts.cluster import add_cluster_options, read_cluster
 from submission.runs.setup import check_trainer, quoted
 
 DESCRIPTION: Final = f"""\
@@ -94,18 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--system", type=Path, metavar="FILE", help="system description (default: describe this machine)")
     add("--sources", type=Path, metavar="DIR", help="a checkout of the suite (default: this suite)")
     add_rules_option(parser.add_argument_group("check of the package"))
-    add = parser.add_argument_group("scripts for a cluster, instead of running here").add_argument
-    add("--emit", choices=SCHEDULERS, help="print a script that submits or starts the runs")
-    add(
-        "--site",
-        metavar="NAME|FILE",
-        help=f"profile of the machine: a YAML file, or one of the unverified examples: {', '.join(site_names())}",
-    )
-    add("--nodes", type=positive, default=1, help="nodes per run (default: 1)")
-    add("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
-    add("--gpus-per-node", type=count, help="default: as in the site profile, or 0")
-    add("--time", default="04:00:00", metavar="HH:MM:SS", help="limit per job (default: 04:00:00)")
-    add("--container", metavar="FILE", help="image.sif (Apptainer), or image.sqsh (enroot, on Slurm)")
+    add_cluster_options(parser).add_argument("--nodes", type=positive, default=1, help="nodes per run (default: 1)")
     return parser
 
 
@@ -124,27 +112,18 @@ def _emit(given: argparse.Namespace) -> int:
         raise UsageError(
             "--data is for runs on this machine; with --emit, set data.data_dir in the overrides of round.yaml"
         )
-    cluster = _cluster(given)
-    wanted = divide(cluster, given.throughput, given.instance_ranks) if given.throughput else None
+    cluster = read_cluster(given)
+    ranks, instances = given.nodes * cluster.ranks_per_node, given.throughput or 0
+    if given.instance_ranks and given.instance_ranks * instances != ranks:
+        raise UsageError(
+            f"--instance-ranks {given.instance_ranks}: {instances} instances do not fill {given.nodes} nodes of "
+            f"{cluster.ranks_per_node} ranks, {ranks} in all; change --nodes, or leave it out for equal shares"
+        )
     inputs = RoundInputs(system=given.system, sources=given.sources)
-    print(Script(_plan(given), cluster, given.output, inputs, wanted).render(), end="")
+    print(render_round(_plan(given), cluster, given.nodes, given.output, inputs, instances), end="")
     if cluster.site.lack:
         print(f"warning: --site {given.site}: {cluster.site.lack}", file=sys.stderr)
     return 0
-
-
-def _cluster(given: argparse.Namespace) -> Cluster:
-    """Return the cluster as the site profile and the flags describe it; the flags take precedence."""
-    site = read_site(given.site) if given.site else Site()
-    gpus = site.gpus.per_node if given.gpus_per_node is None else given.gpus_per_node
-    return SCHEDULERS[given.emit](
-        nodes=given.nodes,
-        ranks_per_node=given.ranks_per_node or gpus or 1,
-        gpus_per_node=gpus,
-        time=given.time,
-        container=given.container or "",
-        site=site,
-    )
 
 
 def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:

@@ -37,7 +37,7 @@ def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:
             PlannedRun(benchmark=benchmark, kind="training", config=config, folder=folder / benchmark / f"run_{number}")
             for number in range(count)
         ]
-    return keep_seeds(runs, _draw_seeds())
+    return keep_seeds(runs, draw_seeds())
 
 
 def make_runs(runs: list[PlannedRun], runner: JobRunner) -> dict[Path, Run]:
@@ -55,7 +55,8 @@ def read_logs(runs: list[PlannedRun]) -> dict[Path, Run]:
     return {path: read_run(str(path)) for path in paths}
 
 
-def _draw_seeds() -> Iterator[int]:
+def draw_seeds() -> Iterator[int]:
+    """Yield random seeds without end."""
     while True:
         yield random.SystemRandom().randint(1, LARGEST_SEED)
 

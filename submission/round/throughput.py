@@ -68,8 +68,10 @@ def make_throughput(
 
 def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
-    benchmark = setup.benchmark
-    run = plan_instances(benchmark, output, wanted, min(runner.size, wanted.count) * wanted.ranks)
+    # The seed is drawn by the first call, and kept.
+    settings = ("train.seed=null", f"instances.ranks={wanted.ranks}")
+    series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
+    run = plan_instances(series, output, wanted.count, min(runner.size, wanted.count) * wanted.ranks)
     run.write_record()
     threads = runner.threads or max(1, usable_cores() // run.ranks)
     for _ in range(ATTEMPTS):
@@ -88,18 +90,17 @@ def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner)
     return met, missed
 
 
-def plan_instances(benchmark: str, output: Path, wanted: ThroughputRun, ranks: int) -> PlannedRun:
-    """Return the job that trains all instances on this many ranks, or goes on with them."""
-    folder = output / benchmark
+def plan_instances(series: Series, output: Path, count: int, ranks: int) -> PlannedRun:
+    """Return the job that trains all instances of a series on this many ranks, or goes on with them."""
     return PlannedRun(
-        benchmark=benchmark,
+        benchmark=series.benchmark,
         kind="training",
-        config=str(folder / CONFIG),
-        overrides=("train.seed=null", f"instances.ranks={wanted.ranks}"),  # drawn by the first call, and kept
-        folder=folder / FOLDER,
+        config=series.config,
+        overrides=series.overrides,
+        folder=output / series.benchmark / FOLDER,
         ranks=ranks,
         continues=True,
-        instances=wanted.count,
+        instances=count,
     )
 
 

@@ -147,7 +147,7 @@ class JobRunner:
             set_aside(run.folder)
         run.write_record()
         threads = self.threads or max(1, usable_cores() // (self.size * run.ranks))
-        with open(run.folder / OUTPUT, "ab" if run.continues else "wb", opener=follow_no_link) as output:
+        with open(run.folder / OUTPUT, "ab", opener=follow_no_link) as output:
             return self._open(run.command(), threads, output.fileno(), environment=run.environment)
 
     def _open(

@@ -1,206 +1,250 @@
-"""Write the shell script that runs a round with Slurm, with PBS, or on one machine without a scheduler.
+"""Print a plan of runs as a shell script for Slurm, for PBS, or for one machine without a scheduler.
 
 The script submits the jobs; for `plain` it is the job. It can be called again: runs with a result are skipped, the
-others continue from their newest checkpoint.
+others continue from their newest checkpoint. Its text is in the .sh files beside this module.
 """
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from common.ending import FINAL
-from common.ending import NAME as RECORD
+from common.ending import NAME as ENDED
 from common.errors import UsageError
 from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
+from common.reference import FULL, OWN
 from compliance.benchmarks import REFERENCES
-from compliance.model.layout import WEAK
-from submission.round.make import RoundInputs
-from submission.round.plan import Series
-from submission.round.runs import LARGEST_SEED
-from submission.round.throughput import ThroughputRun
-from submission.runs.scripts import text
-from submission.runs.scripts.cluster import Cluster, Slurm
+from submission.runs.plan import RECORD, PlannedRun
+from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
 from submission.runs.scripts.site import END_OF_JOB, quote_words
+from submission.runs.setup import Setup, resolve_setup
 
 STAGE_DIR: Final = "staging.stage_dir="
+SECTION: Final = re.compile(r"^#: (\w+)\n", re.MULTILINE)
+PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}")
+JOB: Final = reduce(lambda rest, name: f"${{{name}:-{rest}}}", reversed(JOB_VARIABLES), "")
+"""The number of the job, by the first variable that is set."""
+FACTS: Final = {
+    "ended": ENDED,
+    "log": LOG_NAME,
+    "record": RECORD,
+    "final": " | ".join(FINAL),
+    "job": JOB,
+    "restarts": RESTARTS,
+}
+"""What the templates name of the suite."""
+SETUP: Final = ("# Load modules and activate the environment here, or in `setup` of a site profile.",)
+SHARED: Final = (
+    "Data are read from shared storage in each epoch: "
+    "without local_disk in a site profile (--site), no disk is assumed."
+)
 ONE_LAUNCHER: Final = "otherwise train all instances in a job of your own: see docs/guide/cluster.md"
 
 
-def divide(cluster: Cluster, count: int, ranks: int | None) -> ThroughputRun:
-    """Return a run of `count` instances of `ranks` ranks each (None: equal shares), each on nodes of its own.
+def read_sections(path: Path) -> dict[str, str]:
+    """Return the sections of a template: each begins with a line `#: NAME`."""
+    _, *parts = SECTION.split(path.read_text())
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
-    Raises UsageError if they do not fill the nodes.
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """Return a template with {{name}} replaced by its value, a line of it repeated for each item of a tuple.
+
+    A line is left out where a value is None.
     """
-    if not isinstance(cluster, Slurm) or not cluster.starts_by_srun:
-        raise UsageError(f"--throughput with --emit needs slurm and srun; {ONE_LAUNCHER}")
-    nodes = (ranks or cluster.ranks // count) // cluster.ranks_per_node
-    if nodes * count != cluster.nodes or (ranks or 0) % cluster.ranks_per_node:
-        raise UsageError(
-            f"--throughput {count}: {cluster.nodes} nodes of {cluster.ranks_per_node} ranks do not divide into {count} "
-            f"instances{f' of {ranks} ranks' if ranks else ''} on nodes of their own; expected whole nodes for each "
-            f"({ONE_LAUNCHER})"
-        )
-    return ThroughputRun(count, nodes * cluster.ranks_per_node)
+    lines = []
+    for line in template.splitlines(keepends=True):
+        names = PLACEHOLDER.findall(line)
+        repeated = next((name for name in names if isinstance(values[name], tuple)), "")
+        for item in values[repeated] if repeated else (None,):
+            texts = {name: item if name == repeated else values[name] for name in names}
+            if None not in texts.values():
+                parts = PLACEHOLDER.split(line)
+                parts[1::2] = [str(texts[name]) for name in names]
+                lines.append("".join(parts))
+    return "".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A shell script that trains all runs of a round, then writes package and report, in the folder `out`.
+    """A script that makes the runs of a plan, and then what follows from them.
 
-    wanted: the one throughput run of each benchmark; None: the runs of the plan.
-    Raises UsageError if the folder's name has characters that schedulers do not accept.
+    Runs of one benchmark on equally many ranks are an array of jobs; a job of instances has a launcher for each, on
+    nodes of its own; evaluations wait for what comes before them. A run keeps its plan in its folder, as one that is
+    made here, and goes on where it was stopped. The full datasets are staged as the benchmark recommends; the data of a
+    mini problem are generated by the script.
+
+    out: folder of the last job's output. after: lines of bash of the last job, mlperf-NAME; they may call `suite MODULE
+    ARGUMENTS…` and `has_result FOLDER` of a training. title: what the script is, for its first line. before: lines of
+    bash of the jobs of the first array, before a run starts; `index` is its number there.
     """
 
-    plan: Sequence[Series]
+    runs: Sequence[PlannedRun]
     cluster: Cluster
     out: Path
-    inputs: RoundInputs
-    wanted: ThroughputRun | None = None
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w./@+-]+", str(self.out)):
-            raise UsageError(
-                f"-o {self.out}: expected a name of letters, digits and . _ - / @ + only, for the scheduler"
-            )
-
-    @property
-    def mini(self) -> bool:
-        """Whether a configuration is for a mini problem."""
-        return any(map(_is_mini, self.plan))
+    after: str
+    title: str
+    before: str = ""
+    name: str = "last"
 
     def render(self) -> str:
-        """Return the text of the script, with seeds drawn for it."""
-        cluster = self.cluster
-        use = text.THROUGHPUT if self.wanted else text.JOBS if cluster.submit else text.LOOP
-        script = _filled(text.HEAD, scheduler=cluster.scheduler, use=use)
-        script += f"# Site profile: {cluster.site.note}\n" if cluster.site.note else ""
-        script += f"# {cluster.site.lack}\n" if cluster.site.lack else ""
-        script += text.FROM_SHARED if any(map(self._lacks_disk, self.plan)) else ""
-        if cluster.submit:
-            script += text.START + _filled(text.SUBMIT, command=cluster.submit, cancel=cluster.cancel)
-            script += self._suite() if self.mini else ""
+        """Return the text; UsageError if no job can make a run, or for folders that schedulers do not accept."""
+        for folder in (self.out, *(run.folder for run in self.runs)):
+            if not re.fullmatch(r"[\w./@+-]+", str(folder)):
+                raise UsageError(
+                    f"-o {folder}: expected a name of letters, digits and . _ - / @ + only, for the scheduler"
+                )
+        site, scheduled = self.cluster.site, self.cluster.scheduler in SUBMIT
+        setups = self._resolve_setups()
+        groups: dict[Any, list[PlannedRun]] = {}
+        for run in self.runs:
+            key = run.benchmark, run.ranks, run.kind == "evaluation", run.folder if run.instances else None
+            groups.setdefault(key, []).append(run)
+        use = "submits the runs as arrays of jobs, and a last job for what follows from them."
+        if not scheduled:
+            use = "makes the runs one after the other, then what follows from them."
+        shared = any(setup.variant == FULL and self._lacks_disk(setup.benchmark) for setup in setups.values())
+        notes = {"note": site.note or None, "lack": site.lack or None, "shared": SHARED if shared else None}
+        script = self._fill("head", title=self.title, use=use, **notes)
+        data = sorted({(setup.benchmark, str(setup.data_dir), setup.variant) for setup in setups.values()})
+        data = [entry for entry in data if entry[2] not in (FULL, OWN)]
+        if scheduled:
+            submit, cancel, _ = SUBMIT[self.cluster.scheduler]
+            script += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
+            script += self._fill("suite", suite=self.cluster.suite) if data else ""
         else:
-            script += self._start() + self._suite() + ENDINGS + OUTCOME
-            script += cluster.again + self._describe()
-        script += f"mkdir -p {' '.join(f'{self.out}/{series.benchmark}' for series in self.plan)}\n"
-        for series in filter(_is_mini, self.plan):
-            script += _filled(text.MINI_DATA, benchmark=series.benchmark, settings=self._settings(series))
-        return script + "".join(f"\n{part}" for part in (*self._training(), self._package()))
+            script += self._begin("caches", "suite", "endings", "outcome", "again")
+        folders = dict.fromkeys(str(group[0].folder.parent) for group in groups.values())
+        script += f"mkdir -p {' '.join(folders)}\n"
+        for benchmark, data_dir, variant in data:
+            quoted_folder = quote_words(benchmark, [data_dir])
+            script += self._fill("data", benchmark=benchmark, folder=quoted_folder, variant=variant)
+        before = self.before
+        for group in groups.values():
+            script += "\n" + self._render_group(group, setups, before)
+            before = ""
+        if not scheduled:
+            return f"{script}\n{self.after}"
+        job = site.package_job
+        last = self._fill("last", name=f"mlperf-{self.name}", folder=self.out, time=job.time)
+        last += self._fill("queue", **self.cluster.describe_queue(job))
+        return script + "\n" + self._submit(last + self._begin("suite", "endings") + self.after, waits=True)
 
-    def _training(self) -> list[str]:
-        """Return the parts that train the runs of each benchmark, or submit them."""
-        count = self.wanted.count if self.wanted else 0
-        runs = [1 if self.wanted else series.runs for series in self.plan]
-        drawn = iter(random.SystemRandom().sample(range(1, LARGEST_SEED - count), sum(runs)))
-        seeds = [[next(drawn) for _ in range(number)] for number in runs]
-        return [self._series(series, numbers) for series, numbers in zip(self.plan, seeds, strict=True)]
+    def _resolve_setups(self) -> dict[Any, Setup]:
+        """Return the settings of the trainings, each once; UsageError if no run can have them."""
+        keys = dict.fromkeys((run.benchmark, run.config, run.overrides) for run in self.runs if run.kind == "training")
+        return {key: resolve_setup(*key) for key in keys}
 
-    def _series(self, series: Series, seeds: Sequence[int]) -> str:
-        values = {"benchmark": series.benchmark, "settings": self._settings(series), "out": str(self.out)}
-        name, folder = f"mlperf-{series.benchmark}", f"{self.out}/{series.benchmark}"
-        first = series is self.plan[0]
-        secret = text.JOB_KEY if isinstance(self.cluster, Slurm) and self.cluster.starts_by_srun else ""
-        if self.wanted:
-            nodes = str(self.wanted.ranks // self.cluster.ranks_per_node)
-            launch = self.cluster.launch(_filled(text.STEP, nodes=nodes, ranks=str(self.wanted.ranks)))
-            body = f"seed={seeds[0]}\n" + (self._described() if first else "") + secret
-            body += _filled(text.INSTANCES, launch=launch, count=str(self.wanted.count), **values)
-            return self._job(self.cluster.directives(name, folder), body)
-        numbers = f"seeds=({' '.join(map(str, seeds))})\n"
-        body = _filled(text.RUN, **values) + (self._described() if first else "") + secret
-        body += _filled(text.TRAIN, launch=self.cluster.launch(), **values)
-        if self.cluster.submit:
-            directives = self.cluster.directives(name, folder, len(seeds))
-            return self._job(directives, numbers + self.cluster.index + body)
-        # Ctrl-C ends the training and the script: without the trap it would continue with the next run.
-        return f"{numbers}for index in \"${{!seeds[@]}}\"; do (\ntrap 'exit 130' INT TERM\n{body}); done\n"
+    def _render_group(self, group: Sequence[PlannedRun], setups: Mapping[Any, Setup], before: str) -> str:
+        """Return the part of the script that makes the runs of a group, or submits them."""
+        cluster, first = self.cluster, group[0]
+        resources = cluster.describe_job(first.ranks)
+        prepared = [self._add_staging(run, setups) for run in group]
+        secret = self._fill("secret") if cluster.starts_by_srun else ""
+        if first.instances:
+            body = self._render_instances(first, prepared[0], before + secret)
+        else:
+            table = tuple(
+                self._select_run(index, *pair) for index, pair in enumerate(zip(group, prepared, strict=True))
+            )
+            body = self._fill("run", table=table) + before + secret
+            body += self._fill("launch", launch=cluster.launch(first.ranks))
+        if cluster.scheduler not in SUBMIT:
+            return self._fill("loop", indices=" ".join(map(str, range(len(group)))), body=body.rstrip("\n"))
+        count = 0 if first.instances else len(group)
+        array = bool(count) and (count > 1 or cluster.scheduler == "slurm")  # PBS refuses an array of one job
+        directives = self._fill(
+            "train",
+            **resources,
+            name=f"mlperf-{first.benchmark}",
+            folder=first.folder.parent,
+            output="%x-%A_%a" if array else "%x-%j",
+            last=count - 1 if array else None,
+        )
+        directives += self._fill("queue", **cluster.describe_queue(cluster.site))
+        begin = self._begin("caches", "suite", "endings", "outcome", "again")
+        index = self._fill("index") if count else ""
+        return self._submit(directives + begin + index + body, waits=first.kind == "evaluation")
 
-    def _job(self, directives: str, body: str) -> str:
-        """Return the part of the script that submits a job that trains."""
-        start = directives + self._start() + text.CACHES + self._suite() + ENDINGS + OUTCOME + self.cluster.again
-        return _submitted("", start + body)
+    def _render_instances(self, run: PlannedRun, prepared: PlannedRun, before: str) -> str:
+        """Return the lines of a job of instances; UsageError unless each has whole nodes and a launcher of its own."""
+        if not self.cluster.starts_by_srun:
+            raise UsageError(f"a job of several instances needs slurm and srun; {ONE_LAUNCHER}")
+        ranks, rest = divmod(run.ranks, run.instances)
+        nodes, part = divmod(ranks, self.cluster.ranks_per_node)
+        if rest or part:
+            raise UsageError(
+                f"{run.ranks} ranks on nodes of {self.cluster.ranks_per_node} do not divide into {run.instances} "
+                f"instances on nodes of their own; expected whole nodes for each ({ONE_LAUNCHER})"
+            )
+        step = self._fill("step", nodes=nodes, ranks=ranks).rstrip("\n")
+        options = ["--auto-resume", *run.options]
+        words = replace(prepared, instances=0, continues=False, options=())
+        body = self._fill("instances", folder=run.folder, plan=self._quote_plan(run)) + before
+        return body + self._fill(
+            "launch_instances",
+            count=run.instances,
+            launch=self.cluster.launch(run.ranks, step),
+            words=self._quote_command(words),
+            options=quote_words(run.benchmark, options),
+        )
 
-    def _package(self) -> str:
-        """Return the part of the script that packages the runs with a result, or submits the job that does."""
-        folders = "throughput/instance_*" if self.wanted else "run_*"
-        runs = " ".join(f"{self.out}/{series.benchmark}/{folders}" for series in self.plan)
-        sources, system = self.inputs.sources, self.inputs.system
-        options = f" --sources {quote_words('--sources', [str(sources)])}" if sources else ""
-        options += f" --scaling {WEAK}" if self.wanted else ""
-        body = f"system={quote_words('--system', [str(system)])}\n" if system else "system=$(describe)\n"
-        mini = " --allow-mini" if self.mini else ""
-        body += _filled(text.PACKAGE, runs=runs, options=options, mini=mini, out=str(self.out))
-        if not self.cluster.submit:
-            return body
-        directives = self.cluster.package_directives(str(self.out))
-        start = directives + self._start() + self._suite() + ENDINGS + self._describe()
-        return _submitted(f"{self.cluster.after_all}{text.AFTER_ALL}", start + body)
+    def _select_run(self, index: int, run: PlannedRun, prepared: PlannedRun) -> str:
+        """Return the line that sets what a job needs to know of its run."""
+        resumed = replace(prepared, continues=run.kind == "training")
+        return (
+            f"{index}) run={run.folder} result={run.result_file.name} plan={self._quote_plan(run)} "
+            f"words=({self._quote_command(resumed)}) ;;"
+        )
 
-    def _start(self) -> str:
-        setup = self.cluster.site.setup
-        environment = text.SETUP.replace("@setup@", "\n".join(setup)) if setup else text.ENVIRONMENT
-        return text.START + self.cluster.start + environment
+    @staticmethod
+    def _quote_plan(run: PlannedRun) -> str:
+        return quote_words(run.benchmark, [msgspec.json.encode(run.describe()).decode()])
 
-    def _suite(self) -> str:
-        return _filled(text.SUITE, suite=self.cluster.suite)
+    @staticmethod
+    def _quote_command(run: PlannedRun) -> str:
+        variables = [f"{name}={value}" for name, value in run.environment.items()]
+        return quote_words(run.benchmark, [*(["env", *variables] if variables else []), "python", "-m", *run.words()])
 
-    def _describe(self) -> str:
-        """Return the function that describes the system; "" if there is a description."""
-        if self.inputs.system:
-            return ""
-        first = self.plan[0]
-        settings = quote_words(first.benchmark, [first.config, *first.overrides])
-        nodes = str(self.cluster.nodes)
-        return _filled(text.DESCRIBE, benchmark=first.benchmark, settings=settings, nodes=nodes, out=str(self.out))
-
-    def _described(self) -> str:
-        """Return the part of a job that describes the node it trains on, because the package may be made elsewhere."""
-        if self.inputs.system or not self.cluster.submit:
-            return ""
-        return self._describe() + text.DESCRIBE_FIRST
-
-    def _settings(self, series: Series) -> str:
-        # The overrides of a round come last and take precedence.
-        return quote_words(series.benchmark, [series.config, *self._staging(series), *series.overrides])
-
-    def _staging(self, series: Series) -> list[str]:
-        """Return the overrides with which the data reach the nodes."""
-        wanted = () if _is_mini(series) else REFERENCES[series.benchmark].staging
-        if self._lacks_disk(series):
+    def _add_staging(self, run: PlannedRun, setups: Mapping[Any, Setup]) -> PlannedRun:
+        """Return the run with the settings by which a full dataset reaches the nodes; its own take precedence."""
+        setup = setups.get((run.benchmark, run.config, run.overrides))
+        if setup is None or setup.variant != FULL or self._lacks_disk(run.benchmark):
             # What works everywhere: diskless nodes have /tmp in memory, and the full datasets do not fit into memory.
-            return []
-        folder = f"{self.cluster.site.local_disk}/mlperf-hpc-{series.benchmark}"
-        return [STAGE_DIR + folder if one.startswith(STAGE_DIR) else one for one in wanted]
+            return run
+        folder = f"{self.cluster.site.local_disk}/mlperf-hpc-{run.benchmark}"
+        settings = REFERENCES[run.benchmark].staging
+        staging = [STAGE_DIR + folder if setting.startswith(STAGE_DIR) else setting for setting in settings]
+        return replace(run, overrides=(*staging, *run.overrides))
 
-    def _lacks_disk(self, series: Series) -> bool:
+    def _lacks_disk(self, benchmark: str) -> bool:
         """Return whether the full dataset should be staged on the nodes' disks, but none is known."""
-        staging = () if _is_mini(series) else REFERENCES[series.benchmark].staging
-        return self.cluster.site.local_disk is None and any(one.startswith(STAGE_DIR) for one in staging)
+        staging = REFERENCES[benchmark].staging
+        return self.cluster.site.local_disk is None and any(setting.startswith(STAGE_DIR) for setting in staging)
+
+    def _begin(self, *names: str) -> str:
+        """Return the lines with which a job begins, then these sections."""
+        sections = [self._fill("begin"), self._fill("setup", setup=self.cluster.site.setup or SETUP)]
+        if self.cluster.scheduler == "pbs":
+            sections.insert(1, 'cd "$PBS_O_WORKDIR"\n')
+        return "".join([*sections, *(self._fill(name, suite=self.cluster.suite) for name in names)])
+
+    def _submit(self, job: str, waits: bool) -> str:
+        option = f'{SUBMIT[self.cluster.scheduler][2]}"$(IFS=: && echo "afterany:${{jobs[*]}}")" ' if waits else ""
+        return f"submit {option}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
+
+    def _fill(self, section: str, **values: Any) -> str:
+        return fill(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
 
 
-def _submitted(option: str, job: str) -> str:
-    return f"submit {option}{' ' if option else ''}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
-
-
-def _is_mini(series: Series) -> bool:
-    """Return whether a configuration is for the mini problem, judged by its name; only the benchmark reads it."""
-    return Path(series.config).name.startswith("mini")
-
-
-def _filled(template: str, **values: str) -> str:
-    for name, value in values.items():
-        template = template.replace(f"@{name}@", value)
-    return template
-
-
-ENDINGS: Final = _filled(text.ENDINGS, record=RECORD, log=LOG_NAME, final=" | ".join(FINAL))
-JOB: Final = reduce(lambda rest, name: f"${{{name}:-{rest}}}", reversed(JOB_VARIABLES), "")
-"""The number of the job, by the first variable that is set."""
-OUTCOME: Final = _filled(text.OUTCOME, record=RECORD, job=JOB)
+_FOLDER: Final = Path(__file__).parent
+_COMMON: Final = read_sections(_FOLDER / "common.sh")
+_SECTIONS: Final = {name: _COMMON | read_sections(_FOLDER / f"{name}.sh") for name in ("slurm", "pbs", "plain")}

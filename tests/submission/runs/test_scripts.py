@@ -5,15 +5,20 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from submission.round.emit.site import Site, read_site, site_names
 
 from common.config import leaves
+from common.errors import UsageError
 from common.lease import JOB_VARIABLES
 from compliance.benchmarks import PACKAGES, REFERENCES
 from submission.round.__main__ import main
+from submission.runs.plan import PlannedRun, read_record
+from submission.runs.scripts.cluster import Cluster
+from submission.runs.scripts.script import Script
+from submission.runs.scripts.site import Site, read_site, site_names
 
 ROOT = Path(__file__).parents[3]
 STAND_INS = {
@@ -27,10 +32,6 @@ STAND_INS = {
     "python": """\
 echo "python $*" >>calls
 case "$*" in
-*--print-config*)
-  echo 'variant: mini2'
-  printf '  %s\\n' 'org: A Lab' 'status: cloud' 'platform: our_cluster' 'data_dir: data/mini'
-  exit ;;
 *submission.system*) touch "$4"; exit ;;
 *.train*) ;;
 *) exit ;;
@@ -128,12 +129,12 @@ def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
     assert bash(job, **IDS) == 0 and len(calls("python")) == before  # it has its result
     assert bash(Path("job_3.sh").read_text()) == 0
     packaging = calls("python")[before:]
-    commands = "cosmoflow.train system assemble report summary compliance.check".split()
+    commands = "system assemble report summary compliance.check".split()
     assert [line.split()[2].removeprefix("submission.") for line in packaging] == commands
-    assert "--set system_name=our_cluster number_of_nodes=4 submitter=A Lab division= status=cloud" in packaging[1]
-    system = "--system runs/r1/our_cluster.json"
-    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --sources our code" in packaging[2]
-    assert "cosmoflow.train config " in packaging[0]
+    fields = "system_name=example_n1 number_of_nodes=4 submitter=Ex's Lab division=closed status=onprem"
+    assert f"--set {fields}" in packaging[0]
+    system = "--system runs/r1/example_n1.json"
+    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --sources our code" in packaging[1]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_refused_job_leaves_no_other_job_unmentioned(cluster, capfd):
     assert bash(script) == 1 and len(calls("sbatch")) == 3
     said = capfd.readouterr().err
     assert "Invalid account\na job was not submitted" in said
-    assert "submitted before it, without the job that packages: 1 2. Cancel: scancel '1' '2'" in said
+    assert "submitted before it, without the last job: 1 2. Cancel: scancel '1' '2'" in said
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
@@ -192,7 +193,7 @@ def test_a_launcher_that_the_scheduler_does_not_signal_gets_a_signal_in_time(clu
         Path("site.yaml").write_text(f"launcher: {launcher}")
         more = ("--benchmarks", "oc20", "--site", "site.yaml", "--time", "01:00:00")
         script = emitted(capsys, "--emit", scheduler, *more)
-        assert f"\ntimeout --foreground --signal={signal} 3300 {launcher.format(ranks=1)} python -m" in script
+        assert f'\ntimeout --foreground --signal={signal} 3300 {launcher.format(ranks=1)} "${{words[@]}}"' in script
         assert "#SBATCH --signal" not in script
 
 
@@ -208,7 +209,7 @@ def test_torchrun_starts_a_command(cluster, capsys, launcher, printed):
     Path("site.yaml").write_text(f"launcher: {launcher}\ngpus: {{per_node: 4}}")
     for scheduler in ("slurm", "pbs", "plain"):
         script = emitted(capsys, "--emit", scheduler, "--benchmarks", "oc20", "--site", "site.yaml")
-        assert f"{printed} python -m \\\n  oc20.train" in script
+        assert f'{printed} "${{words[@]}}"' in script and "words=(python -m oc20.train" in script
         assert scheduler == "plain" or "--signal=TERM" in script
 
 
@@ -263,7 +264,10 @@ def test_a_plain_script_makes_all_runs(cluster, capsys):
     assert trained(script, "none 1") == 1  # as torchrun reports a killed rank
     assert trained(script, "target_met 0", "stopped 1") == 3
     assert trained(script, "target_met 0") == 0
-    assert calls("python -m cosmoflow.synthesize")[0] == "python -m cosmoflow.synthesize data/mini --preset mini2"
+    assert (
+        calls("python -m cosmoflow.synthesize")[0]
+        == "python -m cosmoflow.synthesize data/cosmoflow-mini --preset mini2"
+    )
     trainings = [line for line in calls("python -m cosmoflow.train") if "--auto-resume" in line]
     assert len(trainings) == 4 and len({line.split("train.seed=")[1] for line in trainings}) == 2
     assert "--allow-mini" in calls("python")[-1]
@@ -282,8 +286,74 @@ def test_runs_go_into_a_container(cluster, capsys, image, tmp_path):
 
 def test_seeds_are_distinct(capsys):
     script = emitted(capsys, "--emit", "plain")
-    seeds = [seed for line in re.findall(r"^seeds=\((.*)\)$", script, re.MULTILINE) for seed in line.split()]
+    seeds = re.findall(r" train\.seed=(\d+) ", script)
     assert len(seeds) == len(set(seeds)) == sum(REFERENCES[name].runs for name in PACKAGES)
+
+
+# -- other plans ---------------------------------------------------------------------------------------------
+
+
+def plan_study(folder):
+    """Return two trainings and a measurement on different ranks, and what evaluates the first."""
+    training = PlannedRun(benchmark="cosmoflow", kind="training", config="mini", folder=folder / "seed_1", seed=1)
+    wide = replace(training, folder=folder / "wide", ranks=4, overrides=("model.conv_size=8",))
+    measurement = PlannedRun(
+        benchmark="cosmoflow",
+        kind="measurement",
+        config="mini",
+        folder=folder / "speed",
+        environment={"NCCL_ALGO": "Ring"},
+        options=("--steps", "30"),
+    )
+    evaluation = PlannedRun(
+        benchmark="cosmoflow", kind="evaluation", config="", folder=folder / "seed_1", options=(str(folder / "seed_1"),)
+    )
+    return [training, wide, measurement, evaluation]
+
+
+def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster):
+    runs = plan_study(Path("study"))
+    slurm = Cluster(scheduler="slurm", ranks_per_node=2)
+    after = "suite submission.study plan.yaml\n"
+    script = Script(runs=runs, cluster=slurm, out=Path("study"), after=after, title="A study.")
+    assert bash(script.render()) == 0
+    jobs = {number: Path(f"job_{number}.sh").read_text() for number in range(1, 5)}
+    assert "--array=0-1\n" in jobs[1] and "--nodes=1\n#SBATCH --ntasks-per-node=1\n" in jobs[1]
+    assert "--nodes=2\n#SBATCH --ntasks-per-node=2\n" in jobs[2]
+    waits = ["--parsable --dependency=afterany:1:2", "--parsable --dependency=afterany:1:2:3"]
+    assert [call.partition(" ")[2] for call in calls("sbatch")] == ["--parsable"] * 2 + waits
+    assert trained(jobs[1], "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
+    assert read_record(runs[0].folder) == runs[0].describe()
+    assert trained(jobs[1], **IDS) == 1, "a measurement without its file"
+    assert calls("python")[-1] == "python -m cosmoflow.measure mini -o study/speed/fom.json --steps 30"
+    assert "words=(env NCCL_ALGO=Ring python -m" in jobs[1]
+    Path("study/speed/fom.json").write_text("{}")
+    before = len(calls("python"))
+    assert bash(jobs[1], **IDS) == 0 and len(calls("python")) == before
+    assert bash(jobs[4]) == 0 and calls("python")[-1] == "python -m submission.study plan.yaml"
+
+
+def test_a_plan_that_no_job_can_make_is_refused():
+    training, wide, *_ = plan_study(Path("study"))
+    arguments = {"out": Path("study"), "after": "", "title": "A study."}
+    for runs, changes, message in (
+        ([wide], {"ranks_per_node": 3}, "4 ranks does not fill nodes of 3"),
+        ([wide], {"scheduler": "plain"}, "for one machine"),
+        ([replace(training, overrides=("train.epoch=1",))], {}, "did you mean"),
+        ([replace(training, folder=Path("my study"))], {}, "expected a name of letters"),
+        ([replace(wide, instances=3)], {}, "do not divide into 3 instances"),
+        ([replace(wide, instances=2)], {"scheduler": "pbs"}, "needs slurm and srun"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Script(runs=runs, cluster=Cluster(**{"scheduler": "slurm"} | changes), **arguments).render()
+
+
+def test_a_round_keeps_the_seeds_that_its_folder_has(cluster, capsys):
+    job = slurm_job(capsys)
+    trained(job, "stopped 3", **IDS)
+    again = emitted(capsys, "--emit", "slurm", "--benchmarks", "cosmoflow")
+    seeds, kept = (re.findall(r"train\.seed=(\d+)", text) for text in (job, again))
+    assert kept[1] == seeds[1] and kept != seeds
 
 
 # -- throughput ----------------------------------------------------------------------------------------------
@@ -375,7 +445,7 @@ def test_a_profile_is_in_the_jobs_of_pbs(cluster, capsys):
     job = Path("job_1.sh").read_text()
     for line in ("-A abc123", "-q gpu", "--reservation=mlperf", "-l select=3:ncpus=16:mpiprocs=2:ngpus=4"):
         assert f"#PBS {line}\n" in job
-    assert "mpiexec -n 6 --ppn 2 python -m" in job
+    assert 'mpiexec -n 6 --ppn 2 "${words[@]}"' in job
     package = Path(f"job_{len(PACKAGES) + 1}.sh").read_text()
     assert "#PBS -q cpu\n" in package and "#PBS -l select=1:ncpus=1\n" in package and "excl" not in package
 
@@ -399,11 +469,13 @@ def test_without_a_profile_nothing_is_assumed(cluster, capsys):
     assert trained(job, "target_met 0", **IDS) == 0
     script = Path("script.sh").read_text()
     assert "staging." not in script and "TMPDIR" not in script
-    assert "staging.mode=memory" in emitted(capsys, "--emit", "slurm", "--benchmarks", "oc20")  # needs no folder
-    assert "shuffle=node" not in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam")
+    assert "staging.mode=memory" in emitted(
+        capsys, "--emit", "slurm", "--benchmarks", "oc20", "-o", "new"
+    )  # needs no folder
+    assert "shuffle=node" not in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam", "-o", "new")
     shared = "Data are read from shared storage in each epoch"
-    assert shared in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam")
-    assert shared not in emitted(capsys, "--emit", "slurm", "--benchmarks", "oc20")
+    assert shared in emitted(capsys, "--emit", "slurm", "--benchmarks", "deepcam", "-o", "new")
+    assert shared not in emitted(capsys, "--emit", "slurm", "--benchmarks", "oc20", "-o", "new")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,8 @@
+#: again
+again() { echo "call the script again to continue" >&2; }
+#: loop
+# Ctrl-C ends the run and the script: without the trap it would continue with the next run.
+for index in {{indices}}; do (
+trap 'exit 130' INT TERM
+{{body}}
+); done

@@ -16,6 +16,9 @@ from compliance.formats.table import output_width
 from submission.runs.execute import execute_plan
 from submission.runs.plan import check_records, is_finished
 from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals
+from submission.runs.scripts.cluster import add_cluster_options, read_cluster
+from submission.runs.scripts.script import Script
+from submission.runs.scripts.site import quote_words
 from submission.runs.setup import check_trainer, provide_data
 from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.machine import Machine, describe_machine, leave_out
@@ -42,6 +45,8 @@ Make runs over axes, and turn them into a table, curves and the laws that these 
                                                          with other values of an axis
   python -m submission.study --benchmark cosmoflow --axis optim.weight_decay=0,0.01 --axis train.seed=1,2 -o runs/decay
                                                          without a plan: four trainings of the mini problem
+  python -m submission.study ai500-fig5 --emit slurm --site perlmutter > submit.sh
+                                                         a script that submits the jobs on a cluster
 
 Call it again to continue: a run with a result is never repeated, one that was killed begins again. Each run has its
 folder, such as conv_size-16_train_samples-512/seed_1."""
@@ -80,6 +85,7 @@ exit status: 0 all runs have a result, 1 some have none, or an error, 2 wrong us
     add("--threads", type=positive, default=0, help="CPU threads per process (default: equal shares)")
     add("--dry-run", action="store_true", help="print the commands of the runs, and make nothing")
     add("--no-run", action="store_true", help="make no run: table and figures of those that there are")
+    add_cluster_options(parser)
     return parser
 
 
@@ -90,9 +96,14 @@ def _study(arguments: argparse.Namespace) -> int:
             print(f"{name:<12} {preset.title}\n{'':<12} {preset.paper}\n{'':<12} {path}")
         return 0
     plan, source, output = _read_arguments(arguments)
+    curves = list_curves(plan, source)
+    if arguments.emit:
+        print(_render_script(plan_points(plan, output, source), arguments, output), end="")
+        return 0
+    if arguments.site:
+        raise UsageError("--site is for --emit: it describes jobs on a cluster")
     machine = describe_machine()
     plan, notes = _choose_meter(plan, machine)
-    curves = list_curves(plan, source)
     points, left_out = leave_out(plan_points(plan, output, source), machine)
     notes += left_out
     if not points:
@@ -100,7 +111,6 @@ def _study(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print("\n".join([*(format_command(point.run) for point in points), *notes]))
         return 0
-    check_records([point.run for point in points])
     if not arguments.no_run:
         _make_runs(points, output, JobRunner(arguments.jobs, arguments.threads))
     elif not output.is_dir():
@@ -111,6 +121,23 @@ def _study(arguments: argparse.Namespace) -> int:
     print("\n".join(["", format_runs(result, output_width()), *format_notes(result)]))
     print(f"page: {output / PAGE}")
     return int(any(run.problem for run in result.runs))
+
+
+def _render_script(points: Sequence[StudyPoint], arguments: argparse.Namespace, output: Path) -> str:
+    """Return the script for a cluster that makes the runs, then collects them."""
+    words = [*([arguments.plan] if arguments.plan else []), *(["--full"] if arguments.full else [])]
+    for option in ("benchmark", "config", "kind", "axis", "set"):
+        values = getattr(arguments, option)
+        words += [f"--{option}={value}" for value in (values if isinstance(values, list) else [values]) if value]
+    collect = quote_words("study", [*words, "--no-run", "-o", str(output)])
+    return Script(
+        runs=[*(point.run for point in points), *(point.evaluation for point in points if point.evaluation)],
+        cluster=read_cluster(arguments),
+        out=output,
+        after=f"suite submission.study {collect}\n",
+        title=f"An MLPerf HPC study, printed by `python -m submission.study --emit {arguments.emit}`.",
+        name="study",
+    ).render()
 
 
 def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path]:
@@ -152,7 +179,8 @@ def _choose_meter(plan: StudyPlan, machine: Machine) -> tuple[StudyPlan, list[st
 
 
 def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> None:
-    """Make the missing runs, then the evaluations of those that have their networks."""
+    """Make the missing runs, then the evaluations of those that have their networks. Raises PlanError beforehand."""
+    check_records([point.run for point in points])
     for benchmark in {point.run.benchmark for point in points}:
         check_trainer(benchmark)
     interrupt_by_signals()

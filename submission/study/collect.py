@@ -13,13 +13,10 @@ from statistics import fmean
 from typing import Any, Final
 
 from common.ending import DIVERGED, read_ending
-from common.files import LOG_NAME
 from common.measure.fom import NAME as FIGURE
-from common.record import read_value
 from common.reference import variant_of
 from common.tree import ANYWHERE
 from compliance.benchmarks import MINIS, REFERENCES
-from submission.results.operations import EXPONENTS, N, find_valid_share
 from submission.runs.plan import PlannedRun, is_finished
 from submission.runs.processes import OUTPUT, SET_ASIDE, read_last_lines
 from submission.study.plan import StudyPoint
@@ -28,8 +25,6 @@ from submission.study.records import CurveSpec, StudyRun
 
 MAX_BYTES: Final = 1 << 24
 HISTORY: Final = "history.csv"
-FLOP_PER_SAMPLE: Final = "flop_per_sample"
-"""The key of a log with the operations of the network for a sample in training and in evaluation."""
 
 
 def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
@@ -88,8 +83,7 @@ def _collect_run(point: StudyPoint) -> StudyRun:
         return replace(record, problem=_explain_missing(run.folder))
     quantities = dict(_read_figure(run.folder))
     if run.kind == "training":
-        for name, number in _read_training(run, point.setup.variant, quantities):
-            quantities.setdefault(name, number)
+        quantities |= dict(_read_training(run, point.setup.variant, quantities))
     if point.evaluation is not None and is_finished(point.evaluation):
         content = _read_json(point.evaluation.result_file)
         quantities["ensemble_quality"] = content.get("ensemble", content["members"][0]["quality"])
@@ -102,8 +96,8 @@ def _explain_missing(folder: Path) -> str:
     for path in (folder, *reversed(attempts)):
         if ending := read_ending(path):
             return ending.text
-        if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT, 1)):
-            return lines[0].strip()
+        if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT)):
+            return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).strip()
     return "not run"
 
 
@@ -119,29 +113,17 @@ def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield what history and log of a training add to its figure of merit; of a job, the mean over its instances."""
+    """Yield what the history of a training and its figure of merit together tell; of a job, means over instances."""
     histories = [history for folder in run.result_folders if (history := _read_history(folder))]
-    if not histories:
-        return
-    lasts = [history[-1] for history in histories]
-    yield "epochs", fmean(last["epoch"] for last in lasts)
-    yield "loss", fmean(last["loss"] for last in lasts)
-    yield "quality", (quality := fmean(last["quality"] for last in lasts))
-    target = variant_of((REFERENCES[run.benchmark], *MINIS[run.benchmark]), variant).target
-    best = min if target.lower_is_better else max
-    yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
-    yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
-    flop = read_value(run.result_folders[0] / LOG_NAME, FLOP_PER_SAMPLE)
-    if not isinstance(flop, dict):
-        return
-    samples = sum(row["samples_per_s"] * row["train_s"] for history in histories for row in history)
-    yield "flop", flop["training"] * samples
-    rate = figure.get("flop_per_s", flop["training"] * figure.get("samples_per_s", 0.0))
-    share = find_valid_share(target, quality, EXPONENTS.get(run.benchmark, N))
-    if rate:
-        yield "flop_per_s", rate
-    if rate and share is not None:
-        yield "vflop_per_s", rate * share
+    if histories:
+        target = variant_of((REFERENCES[run.benchmark], *MINIS[run.benchmark]), variant).target
+        best = min if target.lower_is_better else max
+        yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
+        yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
+    if "models" not in figure and "minutes" in figure:
+        yield "models_per_min", 1 / figure["minutes"]
+        if "flop_per_s" in figure:
+            yield "flop", figure["flop_per_s"] / figure["samples_per_s"] * figure["batch"] * figure["steps"]
 
 
 def _read_history(folder: Path) -> list[dict[str, float]]:

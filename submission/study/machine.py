@@ -10,6 +10,7 @@ from pathlib import Path
 
 from common.command import counted
 from common.processes import usable_cores
+from submission.runs.plan import is_finished
 from submission.study.plan import INTERFACES, RANKS, StudyPoint
 from submission.system.describe import describe_system
 
@@ -51,7 +52,7 @@ def describe_machine() -> Machine:
 
 
 def leave_out(points: Sequence[StudyPoint], machine: Machine) -> tuple[list[StudyPoint], list[str]]:
-    """Return the points that the machine can make, and a note for each value of an axis that it cannot have."""
+    """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
     most = machine.accelerators or machine.cores
     kept, notes = [], dict[str, None]()
     for point in points:
@@ -62,6 +63,8 @@ def leave_out(points: Sequence[StudyPoint], machine: Machine) -> tuple[list[Stud
         ]
         if point.run.ranks > most:
             lacking.append(f"{RANKS} is {point.run.ranks}: this machine has {machine.units}")
+        if is_finished(point.run):  # made elsewhere
+            lacking = []
         notes |= dict.fromkeys(f"left out: {reason}" for reason in lacking)
         kept += [] if lacking else [point]
     return kept, list(notes)

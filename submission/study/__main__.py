@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -116,7 +116,7 @@ def _study(arguments: argparse.Namespace) -> int:
     elif not output.is_dir():
         raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
     runs = tuple(collect_runs(points, curves))
-    result = StudyResult(plan.title, plan.paper, plan.differences, asdict(machine), runs, curves, tuple(notes))
+    result = StudyResult(plan.title, plan.paper, plan.differences, machine.describe(), runs, curves, tuple(notes))
     write_results(output, result, to_dict(plan))
     print("\n".join(["", format_runs(result, output_width()), *format_notes(result)]))
     print(f"page: {output / PAGE}")

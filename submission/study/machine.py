@@ -36,6 +36,17 @@ class Machine:
             return counted(self.accelerators, "accelerator")
         return counted(self.cores, "core")
 
+    def describe(self) -> dict[str, str | int]:
+        """Return the facts for the record of a study."""
+        facts: dict[str, str | int] = {
+            "cores": self.cores,
+            "processor": self.processor,
+            "accelerators": self.accelerators,
+        }
+        if self.accelerators:
+            facts["accelerator"] = self.accelerator
+        return facts | {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
+
 
 def describe_machine() -> Machine:
     """Return the facts about this machine."""

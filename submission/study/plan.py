@@ -51,9 +51,10 @@ class StudyPlan:
     energy: meter it where the machine can. overrides: section.key=value for all runs. options: further words of the
     command, such as --steps=30. axes: values by key, of which every combination is a point; a key is `ranks`,
     section.key of the configuration, environment.NAME, or `label`, which names a point and sets nothing. points: values
-    of single points, each combined with the axes. scales: formula by key, for what follows from the axes. seeds: of the
-    repetitions of each point. stop: what ends a training; unless it is the target, its number is train.epochs,
-    train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that --full replaces.
+    of single points, each combined with the axes. scales: formula by key, for what follows from the values of points
+    that do not have the key. seeds: of the repetitions of each point. stop: what ends a training; unless it is the
+    target, its number is train.epochs, train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that
+    --full replaces.
     """
 
     title: str
@@ -235,6 +236,8 @@ def _plan_repetitions(
     """Yield the runs of a point. values: of its axes."""
     settings = dict(values)
     for key, formula in plan.scales.items():
+        if key in values:
+            continue
         try:
             settings[key] = compute_formula(str(formula), settings)
         except ValueError as error:

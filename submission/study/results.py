@@ -12,6 +12,7 @@ import msgspec
 from common.command import clean
 from common.files import write_whole_file
 from compliance.formats.table import Column, csv_records, make_table, plain_text
+from submission.results.fits.laws import Law
 from submission.study.curves import Curve, trace_curves
 from submission.study.figures import draw_files
 from submission.study.page import write_study_page
@@ -81,11 +82,16 @@ def format_notes(result: StudyResult) -> Iterator[str]:
     """Yield the lines with the laws, on how the study differs from its paper, and what a reader has to know."""
     for curve in trace_curves(result):
         for label, law, problem in curve.laws:
-            yield f"{curve.spec.title}{f', {label}' if label else ''}: {law.formula if law else problem}"
+            yield f"{curve.spec.title}{f', {label}' if label else ''}: {_format_law(law) if law else problem}"
     if result.paper:
         yield f"after: {result.paper}"
     yield from (f"differs: {text}" for text in result.differences)
     yield from (f"note: {text}" for text in result.notes)
+
+
+def _format_law(law: Law) -> str:
+    intervals = (f"{each.name} {each.interval[0]:.3g} to {each.interval[1]:.3g}" for each in law.parameters)
+    return f"{law.formula} (95 %: {', '.join(intervals)})"
 
 
 def _describe_fits(curve: Curve) -> Iterator[dict[str, Any]]:

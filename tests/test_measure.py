@@ -66,6 +66,22 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     assert "read profile/summary.txt, and open profile/trace.json.gz" in out
 
 
+def test_fidelity(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    measure, command = import_module("cosmoflow.measure").main, ["mini", "--steps", "3", "--fidelity", "-o", "f.json"]
+    assert measure([*command, "precision.dtype=bf16"]) == 0
+    out = capsys.readouterr().out
+    _, found = measured(out, Path("f.json"))
+    assert (
+        found["fidelity"] == pytest.approx(abs(found["loss"] / found["loss_fp32"] - 1)) and 0 < found["fidelity"] < 0.05
+    )
+    assert f"fidelity: loss after 20 steps {found['loss']:.6g} in bf16" in out
+    assert measure([*command, "precision.dtype=fp32"]) == 0
+    out = capsys.readouterr().out
+    _, found = measured(out, Path("f.json"))
+    assert found["fidelity"] == 0 and found["loss"] is None and "float32 itself" in out
+
+
 def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("result_0.txt", "fom.json"):

@@ -19,7 +19,7 @@ from common.mllog import LogError
 from common.record import read_value
 from common.training.trainer import BusyError
 from compliance.benchmarks import PACKAGES
-from cosmoflow import train
+from cosmoflow import evaluate, train
 
 ROOT = Path(__file__).parents[1]
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
@@ -95,6 +95,7 @@ def test_a_run_without_a_target_trains_past_it(small, capsys):
     run = train.run(small, *options, output_dir="own")
     assert (run.ending.how, run.ending.exit_status, run.target.range_text) == ("completed", 0, "none")
     assert "completed without a target" in capsys.readouterr().out
+    assert evaluate.main(["own"]) == 0 and "; no target" in capsys.readouterr().out
     run = train.run(small, "train.target=none", "train.epochs=2", output_dir="past")
     longer = train.run(small, "train.target=none", "train.epochs=3", output_dir="past", resume=True)
     assert curve(longer)[:2] == curve(run)[:2] and len(longer.history) == 3 and longer.ending.how == "completed"
@@ -119,6 +120,14 @@ def test_a_run_ends_after_the_operations_that_it_may_make(small):
     assert again.ending.how == "target_not_met" and run.log.read_bytes() == log
     with pytest.raises(ValueError, match=r"train.steps is 9, but None in .*keeps its settings"):
         train.run(small, "train.steps=9", resume="run")
+
+
+def test_an_evaluation_asks_for_the_folder_that_a_checkpoint_does_not_name(small, monkeypatch, tmp_path, capsys):
+    train.run(small, f"data.data_dir={tmp_path}/data", "train.epochs=1")
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert evaluate.main(["../run"]) == 2 and "give all of it, data.data_dir=/…/data" in capsys.readouterr().err
+    assert evaluate.main(["../run", f"data.data_dir={tmp_path}/data"]) == 1
 
 
 def test_predictions_are_those_of_the_evaluation(small):

@@ -22,7 +22,7 @@ from common.named_configs import SUFFIXES, find_config, named_configs
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
-from common.reference import Target
+from common.reference import NoTarget, Target
 from common.settings.run import RunConfig
 from common.training import ensemble
 from common.training.benchmark import Benchmark, Problem
@@ -76,6 +76,12 @@ def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tu
     loaded = load(run, benchmark.name)
     state, source = loaded.state, f"the configuration in {loaded.path}"
     config = rebuild(benchmark.config, loaded.config, source, overrides)
+    data = config.data.data_dir
+    if not (data.exists() or any("data.data_dir" in override for override in overrides)):
+        raise UsageError(
+            f"{data}: no such folder here; {loaded.path} keeps only the last part of an absolute path: give all of it, "
+            f"data.data_dir=/…/{data.name}"
+        )
     check_seed(config, state["seed"])
     return Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]), loaded.warn
 
@@ -119,7 +125,7 @@ def _evaluate_member(benchmark: Benchmark, member: Member, dist: Dist, output: P
         print(f"{member.checkpoint}: {format_verdict(target, quality, samples)}")
         members = [{**_describe_member(member), "samples": problem.eval_samples, "quality": quality}]
         _write_json(output, {"benchmark": benchmark.name, "quality": target.key, "members": members})
-    return 0 if target.met(quality) else 1
+    return find_status(target, quality)
 
 
 # -- a file of predictions -----------------------------------------------------------------------------------
@@ -164,7 +170,7 @@ def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: 
             samples = f"{report.samples:,} {samples_of(split)} of {config.data.data_dir}"
             verdict = format_verdict(target, report.quality, samples, split)
             _show_report(benchmark, arguments, report, verdict, {"split": split, "truth": "data"})
-            met = split != VALIDATION or target.met(report.quality)
+            met = split != VALIDATION or find_status(target, report.quality) == 0
         return 0 if dist.broadcast_json(met) else 1
 
 
@@ -231,7 +237,7 @@ def _evaluate_ensemble(
         print("\n".join(_format_table(members, judged, problem, arguments.out_of_bag)))
         content = _describe_ensemble(members, judged, problem, arguments.out_of_bag)
         _write_json(arguments.output, {"benchmark": benchmark.name, **content})
-    return 0 if target.met(judged.ensemble) else 1
+    return find_status(target, judged.ensemble)
 
 
 def _format_table(members: Sequence[Member], judged: Judged, problem: Problem, out_of_bag: bool) -> Iterator[str]:
@@ -305,7 +311,14 @@ def samples_of(split: str) -> str:
     return "validation samples" if split == VALIDATION else "training samples"
 
 
+def find_status(target: Target, quality: float) -> int:
+    """Return the exit status: 0 if the target is met, or there is none."""
+    return 0 if isinstance(target, NoTarget) or target.met(quality) else 1
+
+
 def _compare_target(target: Target, quality: float) -> str:
+    if isinstance(target, NoTarget):
+        return "no target"
     return f"target {target.range_text}: {'met' if target.met(quality) else 'not met'}"
 
 

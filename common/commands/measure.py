@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import math
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -21,6 +22,7 @@ from tqdm import tqdm
 from common import mllog
 from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_command
 from common.config import load
+from common.data.sampling import step_seed
 from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
 from common.measure.fom import NAME, SYNTHETIC, Measurement
@@ -35,6 +37,7 @@ from common.reference import FULL
 from common.training import optim
 from common.training.benchmark import Benchmark, Problem
 from common.training.flops import SampleFlops
+from common.training.job import free_memory
 from common.training.memory import explain_out_of_memory
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
@@ -46,6 +49,7 @@ FEWEST: Final = 3
 """Steps that are measured, however long they take."""
 FIRST, FIRST_ACCELERATOR = 2, 15
 """Steps that are left out; on an accelerator without `train.warm_up` until recorded ones are replayed."""
+FIDELITY_STEPS: Final = 20
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 
 
@@ -85,14 +89,17 @@ def _measure(measurable: Measurable, arguments: argparse.Namespace) -> int:
             measurable.provide(folder, first.variant)
         dist.barrier()
         with explain_out_of_memory(config, dist):
-            _measure_config(measurable, config, dist, arguments, output)
+            measurement = _measure_config(measurable, config, dist, arguments, output)
+            fidelity = _measure_fidelity(benchmark, config, dist) if arguments.fidelity else {}
+        if measurement is not None:
+            _show_measurement(replace(measurement, **fidelity), output)
     return 0
 
 
 def _measure_config(
     measurable: Measurable, config: Any, dist: Dist, arguments: argparse.Namespace, output: Path
-) -> None:
-    """Measure the steps of a configuration, and write the figure of merit. A collective call."""
+) -> Measurement | None:
+    """Measure the steps of a configuration; return their figure of merit on rank 0. A collective call."""
     torch.manual_seed(0)
     name, problem = measurable.benchmark.name, measurable.benchmark.problem(config, dist, 0)
     if dist.is_main:
@@ -107,23 +114,24 @@ def _measure_config(
             mllog.set_aside(output.parent / POWER)
     profiler = Profiler(config.profile, output.parent / FOLDER, dist, print)
     step = Step(problem, optimizer, precision, dist)
-    with contextlib.closing(problem), contextlib.closing(step):
+    with closing(problem), closing(step):
         warmed = warms_up(config.train, problem, dist.device)
         if warmed:
             warm_up(problem, precision, dist, step, evaluates=False)
         arguments.warmup = arguments.warmup or (FIRST if warmed or dist.device.type == "cpu" else FIRST_ACCELERATOR)
         with recording_power(config.power, output.parent, dist):
             times, clock, numbers = _time_steps(problem, step, meter, profiler, arguments)
-    if flops is not None:
-        measurement = _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
-        if config.power.source:
-            # The energy of the steps, which the power files give.
-            joules, scope = energy_j(output.parent / POWER, measurement.nodes, *clock) or (None, None)
-            if joules is None:
-                print(f"{output.parent / POWER}: {UNKNOWN}")
-            efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
-            measurement = replace(measurement, energy_j=joules, energy_scope=scope, samples_per_j=efficiency)
-        _show_measurement(measurement, output)
+    if flops is None:
+        return None
+    measurement = _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
+    if not config.power.source:
+        return measurement
+    # The energy of the steps, which the power files give.
+    joules, scope = energy_j(output.parent / POWER, measurement.nodes, *clock) or (None, None)
+    if joules is None:
+        print(f"{output.parent / POWER}: {UNKNOWN}")
+    efficiency = len(measurement.step_ms) * measurement.batch / joules if joules else None
+    return replace(measurement, energy_j=joules, energy_scope=scope, samples_per_j=efficiency)
 
 
 def _check_config(config: Any, overrides: Sequence[str], output: Path) -> None:
@@ -150,7 +158,7 @@ def _time_steps(
     parts, size = problem.batching.accumulation, problem.batching.global_batch_size
     rate = problem.config.schedule.rate(size, 0, 0, 1000)
     problem.model.train()
-    with contextlib.closing(_repeat_batches(problem, dist)) as batches:
+    with closing(_repeat_batches(problem, dist)) as batches:
 
         def make_steps(steps: int, noun: str) -> None:
             hidden = None if dist.is_main else True  # None: shown on a terminal only
@@ -197,9 +205,52 @@ def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
                 yield from batch.parts
             first += size
 
-    with contextlib.closing(problem.read(problem.sets["train"], yield_indices())) as batches:
+    with closing(problem.read(problem.sets["train"], yield_indices())) as batches:
         for batch in batches:
             yield problem.prepared(problem.augmented(batch, 0))
+
+
+# -- the fidelity --------------------------------------------------------------------------------------------
+
+
+def _measure_fidelity(benchmark: Benchmark, config: Any, dist: Dist) -> dict[str, Any]:
+    """Return how much the configured precision changes the loss after some steps, for `Measurement`.
+
+    Both trainings have the same seed, batches and rates. A collective call; FloatingPointError for a loss that is not
+    finite.
+    """
+    dtype, reference = resolved(config.precision, dist.device), replace(config.precision, dtype="fp32")
+    if dtype == "fp32":
+        return {"fidelity": 0.0}
+    loss, loss_fp32 = (
+        _train_briefly(benchmark, replace(config, precision=precision), dist)
+        for precision in (config.precision, reference)
+    )
+    if not (math.isfinite(loss) and math.isfinite(loss_fp32)):
+        raise FloatingPointError(
+            f"--fidelity: the loss after {FIDELITY_STEPS} steps is {loss} in {dtype}, and {loss_fp32} in float32; "
+            "lower schedule.base_lr"
+        )
+    return {"loss": loss, "loss_fp32": loss_fp32, "fidelity": abs(loss - loss_fp32) / abs(loss_fp32 or 1.0)}
+
+
+def _train_briefly(benchmark: Benchmark, config: Any, dist: Dist) -> float:
+    """Return the loss of the last of some steps, at the rates of a first epoch of that many. A collective call."""
+    free_memory(dist.device)
+    torch.manual_seed(0)
+    problem, precision = benchmark.problem(config, dist, 0), Precision(config.precision, dist.device)
+    optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
+    size = problem.batching.global_batch_size
+    step = Step(problem, optimizer, precision, dist)
+    problem.model.train()
+    hidden = None if dist.is_main else True  # None: shown on a terminal only
+    numbers = tqdm(range(FIDELITY_STEPS), f"loss in {precision.name}", unit="step", leave=False, disable=hidden)
+    with closing(problem), closing(step), closing(_repeat_batches(problem, dist)) as batches:
+        for number in numbers:
+            torch.manual_seed(step_seed(0, dist.data_rank, 0, number))
+            step.summed.zero_()
+            step(batches, problem.batching.accumulation, size, config.schedule.rate(size, 0, number, FIDELITY_STEPS))
+        return float(dist.all_reduce(step.summed.clone())) / size
 
 
 # -- the figure of merit -------------------------------------------------------------------------------------
@@ -251,6 +302,12 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     following = f"what limits it: python -m common.measure roofline {path}"
     if m.network == FULL:
         following += f"\ncompare it:    python -m submission.summary {path}"
+    fidelity = ""
+    if m.loss is not None:
+        losses = f"{m.loss:.6g} in {m.dtype}, {m.loss_fp32:.6g} in float32"
+        fidelity = f"fidelity: loss after {FIDELITY_STEPS} steps {losses}: {m.fidelity:.2%} apart\n"
+    elif m.fidelity is not None:
+        fidelity = "fidelity: the precision is float32 itself\n"
     print(
         f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"
@@ -258,7 +315,7 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
         f"{m.communicating_ms:,.1f} communicating\n"
         f"{m.samples_per_s_per_unit:.4g} samples/s per unit; at most {m.memory_bytes / 1e9:.2f} GB per rank\n"
         f"{m.flop_per_s / 1e9:,.1f} GFLOP/s in all, of the convolutions and matrix products that are made{peak}\n"
-        f"{m.line}",
+        f"{fidelity}{m.line}",
         flush=True,
     )
     m.write_file(path)  # afterwards: if it fails, the numbers are there
@@ -297,6 +354,11 @@ Exit status: 0 measured, 1 an error, 2 wrong use.""",
     parser.add_argument("--seconds", type=positive, default=60, help=fewer)
     before = f"steps before (default {FIRST}, or {FIRST_ACCELERATOR} with an accelerator and train.warm_up=off)"
     parser.add_argument("--warmup", type=positive, help=before)
+    parser.add_argument(
+        "--fidelity",
+        action="store_true",
+        help=f"also train for {FIDELITY_STEPS} steps as configured, and in float32, and compare the losses",
+    )
     parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
     parser.add_argument(
         "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"

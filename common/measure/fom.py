@@ -27,7 +27,7 @@ MOST: Final = 1e30
 LOWEST: Final = {
     **dict.fromkeys(("samples_per_s", "median_step_ms"), 1e-06),
     **dict.fromkeys(("units", "batch", "flop_per_step", "memory_bytes"), 1.0),
-    **dict.fromkeys(("quality", "qualities", "target", "loss"), -MOST),
+    **dict.fromkeys(("quality", "qualities", "target", "loss", "loss_fp32"), -MOST),
 }
 """The least value of a field, of others 0."""
 SYNTHETIC: Final = "synthetic"
@@ -112,6 +112,8 @@ class Measurement(FigureOfMerit):
     table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
     communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
     `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
+    loss, loss_fp32: of training after the same few steps in dtype and in float32. fidelity: their difference by the
+    latter; 0 where dtype is float32 itself, None if it was not asked for.
     """
 
     kind: ClassVar = "measurement"
@@ -133,6 +135,9 @@ class Measurement(FigureOfMerit):
     flop_per_s: float
     table3_flop_per_step: float
     data: str
+    loss: float | None = None
+    loss_fp32: float | None = None
+    fidelity: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from submission.runs.plan import RECORD, PlanError, PlannedRun, is_finished, kee
 from submission.runs.processes import JobRunner
 
 CONFIG: Final = "config.yaml"
-LARGEST_SEED: Final = 2**31 - 1
+LARGEST_SEED: Final = 2**31 - 2**16
+"""An instance adds its number, and seeds are below 2^31."""
 
 
 def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:

@@ -1,1 +1,1 @@
-"""The scripts of `submission.round --emit`: a round as jobs of Slurm or PBS, or as a loop on one machine."""
+"""Scripts that make the runs of a plan: as jobs of Slurm or PBS, or as a loop on one machine."""

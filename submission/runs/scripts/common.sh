@@ -9,6 +9,8 @@
 # Site profile: {{note}}
 # {{lack}}
 # {{shared}}
+#: use
+submits the runs as arrays of jobs, and a last job for what follows from them.
 #: begin
 # shellcheck disable=SC2016  # the suite expands paths in single quotes, on each node
 set -euo pipefail

@@ -1,3 +1,5 @@
+#: use
+makes the runs one after the other, then what follows from them.
 #: again
 again() { echo "call the script again to continue" >&2; }
 #: loop

@@ -7,7 +7,7 @@ others continue from their newest checkpoint. Its text is in the .sh files besid
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -102,60 +102,62 @@ class Script:
                 raise UsageError(
                     f"-o {folder}: expected a name of letters, digits and . _ - / @ + only, for the scheduler"
                 )
-        site, scheduled = self.cluster.site, self.cluster.scheduler in SUBMIT
         setups = self._resolve_setups()
         groups: dict[Any, list[PlannedRun]] = {}
-        for run in self.runs:
+        for run in sorted(self.runs, key=lambda run: run.kind == "evaluation"):
             key = run.benchmark, run.ranks, run.kind == "evaluation", run.folder if run.instances else None
             groups.setdefault(key, []).append(run)
-        use = "submits the runs as arrays of jobs, and a last job for what follows from them."
-        if not scheduled:
-            use = "makes the runs one after the other, then what follows from them."
-        shared = any(setup.variant == FULL and self._lacks_disk(setup.benchmark) for setup in setups.values())
-        notes = {"note": site.note or None, "lack": site.lack or None, "shared": SHARED if shared else None}
-        script = self._fill("head", title=self.title, use=use, **notes)
-        data = sorted({(setup.benchmark, str(setup.data_dir), setup.variant) for setup in setups.values()})
-        data = [entry for entry in data if entry[2] not in (FULL, OWN)]
-        if scheduled:
-            submit, cancel, _ = SUBMIT[self.cluster.scheduler]
-            script += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
-            script += self._fill("suite", suite=self.cluster.suite) if data else ""
-        else:
-            script += self._begin("caches", "suite", "endings", "outcome", "again")
         folders = dict.fromkeys(str(group[0].folder.parent) for group in groups.values())
-        script += f"mkdir -p {' '.join(folders)}\n"
-        for benchmark, data_dir, variant in data:
-            quoted_folder = quote_words(benchmark, [data_dir])
-            script += self._fill("data", benchmark=benchmark, folder=quoted_folder, variant=variant)
-        before = self.before
-        for group in groups.values():
-            script += "\n" + self._render_group(group, setups, before)
-            before = ""
-        if not scheduled:
+        script = self._render_head(setups.values()) + f"mkdir -p {' '.join(folders)}\n"
+        for benchmark, data_dir, variant in sorted(_list_mini_data(setups.values())):
+            words = quote_words(benchmark, [data_dir])
+            script += self._fill("data", benchmark=benchmark, folder=words, variant=variant)
+        for number, group in enumerate(groups.values()):
+            script += "\n" + self._render_group(group, setups, is_first=not number)
+        if self.cluster.scheduler not in SUBMIT:
             return f"{script}\n{self.after}"
-        job = site.package_job
+        job = self.cluster.site.package_job
         last = self._fill("last", name=f"mlperf-{self.name}", folder=self.out, time=job.time)
         last += self._fill("queue", **self.cluster.describe_queue(job))
         return script + "\n" + self._submit(last + self._begin("suite", "endings") + self.after, waits=True)
+
+    def _render_head(self, setups: Collection[Setup]) -> str:
+        """Return the lines before those that make the runs."""
+        site = self.cluster.site
+        shared = any(setup.variant == FULL and self._lacks_disk(setup.benchmark) for setup in setups)
+        head = self._fill(
+            "head",
+            title=self.title,
+            use=self._fill("use").rstrip("\n"),
+            note=site.note or None,
+            lack=site.lack or None,
+            shared=SHARED if shared else None,
+        )
+        if self.cluster.scheduler not in SUBMIT:
+            return head + self._begin("caches", "suite", "endings", "outcome", "again")
+        submit, cancel, _ = SUBMIT[self.cluster.scheduler]
+        head += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
+        return head + (self._fill("suite", suite=self.cluster.suite) if _list_mini_data(setups) else "")
 
     def _resolve_setups(self) -> dict[Any, Setup]:
         """Return the settings of the trainings, each once; UsageError if no run can have them."""
         keys = dict.fromkeys((run.benchmark, run.config, run.overrides) for run in self.runs if run.kind == "training")
         return {key: resolve_setup(*key) for key in keys}
 
-    def _render_group(self, group: Sequence[PlannedRun], setups: Mapping[Any, Setup], before: str) -> str:
+    def _render_group(self, group: Sequence[PlannedRun], setups: Mapping[Any, Setup], is_first: bool) -> str:
         """Return the part of the script that makes the runs of a group, or submits them."""
         cluster, first = self.cluster, group[0]
         resources = cluster.describe_job(first.ranks)
         prepared = [self._add_staging(run, setups) for run in group]
-        secret = self._fill("secret") if cluster.starts_by_srun else ""
+        before = self.before if is_first else ""
+        before += self._fill("secret") if cluster.starts_by_srun else ""
         if first.instances:
-            body = self._render_instances(first, prepared[0], before + secret)
+            body = self._render_instances(first, prepared[0], before)
         else:
             table = tuple(
                 self._select_run(index, *pair) for index, pair in enumerate(zip(group, prepared, strict=True))
             )
-            body = self._fill("run", table=table) + before + secret
+            body = self._fill("run", table=table) + before
             body += self._fill("launch", launch=cluster.launch(first.ranks))
         if cluster.scheduler not in SUBMIT:
             return self._fill("loop", indices=" ".join(map(str, range(len(group)))), body=body.rstrip("\n"))
@@ -172,7 +174,7 @@ class Script:
         directives += self._fill("queue", **cluster.describe_queue(cluster.site))
         begin = self._begin("caches", "suite", "endings", "outcome", "again")
         index = self._fill("index") if count else ""
-        return self._submit(directives + begin + index + body, waits=first.kind == "evaluation")
+        return self._submit(directives + begin + index + body, waits=first.kind == "evaluation" and not is_first)
 
     def _render_instances(self, run: PlannedRun, prepared: PlannedRun, before: str) -> str:
         """Return the lines of a job of instances; UsageError unless each has whole nodes and a launcher of its own."""
@@ -243,6 +245,12 @@ class Script:
 
     def _fill(self, section: str, **values: Any) -> str:
         return fill(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
+
+
+def _list_mini_data(setups: Collection[Setup]) -> set[tuple[str, str, str]]:
+    """Return benchmark, folder and variant of the datasets that can be generated."""
+    keys = {(setup.benchmark, str(setup.data_dir), setup.variant) for setup in setups}
+    return {key for key in keys if key[2] not in (FULL, OWN)}
 
 
 _FOLDER: Final = Path(__file__).parent

@@ -306,7 +306,11 @@ def plan_study(folder):
         options=("--steps", "30"),
     )
     evaluation = PlannedRun(
-        benchmark="cosmoflow", kind="evaluation", config="", folder=folder / "seed_1", options=(str(folder / "seed_1"),)
+        benchmark="cosmoflow",
+        kind="evaluation",
+        config="",
+        folder=folder / "evaluation",
+        options=(str(training.folder),),
     )
     return [training, wide, measurement, evaluation]
 

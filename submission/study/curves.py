@@ -61,9 +61,9 @@ class Curve:
         """Label, law and problem of each fit that was asked for."""
         if not self.spec.law:
             return ()
-        if self.spec.law in SHARED:
+        if self.spec.law in SHARED or self.problem:
             return (("", self.law, self.problem),)
-        return tuple((line.label, line.law, line.problem) for line in self.lines) or (("", None, self.problem),)
+        return tuple((line.label, line.law, line.problem) for line in self.lines)
 
 
 def trace_curves(result: StudyResult) -> list[Curve]:

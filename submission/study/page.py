@@ -86,7 +86,7 @@ def _draw_section(curve: Curve) -> Html:
     if curve.left_out:
         rows = disclosure(
             f"{counted(len(curve.left_out), 'run')} not on this curve",
-            table(("run", "reason"), curve.left_out, texts=2),
+            table(("run", "reason"), curve.left_out, "Left out", 2),
         )
         parts.append(rows)
     return element("section", *parts, id=_section(curve))
@@ -109,7 +109,7 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
             f"freedom{spread}.",
             class_="quiet",
         ),
-        table(("parameter", "value", "95 % from", "to"), rows),
+        table(("parameter", "value", "from", "to"), rows, "With 95 % intervals"),
         disclosure("Residuals", _list_residuals(law)),
         _list_omissions(law.left_out),
     )
@@ -131,7 +131,7 @@ def _list_residuals(law: Law) -> Html:
         )
         for each in law.residuals
     ]
-    return table(("run", "at", "value", "law", "residual"), rows)
+    return table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
 
 
 def _list_omissions(omissions: Iterable[Omission]) -> Html:
@@ -155,8 +155,11 @@ def _list_runs(result: StudyResult) -> Html:
         "section",
         element("h2", "Runs"),
         joined([element("p", "Without a result:"), element("ul", *problems)]) if problems else "",
-        table(("run", *axes, *names), rows, texts=1 + len(axes)),
-        disclosure("The command that makes each run again", table(("run", "command"), commands, texts=2)),
+        table(("run", *axes, *names), rows, "The point of each run, and what it measured", 1 + len(axes)),
+        disclosure(
+            "The command that makes each run again",
+            table(("run", "command"), commands, "In the folder of the study", 2),
+        ),
         id="runs",
     )
 

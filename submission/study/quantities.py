@@ -34,10 +34,8 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "quality": Quantity("", "of the last evaluation, as the benchmark defines it; of a job, the mean", ("quality",)),
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
-    "loss": Quantity("", "training loss of the last epoch", ("loss",)),
-    "fidelity": Quantity(
-        "", "relative difference of the loss to float32's after equal steps", ("fidelity", "relative_loss_difference")
-    ),
+    "loss": Quantity("", "training loss of the last epoch; of a measurement, after the steps of --fidelity", ("loss",)),
+    "fidelity": Quantity("", "difference of the loss from float32's after equal steps, by that", ("fidelity",)),
     "parameters": Quantity("parameters", "numbers that the network learns", ("parameters",)),
     "train_samples": Quantity("samples", "training samples", ("train_samples",)),
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read", ("energy_j",)),

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from common.command import counted
 from common.extras import missing_extra
 from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, PowerLaw, fit_line, power_law
 
+BY_MEANS: Final = "Student's t over the means of the points, as these miss the law by more than repetitions differ"
 MANY_SEEDS: Final = 20
 """Repetitions of each point from which on seeds are resampled: of fewer, a resampled spread is too small."""
 RESAMPLES: Final = 999
@@ -26,7 +28,8 @@ to within the repetitions. Chance exceeds it in 1 to 5 % of usual studies (2 to 
 The means of the points then count, one each: repetitions of a point tell nothing about its distance from the law."""
 SPARE: Final = 2
 """A law needs so many more different points than parameters: with fewer, its interval is hardly ever finite news."""
-INFINITE: Final = math.inf
+MOST_REASONS: Final = 3
+"""Why points are left out, in a refusal."""
 
 
 class Observation(NamedTuple):
@@ -192,13 +195,9 @@ def fit_law(name: str, observations: Iterable[Observation]) -> Law:
         points.setdefault(each.x, []).append(math.log(each.y))
     if len(points) < form.least:
         minima = " with a minimum inside the sizes tried" if name == ISOFLOP else ""
-        reasons = "".join(f"; {text}" for text in dict.fromkeys(each.reason for each in left_out))
-        raise NoFitError(f"no fit: {_count(len(points))}{minima}; {form.title} needs {form.least}{reasons}")
+        reasons = "".join(f"; {text}" for text in list(dict.fromkeys(each.reason for each in left_out))[:MOST_REASONS])
+        raise NoFitError(f"no fit: {counted(len(points), 'point')}{minima}; {form.title} needs {form.least}{reasons}")
     return _fit_points(name, kept, points, left_out, parabolas)
-
-
-def _count(points: int) -> str:
-    return f"{points} point{'' if points == 1 else 's'}"
 
 
 def _fit_points(
@@ -217,11 +216,8 @@ def _fit_points(
     spare = len(points) - len(form.parameters)
     band, intervals = solution.band, None
     if again and (squares - pure) / spare > LACK_OF_FIT * pure / again:
-        solution, degrees = solve(means), spare
-        band, method = (
-            solution.band,
-            "Student's t over the means of the points: they miss the law by more than repetitions differ",
-        )
+        solution, degrees, method = solve(means), spare, BY_MEANS
+        band = solution.band
     elif min(map(len, points.values())) >= MANY_SEEDS:
         resampled = [solve(drawn) for drawn in _draw_means(points)]
         method = f"{RESAMPLES} resamples of the seeds"
@@ -233,12 +229,10 @@ def _fit_points(
     parameters = tuple(map(Parameter, form.parameters, solution.values, intervals or solution.find_intervals()))
     for each in parameters:
         if each.name in form.exponents and (problem := _explain_empty(each)):
-            raise NoFitError(f"no fit: {problem} ({_count(len(points))})")
+            raise NoFitError(f"no fit: {problem} ({counted(len(points), 'point')})")
     return Law(
         name=name,
-        formula=form.formula.format_map({each.name: _write_number(each.value) for each in parameters}).replace(
-            "--", ""
-        ),
+        formula=_write_formula(form, parameters),
         parameters=parameters,
         count=len(kept),
         points=len(points),
@@ -251,6 +245,11 @@ def _fit_points(
         _at=solution.at,
         _band=band,
     )
+
+
+def _write_formula(form: Form, parameters: Iterable[Parameter]) -> str:
+    """Return the formula with values; N^-{a} becomes N^0.3 where a is -0.3."""
+    return form.formula.format_map({each.name: _write_number(each.value) for each in parameters}).replace("--", "")
 
 
 def _write_number(value: float) -> str:
@@ -271,13 +270,19 @@ def _explain_empty(parameter: Parameter) -> str:
 
 
 def _draw_means(points: dict[tuple[float, ...], list[float]]) -> Iterable[list[Observation]]:
-    """Yield the means of the points with their seeds drawn again, with replacement; always the same ones."""
+    """Yield the means of the points with their seeds drawn again, with replacement; always the same ones.
+
+    A drawn mean is moved away from the mean by sqrt(n / (n - 1)), so that drawn means spread as much as means of new
+    seeds.
+    """
     generator = random.Random(0)
+    means = {x: (statistics.fmean(logs), math.sqrt(len(logs) / (len(logs) - 1))) for x, logs in points.items()}
     for _ in range(RESAMPLES):
-        yield [
-            Observation(x, math.exp(statistics.fmean(generator.choices(logs, k=len(logs)))))
-            for x, logs in points.items()
-        ]
+        drawn = list[Observation]()
+        for x, (mean, factor) in means.items():
+            shift = statistics.fmean(generator.choices(points[x], k=len(points[x]))) - mean
+            drawn.append(Observation(x, math.exp(mean + factor * shift)))
+        yield drawn
 
 
 def _cut_tails(values: Sequence[float]) -> Interval:
@@ -292,10 +297,12 @@ def _choose_solver(name: str) -> Callable[[Sequence[Observation]], Solution]:
     if name in ("power", ISOFLOP):
         return _PowerSolution
     try:
-        from submission.results.fits.nonlinear import solve
+        from submission.results.fits.nonlinear import NonlinearSolution  # needs the extra `study`
     except ModuleNotFoundError as error:
         raise NoFitError(f"no fit: {missing_extra(error, 'study') or error}") from None
-    return lambda observations: solve(name, observations)
+    return lambda observations: NonlinearSolution(
+        name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+    )
 
 
 class _PowerSolution:
@@ -309,10 +316,10 @@ class _PowerSolution:
         return self._law.at(x[0])
 
     def band(self, x: Sequence[float]) -> Interval:
-        return self._law.interval(x[0]) or (0.0, INFINITE)
+        return self._law.interval(x[0]) or (0.0, math.inf)
 
     def find_intervals(self) -> tuple[Interval, ...]:
-        return self._law.a_interval or (0.0, INFINITE), self._law.b_interval or (-INFINITE, INFINITE)
+        return self._law.a_interval or (0.0, math.inf), self._law.b_interval or (-math.inf, math.inf)
 
 
 def _find_minima(
@@ -326,7 +333,9 @@ def _find_minima(
     for compute in sorted({each.x[1] for each in observations}):
         inside = [each for each in observations if each.x[1] == compute]
         sizes = sorted({each.x[0] for each in inside})
-        reason = f"{len(sizes)} sizes at a compute of {_write_number(compute)}; a parabola needs {PARABOLA_LEAST}"
+        reason = (
+            f"{counted(len(sizes), 'size')} at a compute of {_write_number(compute)}; a parabola needs {PARABOLA_LEAST}"
+        )
         if len(sizes) >= PARABOLA_LEAST:
             parabola, reason = _fit_parabola(compute, inside, tuple(sizes))
             if not reason:

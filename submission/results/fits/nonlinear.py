@@ -18,7 +18,6 @@ import numpy as np
 import scipy.optimize
 
 from compliance.rcp.stats import t_quantile
-from submission.results.fits.laws import LAWS, Observation
 from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError
 
 SLOPES: Final = np.geomspace(0.02, 3.0, 24)
@@ -74,22 +73,23 @@ FORMS: Final = {
 }
 
 
-def solve(name: str, observations: Sequence[Observation]) -> NonlinearSolution:
-    """Return a law of FORMS through observations; NoFitError if they do not have its shape."""
-    x = np.array([each.x for each in observations], dtype=float).T
-    return NonlinearSolution(name, x, np.log([each.y for each in observations]))
-
-
 class NonlinearSolution:
-    """The least squares, of logarithms of y at x (variables x points)."""
+    """The least squares of a law of FORMS through y at x, both above 0; NoFitError if they do not have its shape.
 
-    def __init__(self, name: str, x: np.ndarray, log_y: np.ndarray) -> None:
-        self._name, self._form, self._x, self._log_y = name, FORMS[name], x, log_y
-        self._theta = self._minimise(_find_start(name, x, np.exp(log_y)), np.arange(0))
+    title: of the law, for messages. values: its parameters.
+    """
+
+    def __init__(self, name: str, title: str, x: Sequence[Sequence[float]], y: Sequence[float]) -> None:
+        self._title, self._form = title, FORMS[name]
+        self._x, self._log_y = np.array(x, dtype=float).T, np.log(y)
+        start = _find_start(name, self._x, np.array(y, dtype=float))
+        if start is None:
+            raise NoFitError(f"no fit: the points do not have the shape of {title}")
+        self._theta = self._minimise(start, np.arange(0))
         residuals, slopes = self._residuals(self._theta), self._slopes(self._theta)
-        self._squares, self._degrees = float(residuals @ residuals), len(log_y) - len(self._theta)
+        self._squares, self._degrees = float(residuals @ residuals), len(y) - len(self._theta)
         if np.linalg.matrix_rank(slopes / np.linalg.norm(slopes, axis=0), tol=1e-9) < len(self._theta):
-            raise NoFitError(f"no fit: the points do not separate the parameters of {LAWS[name].title}")
+            raise NoFitError(f"no fit: the points do not separate the parameters of {title}")
         self._root = np.linalg.pinv(slopes)  # its product with its transpose is the covariance of unit errors
         self._t = t_quantile((1 + CONFIDENCE) / 2, self._degrees)
         transforms = self._form.transforms
@@ -159,7 +159,7 @@ class NonlinearSolution:
             return float(residuals @ residuals) - limit
 
         if exceed(float(self._theta[at])) > 0:
-            raise NoFitError(f"no fit: no parameters of {LAWS[self._name].title} are the best ones")
+            raise NoFitError(f"no fit: no parameters of {self._title} are the best ones")
         inner, outer = 0.0, 1.0
         for _ in range(WIDEST):
             if exceed(self._theta[at] + sign * step * outer) > 0:
@@ -169,8 +169,11 @@ class NonlinearSolution:
         return sign * math.inf
 
 
-def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the best parameters on a grid of exponents, for which the others follow from linear least squares."""
+def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Return the best parameters on a grid of exponents, for which linear least squares give the others.
+
+    None if these have the wrong sign.
+    """
     grids: dict[str, list[tuple[float, ...]]] = {"batch": [(1.0,)], "floor": [(b,) for b in (*-SLOPES, *SLOPES)]}
     exponents = np.array(grids.get(name) or [(-a, -b) for a, b in product(SLOPES, SLOPES)])
     powers = np.exp(exponents[:, :, None] * np.log(x)[None])  # grid, variables, points
@@ -183,7 +186,7 @@ def _find_start(name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     squares[(weights[:, 1:] <= 0).any(axis=1)] = math.inf
     best = int(np.argmin(squares))
     if math.isinf(squares[best]) or (name == "batch" and weights[best, 0] <= 0):
-        raise NoFitError(f"no fit: the points do not have the shape of {LAWS[name].title}")
+        return None
     first, *others = weights[best].tolist()
     logs = [math.log(weight) for weight in others]
     if name == "batch":

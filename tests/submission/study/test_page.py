@@ -90,7 +90,7 @@ def test_the_page_has_every_run_with_its_command_and_escapes_all_of_it(tmp_path)
     page = (tmp_path / "study.html").read_text()
     assert evil not in page and page.count("&lt;script&gt;") >= 8
     assert all(run.command in page for run in runs[:-1]) and "12 of 13 runs with a result" in page
-    assert "95 % from" in page and "Residuals" in page and "1 run not on this curve" in page
+    assert "With 95 % intervals" in page and "Residuals" in page and "1 run not on this curve" in page
     assert len(re.findall("<svg", page)) == 2 and "src=" not in page
     write_study_page(result, tmp_path / "study.html")
     (tmp_path / "other.html").write_text("mine")

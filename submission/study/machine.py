@@ -38,14 +38,9 @@ class Machine:
 
     def describe(self) -> dict[str, str | int]:
         """Return the facts for the record of a study."""
-        facts: dict[str, str | int] = {
-            "cores": self.cores,
-            "processor": self.processor,
-            "accelerators": self.accelerators,
-        }
-        if self.accelerators:
-            facts["accelerator"] = self.accelerator
-        return facts | {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
+        devices = {"devices": f"{self.accelerators} x {self.accelerator}"} if self.accelerators else {}
+        others = {"interfaces": ", ".join(self.interfaces), "meter": self.meter or "none"}
+        return {"processor": self.processor, "cores": self.cores, **devices, **others}
 
 
 def describe_machine() -> Machine:
@@ -65,17 +60,19 @@ def describe_machine() -> Machine:
 def leave_out(points: Sequence[StudyPoint], machine: Machine) -> tuple[list[StudyPoint], list[str]]:
     """Return the points that the machine can make, or that are made, and a note for each value that it cannot have."""
     most = machine.accelerators or machine.cores
-    kept, notes = [], dict[str, None]()
+    kept: list[StudyPoint] = []
+    values: dict[tuple[str, str], dict[str, None]] = {}
     for point in points:
         lacking = [
-            f"{name} is {value}: this machine has {', '.join(machine.interfaces)}"
+            (name, value, f"this machine has {', '.join(machine.interfaces)}")
             for name, value in point.run.environment.items()
             if name in INTERFACES and value not in machine.interfaces
         ]
         if point.run.ranks > most:
-            lacking.append(f"{RANKS} is {point.run.ranks}: this machine has {machine.units}")
-        if is_finished(point.run):  # made elsewhere
-            lacking = []
-        notes |= dict.fromkeys(f"left out: {reason}" for reason in lacking)
-        kept += [] if lacking else [point]
-    return kept, list(notes)
+            lacking.append((RANKS, str(point.run.ranks), f"this machine has {machine.units}"))
+        if not lacking or is_finished(point.run):  # made elsewhere
+            kept.append(point)
+            continue
+        for name, value, reason in lacking:
+            values.setdefault((name, reason), {})[value] = None
+    return kept, [f"left out: {name} {', '.join(each)}: {reason}" for (name, reason), each in values.items()]

@@ -176,7 +176,8 @@ def add_benchmark(curve: CurveSpec) -> CurveSpec:
 
 def label_axes(curve: CurveSpec) -> CurveSpec:
     """Return the curve with labels for its axes, by what its quantities mean."""
-    labels = {name: f"{name} ({QUANTITIES[name].unit})" for name in (curve.x, curve.y) if name in QUANTITIES}
+    units = {name: QUANTITIES[name].unit for name in (curve.x, curve.y) if name in QUANTITIES}
+    labels = {name: f"{name} ({unit})" for name, unit in units.items() if unit}
     return replace(
         curve,
         x_label=curve.x_label or labels.get(curve.x, curve.x),

@@ -80,6 +80,16 @@ def test_a_killed_study_continues(tiny):
     assert Path("out/momentum-0.8/seed_1/result_0.txt").read_bytes() == before and len(logs()) == 2
 
 
+def test_a_study_prints_its_jobs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["ai500-fig8", "--emit", "slurm", "--ranks-per-node", "4", "--axis", "ranks=1,8", "-o", "out"]) == 0
+    script = capsys.readouterr().out
+    assert "suite submission.study ai500-fig8 --axis=ranks=1,8 --no-run -o out" in script
+    assert "#SBATCH --nodes=2" in script and script.count("cosmoflow.measure mini") == 6
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
 WRONG = (
     ([], "expected a plan"),
     (["litmater"], "did you mean 'litmatter'"),

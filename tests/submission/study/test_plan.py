@@ -1,11 +1,13 @@
 """Plans of studies: what points they make, and what is refused before anything is made."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from common.command import UsageError
 from submission.study.formula import compute_formula
+from submission.study.machine import Machine, leave_out
 from submission.study.plan import list_curves, list_presets, parse_axis, plan_points, read_plan
 
 PLAN = """
@@ -46,6 +48,17 @@ def test_a_label_names_a_point_and_the_networks_of_a_job_are_evaluated_together(
     (point,) = read(text, tmp_path)
     assert str(point.run.folder) == "out/label-2x1_ranks-2/seed_1" and point.run.instances == 2
     assert point.evaluation is not None and point.evaluation.command()[-1] == str(point.run.folder)
+
+
+def test_what_a_machine_lacks_is_left_out_and_said(tmp_path):
+    points = read(PLAN, tmp_path, full=True)
+    machine = Machine(cores=2, accelerators=0, processor="", accelerator="", interfaces=("lo",), meter="")
+    kept, notes = leave_out(points, machine)
+    assert [point.run.ranks for point in kept] == [1, 1, 2, 2] and notes == [
+        "left out: ranks 4: this machine has 2 cores"
+    ]
+    kept, notes = leave_out(points, replace(machine, accelerators=8, interfaces=("eth0",)))
+    assert not kept and notes == ["left out: GLOO_SOCKET_IFNAME lo: this machine has eth0"]
 
 
 WRONG = (

@@ -41,6 +41,7 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read", ("energy_j",)),
     "samples_per_j": Quantity("samples/J", "samples trained by the energy", ("samples_per_j",)),
     "power_limit_w": Quantity("W", "power limit of a device, where it tells", ("power_limit_w",)),
+    "clock_mhz": Quantity("MHz", "clock of a device when the run ended, where it tells", ("clock_mhz",)),
     "memory_gb": Quantity("GB", "the most memory that a rank used", ("memory_bytes",), 1e-9),
     "wait_share": Quantity("", "share of a step in which a rank waited for data", ("wait_share",)),
     "communicating_ms": Quantity("ms", "time of a step in which a rank only communicated", ("communicating_ms",)),

@@ -35,6 +35,7 @@ from submission.study.quantities import describe_quantities
 from submission.study.records import StudyResult
 from submission.study.results import CSV, JSON, PAGE, format_notes, format_runs, write_results
 
+THREADS: Final = "OMP_NUM_THREADS"
 DESCRIPTION: Final = """\
 Make runs over axes, and turn them into a table, curves and the laws that these follow.
 
@@ -82,7 +83,12 @@ exit status: 0 all runs have a result, 1 some have none, or an error, 2 wrong us
     add = parser.add_argument_group("where and how").add_argument
     add("-o", "--output", type=Path, metavar="DIR", help="default: runs/study-NAME")
     add("--jobs", type=positive, default=1, help="concurrent runs (default: 1; more disturb measurements)")
-    add("--threads", type=positive, default=0, help="CPU threads per process (default: equal shares)")
+    add(
+        "--threads",
+        type=positive,
+        default=0,
+        help="CPU threads of each rank, in all runs (default: shares of the largest)",
+    )
     add("--dry-run", action="store_true", help="print the commands of the runs, and make nothing")
     add("--no-run", action="store_true", help="make no run: table and figures of those that there are")
     add_cluster_options(parser)
@@ -108,11 +114,13 @@ def _study(arguments: argparse.Namespace) -> int:
     notes += left_out
     if not points:
         raise UsageError(f"{source}: this machine can make no point:\n" + "\n".join(notes))
+    threads = arguments.threads or max(1, machine.cores // arguments.jobs // max(point.run.ranks for point in points))
+    points = [_set_threads(point, threads) for point in points]
     if arguments.dry_run:
         print("\n".join([*(format_command(point.run) for point in points), *notes]))
         return 0
     if not arguments.no_run:
-        _make_runs(points, output, JobRunner(arguments.jobs, arguments.threads))
+        _make_runs(points, output, JobRunner(arguments.jobs))
     elif not output.is_dir():
         raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
     runs = tuple(collect_runs(points, curves))
@@ -176,6 +184,11 @@ def _choose_meter(plan: StudyPlan, machine: Machine) -> tuple[StudyPlan, list[st
     if not machine.meter:
         return plan, ["no energy: no meter can be read here (NVML or RAPL); name another by --set power.source=NAME"]
     return replace(plan, overrides=(*plan.overrides, f"power.source={machine.meter}")), []
+
+
+def _set_threads(point: StudyPoint, threads: int) -> StudyPoint:
+    """Return the point with a fixed number of threads of each rank, so that a unit is the same in every run."""
+    return replace(point, run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}))
 
 
 def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> None:

@@ -50,7 +50,7 @@ def add_efficiency(runs: Sequence[StudyRun]) -> list[StudyRun]:
 
     def find_rate(run: StudyRun) -> float:
         quantities = run.quantities
-        return quantities.get("flop_per_s", quantities.get("samples_per_s", 0.0)) / quantities.get("units", 1.0)
+        return quantities.get("flop_per_s", quantities.get("samples_per_s", 0.0)) / quantities.get("units", math.inf)
 
     for run in runs:
         if rate := find_rate(run):

@@ -160,6 +160,7 @@ def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):
     (tmp_path / "round.yaml").write_text("cosmoflow: {config: tiny.yaml}")
     said = shell("mlperf-hpc round --config round.yaml --runs 1 -o out")
     assert "package: out/package/Example_University" in said and (tmp_path / "out/report.html").exists()
+    assert "suite submission.assemble" in shell("mlperf-hpc round --config round.yaml --emit plain -o other")
     assert "cosmoflow" in shell("mlperf-hpc report out --project 4 --data analysis")
     assert (tmp_path / "analysis/analysis.json").exists()
     package = tmp_path / "out/package/Example_University"

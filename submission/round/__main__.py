@@ -53,14 +53,14 @@ exit status: 0 the package passes the check, except for missing runs; 1 it fails
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
 
     def run() -> int:
-        if given.throughput and given.runs:
+        if options.throughput and options.runs:
             raise UsageError("--throughput is one result of all instances: leave out --runs")
-        if given.instance_ranks and not given.throughput:
+        if options.instance_ranks and not options.throughput:
             raise UsageError("--instance-ranks needs --throughput M")
-        return _emit(given) if given.emit else _round(given, arguments)
+        return _emit(options) if options.emit else _round(options, arguments)
 
     return run_command(run, (ValueError, OSError))
 
@@ -97,53 +97,53 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan(given: argparse.Namespace) -> list[Series]:
-    plan = read_plan(given.config, given.benchmarks, given.runs)
-    names = [f"submission.org={quoted(given.organisation)}"] if given.organisation else []
-    names += [f"submission.platform={quoted(given.system.stem)}"] if given.system else []
-    plan = [series.set(*names, *given.set) for series in plan]
+def _plan(options: argparse.Namespace) -> list[Series]:
+    plan = read_plan(options.config, options.benchmarks, options.runs)
+    names = [f"submission.org={quoted(options.organisation)}"] if options.organisation else []
+    names += [f"submission.platform={quoted(options.system.stem)}"] if options.system else []
+    plan = [series.set(*names, *options.set) for series in plan]
     for series in plan:
-        check_instances(series, bool(given.throughput))
+        check_instances(series, bool(options.throughput))
     return plan
 
 
-def _emit(given: argparse.Namespace) -> int:
-    if given.data:
+def _emit(options: argparse.Namespace) -> int:
+    if options.data:
         raise UsageError(
             "--data is for runs on this machine; with --emit, set data.data_dir in the overrides of round.yaml"
         )
-    cluster = read_cluster(given)
-    ranks, instances = given.nodes * cluster.ranks_per_node, given.throughput or 0
-    if given.instance_ranks and given.instance_ranks * instances != ranks:
+    cluster = read_cluster(options)
+    ranks, instances = options.nodes * cluster.ranks_per_node, options.throughput or 0
+    if options.instance_ranks and options.instance_ranks * instances != ranks:
         raise UsageError(
-            f"--instance-ranks {given.instance_ranks}: {instances} instances do not fill {given.nodes} nodes of "
+            f"--instance-ranks {options.instance_ranks}: {instances} instances do not fill {options.nodes} nodes of "
             f"{cluster.ranks_per_node} ranks, {ranks} in all; change --nodes, or leave it out for equal shares"
         )
-    inputs = RoundInputs(system=given.system, sources=given.sources)
-    print(render_round(_plan(given), cluster, given.nodes, given.output, inputs, instances), end="")
+    inputs = RoundInputs(system=options.system, sources=options.sources)
+    print(render_round(_plan(options), cluster, options.nodes, options.output, inputs, instances), end="")
     if cluster.site.lack:
-        print(f"warning: --site {given.site}: {cluster.site.lack}", file=sys.stderr)
+        print(f"warning: --site {options.site}: {cluster.site.lack}", file=sys.stderr)
     return 0
 
 
-def _round(given: argparse.Namespace, arguments: Sequence[str]) -> int:
-    if given.site:
+def _round(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    if options.site:
         raise UsageError("--site is for --emit: it describes jobs on a cluster")
-    if given.system and not given.system.is_file():
-        raise UsageError(f"--system {given.system}: no such file")
-    if given.sources and not given.sources.is_dir():
-        raise UsageError(f"--sources {given.sources}: no such folder")
-    inputs = RoundInputs(given.data, given.system, given.sources)
-    plan = _plan(given)  # before the folder is created: wrong use leaves nothing behind
+    if options.system and not options.system.is_file():
+        raise UsageError(f"--system {options.system}: no such file")
+    if options.sources and not options.sources.is_dir():
+        raise UsageError(f"--sources {options.sources}: no such folder")
+    inputs = RoundInputs(options.data, options.system, options.sources)
+    plan = _plan(options)  # before the folder is created: wrong use leaves nothing behind
     for series in plan:
         check_trainer(series.benchmark)
     interrupt_by_signals()
-    runner = JobRunner(given.jobs, given.threads)
-    if given.throughput:
-        wanted = ThroughputRun(given.throughput, given.instance_ranks or 1)
-        verdict = make_throughput(plan, wanted, given.output, runner, inputs)
+    runner = JobRunner(options.jobs, options.threads)
+    if options.throughput:
+        instances = ThroughputRun(options.throughput, options.instance_ranks or 1)
+        verdict = make_throughput(plan, instances, options.output, runner, inputs)
         return 1 if verdict == FAIL else 0
-    verdict = make_round(plan, given.output, runner, inputs)
+    verdict = make_round(plan, options.output, runner, inputs)
     if verdict == INCOMPLETE:
         print(f"run the missing runs with: {_without_runs(arguments)}", flush=True)
     return 1 if verdict == FAIL else 0

@@ -74,23 +74,23 @@ def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
     """Return (configuration as for the train command, entry) of each benchmark of a round."""
     if is_name(config):
         name_of = CONFIGS.get(config, config)
-        found = {name: (name_of, BenchmarkPlan()) for name in BENCHMARKS if name_of in named_configs(name)}
-        if not found:
+        entries = {name: (name_of, BenchmarkPlan()) for name in BENCHMARKS if name_of in named_configs(name)}
+        if not entries:
             raise UsageError(
                 f"--config {config}: no benchmark has a configuration of this name; expected mini, closed, a preset "
                 f"(`python -m {BENCHMARKS[0]}.train --list-configs`), or a file: ./{config} or FILE.yaml"
             )
-        return found
+        return entries
     file = Path(config)
     sections = [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in BENCHMARKS]
-    entries: Mapping[str, BenchmarkPlan] = vars(load(make_dataclass("RoundFile", sections), file))
-    return {name: (_resolved_config(file, entry.config), entry) for name, entry in entries.items() if entry.config}
+    plans: Mapping[str, BenchmarkPlan] = vars(load(make_dataclass("RoundFile", sections), file))
+    return {name: (_resolved_config(file, entry.config), entry) for name, entry in plans.items() if entry.config}
 
 
 def check_instances(series: Series, throughput: bool) -> None:
     """Raise UsageError if the settings ask for instances that the round would not train, or not count, as such."""
-    said = section_of(find_config(series.benchmark, series.config), series.overrides, "instances")
-    count, first = said.get("count", 1), said.get("first")
+    section = section_of(find_config(series.benchmark, series.config), series.overrides, "instances")
+    count, first = section.get("count", 1), section.get("first")
     if throughput and first not in (None, 0):
         raise UsageError(
             f"{series.benchmark}: instances.first is {shown(first)}; expected none: the instances of --throughput M "

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from common.errors import UsageError
 from common.reference import FULL
 from compliance.model.layout import WEAK
 from submission.round.make import RoundInputs
@@ -33,6 +34,12 @@ def render_round(  # noqa: PLR0913  (a round, and where it is made)
     ranks = nodes * cluster.ranks_per_node
     if instances:
         runs = keep_seeds([plan_instances(series, out, instances, ranks) for series in plan], draw_seeds())
+        if not cluster.count_instance_nodes(runs[0]):
+            size = f"{nodes} nodes of {cluster.ranks_per_node} ranks do not divide into {instances} instances"
+            raise UsageError(
+                f"--throughput {instances} with --emit: {size if cluster.starts_by_srun else 'needs slurm and srun'}; "
+                "each has whole nodes. Otherwise train all in a job of your own: see docs/guide/cluster.md"
+            )
     else:
         by_benchmark = {series.benchmark: series for series in plan}
         runs = plan_runs(out, {series.benchmark: series.runs for series in plan})

@@ -31,7 +31,7 @@ FOLDER: Final = "throughput"
 
 @dataclass(frozen=True, slots=True)
 class ThroughputRun:
-    """A throughput run that is wanted: how many instances, M, and on how many ranks each, S."""
+    """The instances of a throughput run: how many, M, and on how many ranks each, S."""
 
     count: int
     ranks: int
@@ -42,7 +42,7 @@ Logs = dict[Path, Run]
 
 
 def make_throughput(
-    plan: Sequence[Series], wanted: ThroughputRun, output: Path, runner: JobRunner, inputs: RoundInputs
+    plan: Sequence[Series], instances: ThroughputRun, output: Path, runner: JobRunner, inputs: RoundInputs
 ) -> str:
     """Train the instances of each benchmark in one job, package those that met the target, and show the score.
 
@@ -52,9 +52,9 @@ def make_throughput(
         for setup in setups:
             folder = output / setup.benchmark
             present = max(instance_folders(folder / FOLDER), default=-1) + 1
-            if present > wanted.count:  # leaving some out would be cherry-picking
+            if present > instances.count:  # leaving some out would be cherry-picking
                 raise PlanError(
-                    f"{folder / FOLDER} has {present} instances, but {wanted.count} are requested: their number can "
+                    f"{folder / FOLDER} has {present} instances, but {instances.count} are requested: their number can "
                     "only grow; which of them do not count is decided by pruning. For fewer choose another folder "
                     "with -o"
                 )
@@ -62,16 +62,16 @@ def make_throughput(
                 check_same(folder / CONFIG, setup.text)
             write_config(folder / CONFIG, setup.text)
             provide_data(setup, locked_runner)
-        trained = {setup.benchmark: _train(setup, wanted, output, locked_runner) for setup in setups}
+        trained = {setup.benchmark: _train(setup, instances, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
 
 
-def _train(setup: Setup, wanted: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
+def _train(setup: Setup, instances: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
     # The seed is drawn by the first call, and kept.
-    settings = ("train.seed=null", f"instances.ranks={wanted.ranks}")
+    settings = ("train.seed=null", f"instances.ranks={instances.ranks}")
     series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
-    run = plan_instances(series, output, wanted.count, min(runner.size, wanted.count) * wanted.ranks)
+    run = plan_instances(series, output, instances.count, min(runner.size, instances.count) * instances.ranks)
     run.write_record()
     threads = runner.threads or max(1, usable_cores() // run.ranks)
     for _ in range(ATTEMPTS):
@@ -106,17 +106,17 @@ def plan_instances(series: Series, output: Path, count: int, ranks: int) -> Plan
 
 def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], setups: Sequence[Setup]) -> str:
     """Write and check the package, and print the scores; return its verdict, FAIL without a model."""
-    made = None
+    assembled = None
     for benchmark, (met, missed) in trained.items():
         if met:
             for log in missed:
                 print(clean(f"{log.parent}: missed the target: not a model, and not packaged (RUN11)"), file=sys.stderr)
-            made = package.pack(met, "weak")
+            assembled = package.pack(met, "weak")
         else:
             print(f"{benchmark}: no instance met the target: nothing to package", file=sys.stderr)
-    if made is None:
+    if assembled is None:
         return FAIL
-    report = package.show(made)
+    report = package.show(assembled)
     for setup in setups:
         reference = reference_of(setup.benchmark, setup.variant)
         for results in report.sets:

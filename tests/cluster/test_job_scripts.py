@@ -109,7 +109,7 @@ def test_a_script_given_twice_trains_once(cluster, round_):
     assert not ended(round_.run), "the first was to train still"
     output = next(round_.output.rglob(f"slurm-*{second}_0.txt")).read_text()
     assert re.search(rf"{round_.run} is in use by process \d+ of job {first} on nid00\d", output), output
-    until_ended(cluster, first)
+    until_ended(cluster, first, 300)
     assert ended(round_.run) == "target_not_met", round_.said()
     assert [event["metadata"]["epoch_num"] for event in events(round_.run, "epoch_start")] == list(range(1, 51))
     assert len(events(round_.run, "run_stop")) == 1 and not events(round_.run, "run_resumed")

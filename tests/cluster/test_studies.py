@@ -31,7 +31,7 @@ def plan_runs(folder, data):
             folder=folder / f"ranks_{ranks}",
             ranks=ranks,
             environment={"GLOO_LOG_LEVEL": "ERROR"},
-            options=("--steps", "4", "--warmup", "1"),
+            options=("--steps", "4", "--warmup", "1", "--data", str(data)),
         )
         for ranks in (1, 4)
     ]
@@ -39,6 +39,7 @@ def plan_runs(folder, data):
         benchmark="cosmoflow",
         kind="evaluation",
         config="",
+        overrides=(f"data.data_dir={data}",),
         folder=folder / "evaluation",
         options=(str(training.folder),),
     )
@@ -65,7 +66,7 @@ def test_slurm_accepts_the_jobs_of_a_study(cluster, study, tmp_path):
 
 @pytest.mark.exhaustive
 def test_a_study_runs_and_is_not_repeated(cluster, study, tmp_path):
-    """Takes a minute and a half: five jobs, of which two wait for the others."""
+    """Takes a minute: five jobs, of which two wait for the others."""
     runs, script = study
     (tmp_path / "submit.sh").write_text("".join(line for line in script.splitlines(True) if ".synthesize " not in line))
     for _ in range(2):
@@ -75,6 +76,6 @@ def test_a_study_runs_and_is_not_repeated(cluster, study, tmp_path):
         output = "\n".join(path.read_text()[-2000:] for path in sorted((tmp_path / "study").rglob("slurm-*.txt")))
         assert all(map(is_finished, runs)) and (tmp_path / "study/figures").exists(), output
     for run, ranks in zip(runs[:2], (1, 4), strict=True):
-        assert read_measurement(run.result_file).ranks == ranks
+        assert read_measurement(run.result_file).units == ranks
     assert read_record(runs[2].folder) == runs[2].describe()
     assert output.count("seed_7: target_not_met") == 2 and output.count("ranks_4: done") == 2

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from common.command import count, positive
 from common.errors import UsageError
+from submission.runs.plan import PlannedRun
 from submission.runs.scripts.site import QUEUE, TORCHRUN, PackageJob, Site, quote_words, read_site, seconds, site_names
 
 GRACE_S: Final = 300
@@ -77,6 +78,13 @@ class Cluster:
         if nodes > 1 and self.scheduler not in SUBMIT:
             raise UsageError("--emit plain is for one machine; for several nodes use slurm or pbs")
         return nodes
+
+    def count_instance_nodes(self, run: PlannedRun) -> int:
+        """Return the nodes that each instance of a job has for itself; 0 if it has none, or is not started by srun."""
+        if not run.instances or not self.starts_by_srun:
+            return 0
+        nodes, rest = divmod(run.ranks, run.instances * self.ranks_per_node)
+        return 0 if rest else nodes
 
     def launch(self, ranks: int, step: str = "") -> str:
         """Return the prefix of a command that runs on all ranks, with a trailing space; "" if there is none.

@@ -42,9 +42,10 @@ for word in "$@"; do
   case $word in
   output_dir=*) run=${word#output_dir=} ;;
   instances.first=*) first=${word#*=} ;;
+  instances.count=*) count=${word#*=} ;;
   esac
 done
-if [ -n "$first" ]; then plan=next_$first run=$run/instance_$first; fi
+if [ -n "$first" ] && [ "$count" = 1 ]; then plan=next_$first run=$run/instance_$first; fi
 mkdir -p "$run"
 read -r how status <"$plan"
 sed -i 1d "$plan"
@@ -337,6 +338,18 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
     assert bash(jobs[4]) == 0 and calls("python")[-1] == "python -m submission.study plan.yaml"
 
 
+def test_instances_that_share_a_node_have_one_launcher(cluster):
+    _, wide, *_ = plan_study(Path("study"))
+    arguments = {"runs": [replace(wide, instances=4, continues=True)], "out": Path("study"), "after": ""}
+    for scheduler, job in (("slurm", {"SLURM_ARRAY_TASK_ID": "0"}), ("pbs", {"PBS_O_WORKDIR": str(Path.cwd())})):
+        jobs = Cluster(scheduler=scheduler, ranks_per_node=4)
+        assert bash(Script(cluster=jobs, title="A study.", **arguments).render()) == 0
+        assert trained(Path("job_1.sh").read_text(), "target_met 0", **IDS | job) == 0
+        assert "instances.count=4 instances.first=0" in calls("python -m cosmoflow.train")[-1]
+        Path("calls").write_text("")
+        shutil.rmtree("study/wide")
+
+
 def test_a_plan_that_no_job_can_make_is_refused():
     training, wide, *_ = plan_study(Path("study"))
     arguments = {"out": Path("study"), "after": "", "title": "A study."}
@@ -345,8 +358,6 @@ def test_a_plan_that_no_job_can_make_is_refused():
         ([wide], {"scheduler": "plain"}, "for one machine"),
         ([replace(training, overrides=("train.epoch=1",))], {}, "did you mean"),
         ([replace(training, folder=Path("my study"))], {}, "expected a name of letters"),
-        ([replace(wide, instances=3)], {}, "do not divide into 3 instances"),
-        ([replace(wide, instances=2)], {"scheduler": "pbs"}, "needs slurm and srun"),
     ):
         with pytest.raises(UsageError, match=message):
             Script(runs=runs, cluster=Cluster(**{"scheduler": "slurm"} | changes), **arguments).render()

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from submission.results.figures.labels import amount
 from submission.results.fits.laws import LAWS, Law, Observation, fit_law
@@ -19,12 +19,16 @@ SHARED: Final = {"joint", "isoflop"}
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The repetitions of a point. x: a number, or the place of its name in `Curve.names`. ys: one of each run."""
+    """The repetitions of a point: x, a number or the place of its name in `Curve.names`, and y of each run."""
 
-    x: float
+    xs: tuple[float, ...]
     by: Value
     ys: tuple[float, ...]
     runs: tuple[str, ...]
+
+    @property
+    def x(self) -> float:
+        return statistics.fmean(self.xs)
 
     @property
     def mean(self) -> float:
@@ -83,10 +87,9 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     for run in kept:
         groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
     points = [_gather_point(several, spec, names) for several in groups.values()]
-    values = sorted(
-        {point.by for point in points},
-        key=lambda value: (not is_number(value), value if is_number(value) else str(value)),
-    )
+    values = list(dict.fromkeys(point.by for point in points))
+    if all(map(is_number, values)):
+        values.sort()
     lines = [
         CurveLine(_name_line(spec, by), by, tuple(sorted((p for p in points if p.by == by), key=lambda point: point.x)))
         for by in values
@@ -116,18 +119,24 @@ def _explain_unfit(run: StudyRun, spec: CurveSpec) -> str:
             return f"it has no {name}"
         if is_number(value) and is_log and value <= 0:
             return f"{name} is {value:g}, which a logarithmic axis cannot show"
+    if spec.by not in {"", *run.values, *run.quantities}:
+        return f"it has no {spec.by}"
     return "" if is_number(run.get(spec.y)) else f"{spec.y} is no number"
 
 
 def _gather_point(runs: Sequence[StudyRun], spec: CurveSpec, names: Sequence[str]) -> CurvePoint:
-    xs, ys = [run.get(spec.x) for run in runs], [run.get(spec.y) for run in runs]
-    x = names.index(str(xs[0])) if names else statistics.fmean(value for value in xs if is_number(value))
-    numbers = tuple(float(value) for value in ys if is_number(value))
-    return CurvePoint(float(x), runs[0].get(spec.by) if spec.by else None, numbers, tuple(run.name for run in runs))
+    values = [(run.get(spec.x), run.get(spec.y)) for run in runs]
+    places = [names.index(str(x)) if names else x for x, _ in values]
+    xs = tuple(float(x) for x in places if is_number(x))
+    ys = tuple(float(y) for _, y in values if is_number(y))
+    return CurvePoint(xs, runs[0].get(spec.by) if spec.by else None, ys, tuple(run.name for run in runs))
 
 
 def _name_line(spec: CurveSpec, by: Value) -> str:
-    return f"{spec.by} {amount(by) if is_number(by) else by}" if spec.by else ""
+    """Return the value of what separates lines; other values than words need its name."""
+    if isinstance(by, str) or not spec.by:
+        return str(by or "")
+    return f"{spec.by} {amount(by) if is_number(by) else by}"
 
 
 def _observe(point: CurvePoint, law: str) -> list[Observation]:
@@ -147,46 +156,3 @@ def _fit(law: str, observations: Sequence[Observation]) -> tuple[Law | None, str
 def _fit_line(line: CurveLine, law: str) -> CurveLine:
     fitted, problem = _fit(law, [each for point in line.points for each in _observe(point, law)])
     return CurveLine(line.label, line.by, line.points, fitted, problem)
-
-
-# -- as data ----------------------------------------------------------------------------------------------------
-
-
-def describe_curve(curve: Curve) -> dict[str, Any]:
-    """Return a curve for JSON: points, laws with intervals and residuals, what was left out. Infinite ends are null."""
-    points = [
-        {"line": line.by, "x": curve.names[int(point.x)] if curve.names else point.x, "y": point.ys, "runs": point.runs}
-        for line in curve.lines
-        for point in line.points
-    ]
-    laws = [
-        {"line": label, "problem": problem} if law is None else {"line": label, **_describe_law(law)}
-        for label, law, problem in curve.laws
-    ]
-    left_out = [{"run": name, "reason": reason} for name, reason in curve.left_out]
-    names = {name: getattr(curve.spec, name) for name in ("title", "x", "y", "by")}
-    return names | {"points": points, "laws": laws, "left_out": left_out}
-
-
-def _describe_law(law: Law) -> dict[str, Any]:
-    return {
-        "law": law.name,
-        "formula": law.formula,
-        "parameters": {
-            each.name: {
-                "value": each.value,
-                "interval": [end if math.isfinite(end) else None for end in each.interval],
-            }
-            for each in law.parameters
-        },
-        "values": law.count,
-        "points": law.points,
-        "degrees_of_freedom": law.degrees,
-        "method": law.method,
-        "spread": law.spread,
-        "residuals": [
-            {"run": each.observation.name, "y": each.observation.y, "fitted": each.fitted, "relative": each.relative}
-            for each in law.residuals
-        ],
-        "left_out": [{"run": each.observation.name, "reason": each.reason} for each in law.left_out],
-    }

@@ -105,15 +105,16 @@ def _make_panel(figure: Figure, curve: Curve, points: Sequence[CurvePoint]) -> P
             ys += [end for x in xs for end in function[1](x)]
         if spec.ideal is not None and not curve.names:
             ys += map(_find_ideal(line, spec.ideal), xs)
+    xs = [x for point in points for x in point.xs]
     left, right, bottom = LEFT, figure.width - RIGHT, TOP + HEIGHT
     ys = [y for y in ys if math.isfinite(y) and (y > 0 or not spec.log_y)]
     y = logarithmic(ys, bottom, TOP) if spec.log_y else _scale_linearly(ys, bottom, TOP)
     if curve.names:
         x = Scale(-0.5, len(curve.names) - 0.5, left, right)
     elif spec.log_x:
-        x = logarithmic([point.x for point in points], left, right)
+        x = logarithmic(xs, left, right)
     else:
-        x = _scale_linearly([point.x for point in points], left, right)
+        x = _scale_linearly(xs, left, right)
     names = tuple(fitted(name, (right - left) / len(curve.names) - 6) for name in curve.names)
     return Panel(figure, Axis(x, spec.x_label or spec.x, names=names), Axis(y, spec.y_label or spec.y))
 
@@ -176,9 +177,10 @@ def _draw_law(panel: Panel, xs: Sequence[float], function: tuple[Function, Band]
 def _draw_point(panel: Panel, curve: Curve, line: CurveLine, point: CurvePoint, look: tuple[str, str]) -> None:
     """Draw the mean, and the repetitions with a line from the least to the largest."""
     (shape, colour), figure = look, panel.figure
-    spots = [panel.locate(point.x, y) for y in point.ys]
+    spots = [panel.locate(x, y) for x, y in zip(point.xs, point.ys, strict=True)]
     if len(spots) > 1:
-        figure.line(min(spots), max(spots), f"component {colour}")
+        if len(set(point.xs)) == 1:
+            figure.line(min(spots), max(spots), f"component {colour}")
         figure.path(dots(spots), f"runs small {colour}")
     x = curve.names[int(point.x)] if curve.names else f"{amount(point.x)}"
     spread = f", {amount(min(point.ys))} to {amount(max(point.ys))} in {len(spots)} runs" if len(spots) > 1 else ""

@@ -56,7 +56,8 @@ def _describe_study(result: StudyResult) -> Iterator[Html]:
     complete = sum(not run.problem for run in result.runs)
     yield element("p", f"{complete} of {counted(len(result.runs), 'run')} with a result", class_="verdict")
     facts = [("Paper", result.paper)] if result.paper else []
-    facts += [(str(name), _write(value)) for name, value in result.machine.items()]
+    if machine := ", ".join(f"{name} {_write(value)}" for name, value in result.machine.items() if value):
+        facts.append(("Machine", machine))
     rows = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
     yield element("dl", *rows, class_="facts")
     for heading, sentences in (("What differs from the paper", result.differences), ("Notes", result.notes)):
@@ -66,10 +67,14 @@ def _describe_study(result: StudyResult) -> Iterator[Html]:
 
 
 def _write(value: object) -> str:
-    """Return a value as text, a number with four significant digits."""
+    """Return a value as text, a number that is not whole with four significant digits."""
     if value is None:
         return "–"
-    return number(value, 4) if isinstance(value, float) else str(value)
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else number(value, 4)
+    return str(value)
 
 
 # -- curves -----------------------------------------------------------------------------------------------------
@@ -81,6 +86,8 @@ def _draw_section(curve: Curve) -> Html:
     for draw in (draw_curve, draw_best_sizes):
         if drawing := joined(draw(curve, width) for width in (HALF, NARROW)):
             figures.append(element("figure", drawing, class_="plots"))
+    if not figures:
+        figures.append(element("p", "No run has a point on this curve."))
     laws = [_describe_law(curve, *each) for each in curve.laws]
     parts = [element("h2", curve.spec.title), element("div", *figures, element("div", *laws), class_="pairs")]
     if curve.left_out:

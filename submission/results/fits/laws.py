@@ -1,6 +1,6 @@
 """The laws of studies, each with 95 % intervals, and the reasons not to fit one.
 
-All laws are fitted to the logarithm of y: repetitions spread by a share of y, not by an amount. Intervals are those of
+Laws are fitted to the logarithm of y: repetitions spread by a share of y, not by an amount. Intervals are those of
 Student's t: exact for the power law, by the profile of the sum of squares for the others, whose parameters the delta
 method gives intervals that are too short. From MANY_SEEDS repetitions of each point on they come from resampled seeds.
 """
@@ -27,7 +27,7 @@ LACK_OF_FIT: Final = 4.0
 to within the repetitions. Chance exceeds it in 1 to 5 % of usual studies (2 to 6 against 8 to 40 degrees of freedom).
 The means of the points then count, one each: repetitions of a point tell nothing about its distance from the law."""
 SPARE: Final = 2
-"""A law needs so many more different points than parameters: with fewer, its interval is hardly ever finite news."""
+"""Different points that a law needs beyond its parameters: with fewer, intervals are hardly narrower than exponents."""
 MOST_REASONS: Final = 3
 """Why points are left out, in a refusal."""
 
@@ -98,7 +98,6 @@ class Parabola:
     minimum: float
     loss: float
     curvature: float
-    sizes: tuple[float, ...]
 
     def at(self, size: float) -> float:
         """Return the loss of a size."""
@@ -331,39 +330,33 @@ def _find_minima(
     """
     parabolas, minima, left_out = list[Parabola](), list[Observation](), list[Omission]()
     for compute in sorted({each.x[1] for each in observations}):
-        inside = [each for each in observations if each.x[1] == compute]
-        sizes = sorted({each.x[0] for each in inside})
-        reason = (
-            f"{counted(len(sizes), 'size')} at a compute of {_write_number(compute)}; a parabola needs {PARABOLA_LEAST}"
-        )
-        if len(sizes) >= PARABOLA_LEAST:
-            parabola, reason = _fit_parabola(compute, inside, tuple(sizes))
-            if not reason:
-                parabolas.append(parabola)
-                minima.append(Observation((compute,), parabola.minimum, f"minimum at {_write_number(compute)}"))
-                continue
-        left_out.append(Omission(Observation((compute,), math.nan), reason))
+        try:
+            parabola = _fit_parabola(compute, [each for each in observations if each.x[1] == compute])
+        except NoFitError as error:
+            left_out.append(Omission(Observation((compute,), math.nan), str(error)))
+        else:
+            parabolas.append(parabola)
+            minima.append(Observation((compute,), parabola.minimum, f"minimum at {_write_number(compute)}"))
     return tuple(parabolas), minima, left_out
 
 
-def _fit_parabola(
-    compute: float, observations: Sequence[Observation], sizes: tuple[float, ...]
-) -> tuple[Parabola, str]:
-    """Return the parabola, and why its minimum does not count, "" if it does."""
-    logs = [math.log(each.x[0]) for each in observations]
-    losses = [each.y for each in observations]
+def _fit_parabola(compute: float, observations: Sequence[Observation]) -> Parabola:
+    """Return the parabola of a compute; NoFitError if it has no minimum inside the sizes tried."""
+    text = f"at a compute of {_write_number(compute)}"
+    sizes = len({each.x[0] for each in observations})
+    if sizes < PARABOLA_LEAST:
+        raise NoFitError(f"{counted(sizes, 'size')} {text}; a parabola needs {PARABOLA_LEAST}")
+    logs, losses = [math.log(each.x[0]) for each in observations], [each.y for each in observations]
     middle = statistics.fmean(logs)
     across = [value - middle for value in logs]
+    # The squares less their own line: what a line cannot explain has their coefficient.
     line = fit_line([(value, value**2) for value in across])
     bends = [value**2 - line.at(value) for value in across]
     curvature = sum(map(float.__mul__, bends, losses)) / sum(bend**2 for bend in bends)
-    rest = fit_line([(value, loss - curvature * value**2) for value, loss in zip(across, losses, strict=True)])
-    text = f"at a compute of {_write_number(compute)}"
     if curvature <= 0:
-        return Parabola(compute, math.nan, math.nan, curvature, sizes), f"the loss has no minimum {text}"
+        raise NoFitError(f"the loss has no minimum {text}")
+    rest = fit_line([(value, loss - curvature * value**2) for value, loss in zip(across, losses, strict=True)])
     lowest = -rest.slope / (2 * curvature)
-    logarithm = lowest + middle
-    if not math.log(sizes[0]) <= logarithm <= math.log(sizes[-1]):
-        return Parabola(compute, math.nan, math.nan, curvature, sizes), f"the minimum {text} is outside the sizes tried"
-    loss = rest.at(lowest) + curvature * lowest**2
-    return Parabola(compute, math.exp(logarithm), loss, curvature, sizes), ""
+    if not min(across) <= lowest <= max(across):
+        raise NoFitError(f"the minimum {text} is outside the sizes tried")
+    return Parabola(compute, math.exp(lowest + middle), rest.at(lowest) + curvature * lowest**2, curvature)

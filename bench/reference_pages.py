@@ -1,6 +1,6 @@
 """Write the generated pages of `docs/`: `python bench/reference_pages.py`; with `--check`, only compare them.
 
-config.md, rules.md and settings.md are generated as a whole, profiles.md between its two marks.
+config.md, quantities.md, rules.md and settings.md are generated as a whole, profiles.md between its two marks.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from compliance.explain import bad_findings, divisions_text, rounds_text, senten
 from compliance.model.case import PROFILES  # noqa: E402
 from compliance.rules.catalog import all_rules  # noqa: E402
 from compliance.rules.rule import FAMILIES, RETIRED, Rule, prefix, show  # noqa: E402
+from submission.study.quantities import QUANTITIES  # noqa: E402
 
 DOCS = ROOT / "docs" / "reference"
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
@@ -75,6 +76,7 @@ def pages(folder: Path) -> dict[Path, str]:
     return {
         profiles: profiles_page(_read_page(profiles) or NEW_PROFILES, str(profiles)),
         folder / "config.md": format_page(map(find_config_class, trained)),
+        folder / "quantities.md": quantities_page(),
         folder / "rules.md": rules_page(),
         folder / "settings.md": settings_page(),
     }
@@ -82,6 +84,13 @@ def pages(folder: Path) -> dict[Path, str]:
 
 def _read_page(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def quantities_page() -> str:
+    """Return the table of what a study can measure."""
+    about = "What curves of [studies](../guide/study.md) can have as x, y and by, beside the axes.\n"
+    rows = [(span(name), quantity.unit, prose(quantity.meaning)) for name, quantity in QUANTITIES.items()]
+    return "\n".join([f"# Quantities of studies\n\n{NOTICE}\n", about, table(("name", "unit", "meaning"), rows)])
 
 
 # -- rules.md ----------------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ BENCHMARK = Benchmark(
 )
 main = partial(train.main, BENCHMARK)
 trainer = Trainer(BENCHMARK)
-run, sweep, load = trainer.run, trainer.sweep, trainer.load
+run, load = trainer.run, trainer.load
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -42,6 +42,7 @@ COMMANDS: Final = {
     },
     "Measure": {
         "measure": ("BENCHMARK.measure", "measure training steps in minutes, without a dataset"),
+        "study": ("submission.study.__main__", "make runs over axes, and fit and draw their curves; papers as presets"),
         "accept": ("submission.accept.__main__", "measure several times, and compare the machine with its baseline"),
         "measure roofline": ("common.measure.__main__", "measure what the machine allows, and what limits these steps"),
         "measure power": ("common.measure.__main__", "record the power of this node"),

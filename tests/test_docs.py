@@ -342,5 +342,21 @@ def test_the_page_on_training_works_as_printed(tmp_path):
         assert done.returncode == status_of(line), f"{line}\n{done.stdout}\n{done.stderr}"
     runs = tmp_path / "runs"
     assert len(lines) > 15 and len(list(runs.glob("eight/instance_*/ended.json"))) == 8
-    assert len((runs / "sweep" / "sweep.csv").read_text().splitlines()) == 5 and not (runs / "decay").exists()
     assert (tmp_path / "out_of_bag.json").exists() and (tmp_path / "cosmoflow.safetensors").exists()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("untraced")
+def test_the_page_on_studies_works_as_printed(tmp_path):
+    """Its plan and its commands, on a few samples of the mini problem's data."""
+    assert run(["cosmoflow.synthesize", "data/cosmoflow-mini", *SMALL["cosmoflow"]], tmp_path).returncode == 0
+    page = ROOT / "docs" / "guide" / "study.md"
+    (tmp_path / "weak.yaml").write_text(re.search(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)[1])
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path}
+    for line in (line for block in blocks(page) for line in block.splitlines()):
+        command = ["bash", "-c", line.replace("=128,256", "=16,32")]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    for name in ("samples", "weak"):
+        assert (tmp_path / "runs" / name / "study.html").exists() and list((tmp_path / "runs" / name).glob("*.svg"))

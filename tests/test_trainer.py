@@ -1,6 +1,5 @@
 """Training from Python: as the command trains, with exceptions, in threads and beside other work of the process."""
 
-import csv
 import json
 import os
 import signal
@@ -219,85 +218,7 @@ def test_a_script_needs_no_guard(tmp_path):
     assert done.stdout.count("started") == 1 and done.stdout.endswith("target not met\n")
 
 
-# -- sweeps --------------------------------------------------------------------------------------------------
-
-
-def table():
-    with Path("run/sweep.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def test_a_sweep_trains_each_combination_once(small, capsys):
-    axes = ["--sweep", "optim.momentum=0.8,0.9", "--sweep", "train.seed=1,2"]
-    assert train.main([small, *axes, "train.epochs=1"]) == 4
-    names = [f"momentum-{momentum}_seed-{seed}" for momentum in (0.8, 0.9) for seed in (1, 2)]
-    rows = table()
-    assert [row["folder"] for row in rows] == names
-    assert [(row["optim.momentum"], row["train.seed"]) for row in rows][1] == ("0.8", "2")
-    alone = train.run(small, "train.epochs=1", "train.seed=2", "optim.momentum=0.9", output_dir="alone")
-    assert float(rows[3]["best"]) == alone.history[0].quality and rows[3]["ended"] == "target not met"
-    logs = [Path("run", name, "result_0.txt").read_bytes() for name in names]
-    capsys.readouterr()
-    runs = train.sweep(small, {"optim.momentum": [0.8, 0.9], "train.seed": range(1, 4)}, "train.epochs=1")
-    assert "this run has ended" in capsys.readouterr().out and len(runs) == 6
-    assert [Path("run", name, "result_0.txt").read_bytes() for name in names] == logs
-    assert [row["folder"] for row in table()] == [run.folder.name for run in runs]
-
-
-def test_an_error_of_one_does_not_end_the_others(small, capsys):
-    """The table says so; and the status is that of an error."""
-    assert train.main([small, "--sweep", "data.train_samples=1000,20", "train.epochs=1"]) == 1
-    assert "error: train_samples-1000: " in capsys.readouterr().err
-    assert [row["epochs"] for row in table()] == ["0", "1"]
-    assert table()[0]["ended"].startswith("failed: ") and table()[1]["ended"] == "target not met"
-
-
-def test_a_length_that_only_the_data_tell_is_checked_for_each(prepared, monkeypatch, tmp_path):
-    monkeypatch.chdir(prepared("deepcam"))
-    end = {"train.epochs": 1, "output_dir": str(tmp_path / "run")}
-    runs = import_module("deepcam.train").sweep("./small.yaml", {"schedule.warmup_steps": [1, 999]}, end)
-    assert [len(run.history) for run in runs] == [1, 0]
-    assert "schedule.warmup_steps is 999, so that the warm-up ends after" in runs[1].ending.text
-
-
-WRONG = (
-    (["--sweep", "optim.momentum=0.8,2"], "momentum has 2"),
-    (["--sweep", "optim.momentum=0.8", "--sweep", "optim.momentum=0.9"], "named twice"),
-    (["--sweep", "optim.momentum=0.8,0.80"], "give each value once"),
-    (["--sweep", "optim.momentum="], "in YAML"),
-    (["--sweep", "schedule.decay={2: 0.5},{2"], "in YAML"),
-    (["--sweep", "output_dir=a,b"], "made by the sweep"),
-    (["--sweep", "train.seed=1,2", "--resume"], "by the same command"),
-    (["--sweep", "train.seed=1,2", "instances.count=2"], "single networks"),
-)
-
-
-@pytest.mark.parametrize(("words", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_all_is_checked_before_the_first_begins(words, message, small, capsys):
-    try:
-        status = train.main([small, *words])
-    except SystemExit as end:
-        status = end.code
-    assert status == 2 and message in capsys.readouterr().err
-    assert not Path("run").exists()
-
-
-def test_a_sweep_is_refused_to_several_ranks(small, monkeypatch, capsys):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"):
-        monkeypatch.setenv(name, "0" if name != "LOCAL_WORLD_SIZE" else "2")
-    assert train.main([small, "--sweep", "train.seed=1,2"]) == 2
-    assert "a sweep trains in one process" in capsys.readouterr().err
-
-
-def test_a_stopped_sweep_goes_on_where_it_was(small):
-    """A list or mapping is a value, too; its folder has a name that needs no quotes."""
-    first, second = Path("run/seed-1_decay-2-0.5"), Path("run/seed-2_decay-2-0.5")
-    when_trained(first, lambda: os.kill(os.getpid(), signal.SIGINT))
-    command = [small, "--sweep", "train.seed=1,2", "--sweep", "schedule.decay={2: 0.5}", "train.epochs=9"]
-    assert train.main(command) == 3
-    assert [row["ended"] for row in table()] == ["stopped by SIGINT", "not started"]
-    assert train.main(command) == 4
-    assert [(row["epochs"], row["schedule.decay"]) for row in table()] == [("9", '{"2": 0.5}')] * 2
-    assert len(list(first.glob("result_0.txt*"))) == 2 and len(list(second.glob("result_0.txt*"))) == 1
+def test_the_former_flag_of_sweeps_names_the_command_for_studies(small, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        train.main([small, "--sweep", "train.seed=1,2"])
+    assert "submission.study --benchmark cosmoflow" in capsys.readouterr().err

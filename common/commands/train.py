@@ -3,8 +3,8 @@
 What needs no network is answered without torch, see `answer_at_once`, so that other modules are imported where they
 are used.
 
-`common.training.benchmark` defines what a benchmark gives, `common.training.run` the order of events of a training,
-`common.training.job` how a job makes several of them, and `common.training.sweep` how they are made with other values.
+`common.training.benchmark` defines what a benchmark gives, `common.training.run` the order of events of a training, and
+`common.training.job` how a job makes several of them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     arguments = _parse_arguments(benchmark, argv)
     if not (arguments.list_configs or arguments.print_config):
         CONSOLE.install()
-    if not arguments.sweep:
-        settings = f"{benchmark}.settings"
-        cls = import_module(settings).Config
-        status = run_command(lambda: _print_answer(cls, arguments), (ValueError, OSError))
-        if status or arguments.list_configs or arguments.print_config:
-            sys.exit(status)
+    settings = f"{benchmark}.settings"
+    cls = import_module(settings).Config
+    status = run_command(lambda: _print_answer(cls, arguments), (ValueError, OSError))
+    if status or arguments.list_configs or arguments.print_config:
+        sys.exit(status)
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
@@ -55,7 +54,6 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     from common.training.job import configure_training, train
     from common.training.overfit import overfit_one_batch
     from common.training.run import TRAINING_ERRORS, Start
-    from common.training.sweep import Sweep, parse_axes
 
     arguments = _parse_arguments(benchmark.name, argv)
 
@@ -64,12 +62,6 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
             callbacks = tuple(map(load_callback, arguments.callback or ()))
         except ValueError as error:
             raise UsageError(f"argument --callback: {error}") from None
-        if arguments.sweep:
-            sweep = Sweep(benchmark, arguments.config, arguments.override, parse_axes(arguments.sweep))
-            if arguments.print_config:
-                print("---\n".join(to_yaml(point.config, all_keys=arguments.all) for point in sweep.points), end="")
-                return 0
-            return sweep.run(Start(auto_resume=True, wait=arguments.wait, callbacks=callbacks))
         if arguments.list_configs or arguments.print_config:
             return _print_answer(benchmark.config, arguments)
         if arguments.overfit_one_batch:
@@ -105,9 +97,6 @@ Train {name} until its quality target is met, and write an MLPerf result log tha
   {module} mini --resume                continue the interrupted run
   {module} mini --auto-resume           begin the run, or continue it: what job scripts use
   {module} mini --resume runs/seed7     continue this run, or from this checkpoint
-  {module} mini --sweep optim.weight_decay=0,0.01 --sweep train.seed=1,2 output_dir=runs/sweep
-                                        four trainings in runs/sweep/weight_decay-0.01_seed-2 and so on; the same
-                                        command again continues, and skips those that have ended
   torchrun --nproc-per-node 4 -m {name}.train mini instances.count=8 instances.ranks=1
                                         eight trainings, each with its own seed, four at a time
   torchrun --nproc-per-node 2 -m {name}.train mini
@@ -122,8 +111,8 @@ While a run is active, output_dir has one owner: a second training in it ends at
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
 Exit status: 0 target met, or train.target=none and all epochs done, 1 an error, 2 wrong use, 3 to be continued (a
 signal stopped the run, or output_dir is in use), 4 all epochs done without meeting the target. Of several instances:
-3 if one is to be continued, else 1 if one failed, else 4 if one missed the target; so it is for a sweep, which goes on
-after an error of one training.""",
+3 if one is to be continued, else 1 if one failed, else 4 if one missed the target.
+With several values of a key: `python -m submission.study`.""",
     )
     # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(
@@ -155,13 +144,6 @@ after an error of one training.""",
         "common.training.callbacks.Callback; its module is imported, from the current folder or $PYTHONPATH",
     )
     parser.add_argument(
-        "--sweep",
-        action="append",
-        metavar="KEY=VALUE,VALUE",
-        help="train with each of these values, one after another, each in its own folder in output_dir; given again, "
-        "with each combination. Values are YAML: quote a list, --sweep 'optim.betas=[0.9, 0.99],[0.9, 0.999]'",
-    )
-    parser.add_argument(
         "--overfit-one-batch",
         nargs="?",
         type=positive,
@@ -171,17 +153,19 @@ after an error of one training.""",
         "loss falls to a tenth, as it does if network, loss, gradients and optimizer work together; no run is made",
     )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
-    arguments = parser.parse_intermixed_args(_keep_overrides(sys.argv[1:] if argv is None else argv))
+    words = sys.argv[1:] if argv is None else argv
+    if any(word.partition("=")[0] == "--sweep" for word in words):
+        study = f"python -m submission.study --benchmark {name} --config NAME --axis KEY=VALUE,VALUE -o DIR"
+        parser.error(f"--sweep is now `{study}`")
+    arguments = parser.parse_intermixed_args(_keep_overrides(words))
     if arguments.config is None and not arguments.list_configs:
         parser.error("no configuration is named; --list-configs shows those that come with the suite")
     if arguments.all and not arguments.print_config:
         parser.error("--all is given without --print-config")
     if arguments.auto_resume and arguments.resume is not None:
         parser.error("--resume and --auto-resume are given; expected one of them")
-    if arguments.overfit_one_batch and (arguments.sweep or arguments.auto_resume or arguments.resume is not None):
-        parser.error("--overfit-one-batch makes no run: give it without --resume, --auto-resume and --sweep")
-    if arguments.sweep and arguments.resume is not None:
-        parser.error("--resume and --sweep are given; a sweep is continued by the same command, without --resume")
+    if arguments.overfit_one_batch and (arguments.auto_resume or arguments.resume is not None):
+        parser.error("--overfit-one-batch makes no run: give it without --resume and --auto-resume")
     return arguments
 
 

@@ -1,4 +1,4 @@
-"""Training from Python and in notebooks: the functions `run`, `sweep` and `load` of a benchmark's `train` module.
+"""Training from Python and in notebooks: the functions `run` and `load` of a benchmark's `train` module.
 
 from cosmoflow import train
 
@@ -13,7 +13,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,7 +39,6 @@ from common.training.benchmark import Benchmark, Problem
 from common.training.callbacks import Callback, Epoch
 from common.training.job import configure_training, train
 from common.training.run import TRAINING_ERRORS, Start
-from common.training.sweep import Sweep
 from common.training.tracking.files import HISTORY, read_history
 
 __all__ = ["BusyError", "Run"]
@@ -169,32 +168,13 @@ class Trainer:
         if resolved.instances.count > 1:
             raise ConfigError(
                 f"instances.count is {resolved.instances.count}, but `run` trains one network: leave it out, and train "
-                f"several by `sweep`, or by the command `python -m {self.benchmark.name}.train`"
+                f"several by the command `python -m {self.benchmark.name}.train`"
             )
         path = None if isinstance(resume, bool) else str(resume)
         start = Start(path, resume is True, callbacks=tuple(callbacks), overrides=(*overrides, keys))
         with _exclusive_training(), _signals_passed_on(), _output_hidden(quiet):
             train(self.benchmark, resolved, start)
         return self._describe_run(resolved)
-
-    def sweep(
-        self,
-        config: str | Path,
-        values: Mapping[str, Sequence[Any]],
-        *overrides: Override,
-        quiet: bool = False,
-        **keys: Any,
-    ) -> list[Run]:
-        """Train with each combination of values, and return the runs; those that have ended are not trained again.
-
-        values: of each key, such as {"optim.momentum": [0.8, 0.9]}; the last key varies first. Each run has a folder
-        in output_dir, where sweep.csv is the table of all. An error of one does not end the others: see its `ending`.
-        The other arguments, the errors and signals are those of `run`.
-        """
-        sweep = Sweep(self.benchmark, str(config), [*overrides, keys], values)
-        with _exclusive_training(), _signals_passed_on(), _output_hidden(quiet):
-            sweep.run(Start(auto_resume=True))
-        return [self._describe_run(point.config) for point in sweep.points]
 
     def load(self, place: str | Path, *overrides: Override) -> Run:
         """Return a run that was trained before. place: its folder, or one of its checkpoints.

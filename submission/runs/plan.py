@@ -42,7 +42,8 @@ class PlannedRun:
     none. seed: of a training, None if it is drawn by the training itself. environment: additional variables. options:
     further words of the command, such as --steps 30. continues: what a killed run leaves is continued in place, not
     set aside: for jobs of several instances. instances: of the job, in instance_0, instance_1, …; 0: it trains one
-    network, in its folder. group: runs that are given up together; "": those of the benchmark.
+    network, in its folder. group: runs that are given up together; "": those of the benchmark. title: the name in
+    messages; "": benchmark and folder, such as cosmoflow/run_3.
     """
 
     benchmark: str
@@ -57,11 +58,12 @@ class PlannedRun:
     continues: bool = False
     instances: int = 0
     group: str = ""
+    title: str = ""
 
     @property
     def name(self) -> str:
-        """The name in messages: cosmoflow/run_3."""
-        return f"{self.benchmark}/{self.folder.name}"
+        """The name in messages."""
+        return self.title or f"{self.benchmark}/{self.folder.name}"
 
     @property
     def result_file(self) -> Path:

@@ -94,7 +94,7 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
         CurveLine(_name_line(spec, by), by, tuple(sorted((p for p in points if p.by == by), key=lambda point: point.x)))
         for by in values
     ]
-    problem, law = "" if kept else "no fit: no run has a result", None
+    problem, law = "" if kept else f"no fit: no run has {spec.x} and {spec.y}", None
     if names and spec.law:
         problem = f"no fit: {spec.x} has names, and a law needs numbers"
     elif spec.law in SHARED and kept:

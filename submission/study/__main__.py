@@ -1,0 +1,212 @@
+"""The command `python -m submission.study`: runs over axes, their table, curves and the laws that these follow."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from common.command import CommandParser, UsageError, positive, run_command
+from common.config import to_dict
+from compliance.benchmarks import MINIS
+from compliance.formats.table import output_width
+from submission.runs.execute import execute_plan
+from submission.runs.plan import check_records, is_finished
+from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals
+from submission.runs.scripts.cluster import add_cluster_options, read_cluster
+from submission.runs.scripts.script import Script
+from submission.runs.scripts.site import quote_words
+from submission.runs.setup import check_trainer, provide_data
+from submission.study.collect import collect_runs, describe_run, format_command
+from submission.study.machine import Machine, describe_machine, leave_out
+from submission.study.plan import (
+    StudyPlan,
+    StudyPoint,
+    list_curves,
+    list_presets,
+    parse_axis,
+    plan_points,
+    read_plan,
+)
+from submission.study.quantities import describe_quantities
+from submission.study.records import StudyResult
+from submission.study.results import CSV, JSON, PAGE, format_notes, format_runs, write_results
+
+THREADS: Final = "OMP_NUM_THREADS"
+DESCRIPTION: Final = """\
+Make runs over axes, and turn them into a table, curves and the laws that these follow.
+
+  python -m submission.study --list                      presets that redraw the studies of papers
+  python -m submission.study litmatter                   loss against samples and parameters
+  python -m submission.study plan.yaml -o runs/width     a study of your own (docs/guide/study.md)
+  python -m submission.study litmatter --axis data.train_samples=64,128,256
+                                                         with other values of an axis
+  python -m submission.study --benchmark cosmoflow --axis optim.weight_decay=0,0.01 --axis train.seed=1,2 -o runs/decay
+                                                         without a plan: four trainings of the mini problem
+  python -m submission.study ai500-fig5 --emit slurm --site perlmutter > submit.sh
+                                                         a script that submits the jobs on a cluster
+
+Call it again to continue: a run with a result is never repeated, one that was killed begins again. Each run has its
+folder, such as conv_size-16_train_samples-512/seed_1."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    return run_command(lambda: _study(arguments), (ValueError, OSError))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        "python -m submission.study",
+        description=DESCRIPTION,
+        epilog=f"""\
+In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the folders of the runs.
+
+quantities, which curves can have as x, y and by, beside the axes:
+{describe_quantities()}
+
+exit status: 0 all runs have a result, 1 some have none, or an error, 2 wrong use, 130 interrupted: call again""",
+    )
+    add = parser.add_argument_group("what to run").add_argument
+    add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")
+    add("--list", action="store_true", help="list the presets with their papers, and exit")
+    add("--full", action="store_true", help="more points: what the plan has as `full`")
+    add("--benchmark", choices=list(MINIS), help="without a plan, or in place of the plan's benchmarks")
+    add("--config", metavar="NAME|FILE", help="configuration of the benchmark (without a plan: mini)")
+    add("--kind", choices=("training", "measurement"), help="without a plan: what a run is (default: training)")
+    add("--axis", action="append", default=[], metavar="KEY=V,V", help="values of an axis, in YAML; may be repeated")
+    add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all runs; may be repeated")
+    add = parser.add_argument_group("where and how").add_argument
+    add("-o", "--output", type=Path, metavar="DIR", help="default: runs/study-NAME")
+    add("--jobs", type=positive, default=1, help="concurrent runs (default: 1; more disturb measurements)")
+    add(
+        "--threads",
+        type=positive,
+        default=0,
+        help="CPU threads of each rank, in all runs (default: shares of the largest)",
+    )
+    add("--dry-run", action="store_true", help="print the commands of the runs, and make nothing")
+    add("--no-run", action="store_true", help="make no run: table and figures of those that there are")
+    add_cluster_options(parser)
+    return parser
+
+
+def _study(arguments: argparse.Namespace) -> int:
+    if arguments.list:
+        for name, path in list_presets().items():
+            preset = read_plan(name)
+            print(f"{name:<12} {preset.title}\n{'':<12} {preset.paper}\n{'':<12} {path}")
+        return 0
+    plan, source, output = _read_arguments(arguments)
+    curves = list_curves(plan, source)
+    if arguments.emit:
+        print(_render_script(plan_points(plan, output, source), arguments, output), end="")
+        return 0
+    if arguments.site:
+        raise UsageError("--site is for --emit: it describes jobs on a cluster")
+    machine = describe_machine()
+    plan, notes = _choose_meter(plan, machine)
+    points, left_out = leave_out(plan_points(plan, output, source), machine)
+    notes += left_out
+    if not points:
+        raise UsageError(f"{source}: this machine can make no point:\n" + "\n".join(notes))
+    threads = arguments.threads or max(1, machine.cores // arguments.jobs // max(point.run.ranks for point in points))
+    points = [_set_threads(point, threads) for point in points]
+    if arguments.dry_run:
+        print("\n".join([*(format_command(point.run) for point in points), *notes]))
+        return 0
+    if not arguments.no_run:
+        _make_runs(points, output, JobRunner(arguments.jobs))
+    elif not output.is_dir():
+        raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
+    runs = tuple(collect_runs(points, curves))
+    result = StudyResult(plan.title, plan.paper, plan.differences, machine.describe(), runs, curves, tuple(notes))
+    write_results(output, result, to_dict(plan))
+    print("\n".join(["", format_runs(result, output_width()), *format_notes(result)]))
+    print(f"page: {output / PAGE}")
+    return int(any(run.problem for run in result.runs))
+
+
+def _render_script(points: Sequence[StudyPoint], arguments: argparse.Namespace, output: Path) -> str:
+    """Return the script for a cluster that makes the runs, then collects them."""
+    words = [*([arguments.plan] if arguments.plan else []), *(["--full"] if arguments.full else [])]
+    for option in ("benchmark", "config", "kind", "axis", "set"):
+        values = getattr(arguments, option)
+        words += [f"--{option}={value}" for value in (values if isinstance(values, list) else [values]) if value]
+    collect = quote_words("study", [*words, "--no-run", "-o", str(output)])
+    return Script(
+        runs=[*(point.run for point in points), *(point.evaluation for point in points if point.evaluation)],
+        cluster=read_cluster(arguments),
+        out=output,
+        after=f"suite submission.study {collect}\n",
+        title=f"An MLPerf HPC study, printed by `python -m submission.study --emit {arguments.emit}`.",
+        name="study",
+    ).render()
+
+
+def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path]:
+    """Return the plan, its source in messages, and the folder of the study."""
+    axes = {}
+    for key, values in map(parse_axis, arguments.axis):
+        if key in axes:
+            raise UsageError(f"--axis {key} is given twice; give all its values at once: {key}=A,B")
+        axes[key] = values
+    if arguments.plan is None:
+        if not arguments.benchmark or not axes:
+            raise UsageError("expected a plan, a preset, or --benchmark with --axis; --list shows the presets")
+        if arguments.full:
+            raise UsageError("--full is for plans that have `full`; without a plan vary more with --axis")
+        plan, source = StudyPlan(title=f"{arguments.benchmark} over {', '.join(axes)}"), "--axis"
+    else:
+        plan, source = read_plan(arguments.plan, arguments.full), arguments.plan
+    if arguments.kind and arguments.plan:
+        raise UsageError(f"--kind is for studies without a plan; {arguments.plan} has its own kind")
+    plan = replace(
+        plan,
+        benchmarks=(arguments.benchmark,) if arguments.benchmark else plan.benchmarks,
+        config=arguments.config or plan.config,
+        kind=arguments.kind or plan.kind,
+        axes=plan.axes | axes,
+        overrides=(*plan.overrides, *arguments.set),
+    )
+    name = Path(arguments.plan or "axes").stem
+    return plan, source, arguments.output or Path("runs") / f"study-{name}"
+
+
+def _choose_meter(plan: StudyPlan, machine: Machine) -> tuple[StudyPlan, list[str]]:
+    """Return the plan with the machine's meter, if it asks for energy and names none, and a note if there is none."""
+    if not plan.energy or any(override.startswith("power.source=") for override in plan.overrides):
+        return plan, []
+    if not machine.meter:
+        return plan, ["no energy: no meter can be read here (NVML or RAPL); name another by --set power.source=NAME"]
+    return replace(plan, overrides=(*plan.overrides, f"power.source={machine.meter}")), []
+
+
+def _set_threads(point: StudyPoint, threads: int) -> StudyPoint:
+    """Return the point with a fixed number of threads of each rank, so that a unit is the same in every run."""
+    return replace(point, run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}))
+
+
+def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> None:
+    """Make the missing runs, then the evaluations of those that have their networks. Raises PlanError beforehand."""
+    check_records([point.run for point in points])
+    for benchmark in {point.run.benchmark for point in points}:
+        check_trainer(benchmark)
+    interrupt_by_signals()
+    with hold_lock(output) as lock:
+        runner = replace(runner, lock=lock)
+        setups = {point.setup.data_dir: point.setup for point in points if point.run.kind == "training"}
+        for setup in setups.values():
+            provide_data(setup, runner)
+        execute_plan([point.run for point in points], runner, describe_run)
+        evaluations = [point.evaluation for point in points if point.evaluation and is_finished(point.run)]
+        if evaluations:
+            execute_plan(evaluations, runner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

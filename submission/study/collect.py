@@ -1,0 +1,143 @@
+"""What the runs of a study have measured, from their folders."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from common.ending import DIVERGED, read_ending
+from common.measure.fom import NAME as FIGURE
+from common.reference import variant_of
+from common.tree import ANYWHERE
+from compliance.benchmarks import MINIS, REFERENCES
+from submission.runs.plan import PlannedRun, is_finished
+from submission.runs.processes import OUTPUT, SET_ASIDE, read_last_lines
+from submission.study.plan import StudyPoint
+from submission.study.quantities import QUANTITIES
+from submission.study.records import CurveSpec, StudyRun
+
+MAX_BYTES: Final = 1 << 24
+HISTORY: Final = "history.csv"
+
+
+def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
+    """Return what the runs have measured so far, in the order of the points.
+
+    curves: the lines of one may be told apart by several names, joined by "+"; the runs get these as one value.
+    """
+    runs = add_efficiency([_collect_run(point) for point in points])
+    for by in {curve.by for curve in curves if "+" in curve.by}:
+        runs = [
+            replace(run, values=run.values | {by: " ".join(str(run.get(name)) for name in by.split("+"))})
+            for run in runs
+        ]
+    return runs
+
+
+def add_efficiency(runs: Sequence[StudyRun]) -> list[StudyRun]:
+    """Return the runs with the quantity `efficiency`, by the fewest units among runs of one benchmark and label."""
+    rates: dict[tuple[Any, ...], dict[float, list[float]]] = {}
+
+    def find_group(run: StudyRun) -> tuple[Any, ...]:
+        return run.values.get("benchmark"), run.values.get("label")
+
+    def find_rate(run: StudyRun) -> float:
+        quantities = run.quantities
+        return quantities.get("flop_per_s", quantities.get("samples_per_s", 0.0)) / quantities.get("units", math.inf)
+
+    for run in runs:
+        if rate := find_rate(run):
+            rates.setdefault(find_group(run), {}).setdefault(run.quantities["units"], []).append(rate)
+    return [
+        replace(run, quantities=run.quantities | {"efficiency": find_rate(run) / fmean(group[min(group)])})
+        if find_rate(run) and len(group := rates[find_group(run)]) > 1
+        else run
+        for run in runs
+    ]
+
+
+def format_command(run: PlannedRun) -> str:
+    """Return the command that makes a run, with its environment."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in run.environment.items()]
+    return " ".join([*variables, shlex.join(run.command("python"))])
+
+
+def describe_run(run: PlannedRun) -> str:
+    """Return what a finished run has reached, for its line of progress."""
+    figure = dict(_read_figure(run.folder))
+    texts = [f"{name} {figure[name]:.4g}" for name in ("samples_per_s", "quality", "minutes") if name in figure]
+    return ", ".join(texts) or "done"
+
+
+def _collect_run(point: StudyPoint) -> StudyRun:
+    run, ending = point.run, read_ending(point.run.folder)
+    record = StudyRun(run.title, point.values, command=format_command(run))
+    if not is_finished(run):
+        return replace(record, problem=_explain_missing(run.folder))
+    quantities = dict(_read_figure(run.folder))
+    if run.kind == "training":
+        quantities |= dict(_read_training(run, point.setup.variant, quantities))
+    if point.evaluation is not None and is_finished(point.evaluation):
+        content = _read_json(point.evaluation.result_file)
+        quantities["ensemble_quality"] = content.get("ensemble", content["members"][0]["quality"])
+    return replace(record, quantities=quantities, problem=ending.text if ending and ending.how == DIVERGED else "")
+
+
+def _explain_missing(folder: Path) -> str:
+    """Return why a run has no result, by its own record or the newest of its attempts."""
+    attempts = sorted((folder.parent / SET_ASIDE).glob(f"{folder.name}-*"), key=lambda path: path.stat().st_mtime)
+    for path in (folder, *reversed(attempts)):
+        if ending := read_ending(path):
+            return ending.text
+        if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT)):
+            return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).strip()
+    return "not run"
+
+
+def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
+    """Yield the quantities in the figure of merit of a run."""
+    figure = _read_json(folder / FIGURE)
+    for name, quantity in QUANTITIES.items():
+        for field in quantity.fields:
+            number = figure.get(field)
+            if isinstance(number, int | float) and math.isfinite(number):
+                yield name, number * quantity.scale
+                break
+
+
+def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield what the history of a training and its figure of merit together tell; of a job, means over instances."""
+    histories = [history for folder in run.result_folders if (history := _read_history(folder))]
+    if histories:
+        target = variant_of((REFERENCES[run.benchmark], *MINIS[run.benchmark]), variant).target
+        best = min if target.lower_is_better else max
+        yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
+        yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
+    if "models" not in figure and "minutes" in figure:
+        yield "models_per_min", 1 / figure["minutes"]
+        if "flop_per_s" in figure:
+            yield "flop", figure["flop_per_s"] / figure["samples_per_s"] * figure["batch"] * figure["steps"]
+
+
+def _read_history(folder: Path) -> list[dict[str, float]]:
+    """Return the epochs of a training; [] if it has none."""
+    path = folder / HISTORY
+    if not path.exists():
+        return []
+    text = ANYWHERE.read(str(path), MAX_BYTES).decode("utf-8")
+    return [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(text.splitlines())]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file that a run has written; {} without the file, as of a training without an epoch."""
+    if not path.exists():
+        return {}
+    content: dict[str, Any] = json.loads(ANYWHERE.read(str(path), MAX_BYTES))
+    return content

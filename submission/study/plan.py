@@ -1,0 +1,300 @@
+"""The plan of a study: a YAML file, a preset or options; it becomes points, and these become runs."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from common.command import UsageError
+from common.config import Loader, load, rebuild, to_dict
+from common.named_configs import is_name
+from compliance.benchmarks import MINIS
+from submission.results.fits.laws import LAWS
+from submission.runs.plan import PlannedRun
+from submission.runs.setup import Setup, resolve_setup
+from submission.study.formula import compute_formula
+from submission.study.quantities import QUANTITIES
+from submission.study.records import CurveSpec, Value
+
+PRESETS: Final = Path(__file__).parent / "presets"
+SUFFIXES: Final = (".yaml", ".yml")
+RANKS: Final = "ranks"
+LABEL: Final = "label"
+BENCHMARK: Final = "benchmark"
+SEED: Final = "train.seed"
+ENVIRONMENT: Final = "environment."
+INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+TWO_VARIABLES: Final = ("joint", "isoflop")
+"""Laws whose second variable is `by`."""
+VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
+FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
+"""What a folder's name has a dash for."""
+LONGEST: Final = 120
+"""Characters of a folder's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """A plan as its file has it.
+
+    paper: the source of the study. differences: in which points it differs from it. config: name, or a file relative to
+    the plan. kind: what a run is. evaluate: the networks of each training, those of its instances together, too.
+    energy: meter it where the machine can. overrides: section.key=value for all runs. options: further words of the
+    command, such as --steps=30. axes: values by key, of which every combination is a point; a key is `ranks`,
+    section.key of the configuration, environment.NAME, or `label`, which names a point and sets nothing. points: values
+    of single points, each combined with the axes. scales: formula by key, for what follows from the values of points
+    that do not have the key. seeds: of the repetitions of each point. stop: what ends a training; unless it is the
+    target, its number is train.epochs, train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that
+    --full replaces.
+    """
+
+    title: str
+    paper: str = ""
+    differences: tuple[str, ...] = ()
+    benchmarks: tuple[str, ...] = ("cosmoflow",)
+    config: str = "mini"
+    kind: Literal["training", "measurement"] = "training"
+    evaluate: bool = False
+    energy: bool = False
+    overrides: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    axes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    points: tuple[dict[str, Any], ...] = ()
+    scales: dict[str, str | float] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (1,)
+    stop: Literal["target", "epochs", "steps", "flop"] = "target"
+    curves: tuple[dict[str, Any], ...] = ()
+    full: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.benchmarks:
+            if name not in MINIS:
+                raise ValueError(f"benchmarks has {name!r}{suggest(name, MINIS)}; known: {', '.join(MINIS)}")
+        for key, values in self.axes.items():
+            if not values:
+                raise ValueError(f"axes: {key} has no values")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds is {list(self.seeds)}; expected different numbers, at least one")
+        if self.evaluate and self.kind != "training":
+            raise ValueError("evaluate is true, but kind is not training: there are no networks to evaluate")
+        if self.stop != "target" and self.kind != "training":
+            raise ValueError(f"stop is {self.stop}, but kind is {self.kind}: set its steps by options: [--steps=30]")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPoint:
+    """A run of a study and what it stands for.
+
+    values: of the axes. evaluation: of its networks after it, if the plan asks for one.
+    """
+
+    values: dict[str, Value]
+    run: PlannedRun
+    setup: Setup
+    evaluation: PlannedRun | None = None
+
+
+def list_presets() -> dict[str, Path]:
+    """Return the files of the presets by name."""
+    return {path.stem: path for path in sorted(PRESETS.glob("*.yaml"))}
+
+
+def read_plan(name: str, full: bool = False) -> StudyPlan:
+    """Return the plan in a YAML file, or of a preset. full: with what its `full` replaces. Raises UsageError."""
+    presets = list_presets()
+    if is_name(name) and name not in presets:
+        raise UsageError(f"{name!r} is no preset{suggest(name, presets)}; expected {', '.join(presets)}, or FILE.yaml")
+    path = presets.get(name, Path(name))
+    plan = load(StudyPlan, path)
+    if full and not plan.full:
+        raise UsageError(f"{path}: --full is given, but the plan has no `full`; leave it out")
+    if full:
+        plan = rebuild(StudyPlan, to_dict(plan) | plan.full | {"full": {}}, f"{path}: full")
+    if not is_name(plan.config) and not Path(plan.config).is_absolute():
+        plan = replace(plan, config=str(path.parent / plan.config))
+    list_curves(plan, str(path))
+    return plan
+
+
+def parse_axis(text: str) -> tuple[str, tuple[Any, ...]]:
+    """Return the key and the values of an argument such as "optim.momentum=0.8,0.9"; UsageError for one without."""
+    key, _, values_text = text.partition("=")
+    try:
+        values = yaml.load(f"[{values_text}]", Loader=Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        values = None
+    if not values or not key:
+        raise UsageError(
+            f"--axis {text}: expected KEY=VALUE,VALUE with values in YAML, such as ranks=1,2 or "
+            "'optim.betas=[0.9, 0.99],[0.9, 0.999]'"
+        )
+    return key, tuple(values)
+
+
+def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
+    """Return the curves of a plan; without any, its first quantity over each axis with numbers. Raises UsageError."""
+    axes = dict.fromkeys([*plan.axes, *(key for point in plan.points for key in point)])
+    names = [*QUANTITIES, *axes, BENCHMARK]
+    curves = [rebuild(CurveSpec, curve, f"{source}: curves: {number}") for number, curve in enumerate(plan.curves, 1)]
+    for number, curve in enumerate(curves, 1):
+        for key, name in (("x", curve.x), ("y", curve.y), ("by", curve.by)):
+            if name not in names and not (key == "by" and not name):
+                known = f"the axes, {', '.join(QUANTITIES)}"
+                raise UsageError(f"{source}: curves: {number}: {key} is {name!r}{suggest(name, names)}; known: {known}")
+        if curve.law and curve.law not in LAWS:
+            raise UsageError(f"{source}: curves: {number}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
+    several = len(plan.benchmarks) > 1 or any(BENCHMARK in point for point in plan.points)
+    for number, curve in enumerate(curves, 1):
+        if several and curve.law in TWO_VARIABLES:
+            raise UsageError(f"{source}: curves: {number}: law is {curve.law}, of one network; leave one benchmark")
+    if curves:
+        return tuple(label_axes(add_benchmark(curve) if several else curve) for curve in curves)
+    y = "quality" if plan.kind == "training" else "samples_per_s"
+    numeric = [key for key, values in plan.axes.items() if all(type(value) in (int, float) for value in values)]
+    return tuple(
+        label_axes(
+            CurveSpec(f"{y} over {key}", key, y, "+".join(k for k in axes if k not in (key, SEED)), "", False, False)
+        )
+        for key in numeric
+        if len(plan.axes[key]) > 1 and key != SEED
+    )
+
+
+def add_benchmark(curve: CurveSpec) -> CurveSpec:
+    """Return the curve with lines of their own for each benchmark."""
+    return replace(curve, by="+".join(dict.fromkeys(filter(None, (BENCHMARK, curve.by)))))
+
+
+def label_axes(curve: CurveSpec) -> CurveSpec:
+    """Return the curve with labels for its axes, by what its quantities mean."""
+    units = {name: QUANTITIES[name].unit for name in (curve.x, curve.y) if name in QUANTITIES}
+    labels = {name: f"{name} ({unit})" for name, unit in units.items() if unit}
+    return replace(
+        curve,
+        x_label=curve.x_label or labels.get(curve.x, curve.x),
+        y_label=curve.y_label or labels.get(curve.y, curve.y),
+    )
+
+
+def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
+    """Return the points of a plan with their runs in a folder. Raises UsageError for what no run can have."""
+    seeds = tuple(plan.axes.get(SEED, plan.seeds))
+    axes = {BENCHMARK: plan.benchmarks} if len(plan.benchmarks) > 1 else {}
+    axes |= {key: values for key, values in plan.axes.items() if key != SEED}
+    points = [
+        dict(zip(axes, values, strict=True)) | further
+        for further in plan.points or ({},)
+        for values in itertools.product(*axes.values())
+    ]
+    names = list(dict.fromkeys(key for values in points for key in values if key in axes or LABEL not in values))
+    names += [key for key in (LABEL, RANKS, BENCHMARK) if key not in names]  # what else a label stands for is not named
+    folders = [folder / name_point(values, names) for values in points]
+    for path, count in Counter(folders).items():
+        if count > 1:
+            raise UsageError(f"{source}: {count} points would have the folder {path}: give each combination once")
+        if len(path.name) > LONGEST:
+            raise UsageError(f"{path.name} is too long for the name of a folder; vary fewer keys at once")
+    return [
+        point
+        for values, path in zip(points, folders, strict=True)
+        for point in _plan_repetitions(plan, values, path, seeds, source)
+    ]
+
+
+def name_point(values: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the name of a point's folder: conv_size-16_train_samples-512. names: the keys that it can have."""
+    last = Counter(name.rpartition(".")[2] for name in names)
+    short = {name: part if last[part := name.rpartition(".")[2]] == 1 else name for name in names}
+    text = "_".join(f"{short[key]}-{format_value(value)}" for key, value in values.items() if key in names)
+    return FORBIDDEN.sub("-", text).strip("-") or "point"
+
+
+def format_value(value: Any) -> str:
+    """Return a value as an override and a folder's name have it: YAML."""
+    if isinstance(value, str) and value and yaml.load(value, Loader=Loader) == value:
+        return value
+    return json.dumps(value)
+
+
+def suggest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    """Return a suggestion of the nearest known name, as a part of a sentence; "" if none is near."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def _plan_repetitions(
+    plan: StudyPlan, values: dict[str, Any], folder: Path, seeds: Sequence[int], source: str
+) -> Iterator[StudyPoint]:
+    """Yield the runs of a point. values: of its axes."""
+    settings = dict(values)
+    for key, formula in plan.scales.items():
+        if key in values:
+            continue
+        try:
+            settings[key] = compute_formula(str(formula), settings)
+        except ValueError as error:
+            raise UsageError(f"{source}: scales: {key}: {error}") from None
+    settings.pop(LABEL, None)
+    benchmark, ranks = settings.pop(BENCHMARK, plan.benchmarks[0]), settings.pop(RANKS, 1)
+    if type(ranks) is not int or ranks < 1:
+        raise UsageError(f"{source}: ranks is {ranks!r}; expected a whole number of at least 1")
+    environment = {
+        key.removeprefix(ENVIRONMENT): str(settings.pop(key)) for key in list(settings) if key.startswith(ENVIRONMENT)
+    }
+    for name in environment:
+        if not VARIABLE.fullmatch(name):
+            raise UsageError(f"{source}: {ENVIRONMENT}{name} names no environment variable")
+    training = plan.kind == "training"
+    stop = [] if plan.stop == "target" else ["train.target=none"]
+    overrides = (*plan.overrides, *stop, *(f"{key}={format_value(value)}" for key, value in settings.items()))
+    try:
+        setup = resolve_setup(benchmark, plan.config, overrides)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from error
+    resolved = yaml.load(setup.text, Loader=Loader)
+    if plan.stop in ("steps", "flop") and resolved["train"][plan.stop] is None:
+        raise UsageError(f"{source}: stop is {plan.stop}, but train.{plan.stop} has no value: set it, or vary it")
+    instances = resolved["instances"]["count"]
+    values = {
+        key: value if isinstance(value, str | float | int | None) else format_value(value)
+        for key, value in values.items()
+    }
+    for seed in seeds:
+        name = f"{'seed' if training else 'run'}_{seed}"
+        run = PlannedRun(
+            benchmark=benchmark,
+            kind=plan.kind,
+            config=plan.config,
+            folder=folder / name,
+            title=f"{folder.name}/{name}",
+            overrides=overrides,
+            ranks=ranks,
+            seed=seed if training else None,
+            environment=environment,
+            options=plan.options,
+            continues=training and instances > 1,
+            instances=instances if training and instances > 1 else 0,
+            group=str(folder / str(seed)),
+        )
+        evaluation = replace(
+            run,
+            kind="evaluation",
+            folder=folder / f"{name}_evaluation",
+            title=f"evaluation of {run.title}",
+            overrides=(),
+            ranks=1,
+            seed=None,
+            options=(str(run.folder),),
+            continues=False,
+            instances=0,
+        )
+        yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)

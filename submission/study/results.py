@@ -1,0 +1,112 @@
+"""What a study leaves in its folder: study.json, study.csv, figures and the page; and its table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from common.command import clean
+from common.files import write_whole_file
+from compliance.formats.table import Column, csv_records, make_table, plain_text
+from submission.results.fits.laws import Law
+from submission.study.curves import Curve, trace_curves
+from submission.study.figures import draw_files
+from submission.study.page import write_study_page
+from submission.study.quantities import QUANTITIES
+from submission.study.records import StudyResult, StudyRun, Value
+
+FORMAT: Final = 1
+JSON, CSV, PAGE = "study.json", "study.csv", "study.html"
+ALWAYS: Final = ("samples_per_s", "minutes", "quality", "loss")
+"""Quantities in the table of the terminal beside those of the curves."""
+
+
+def write_results(folder: Path, result: StudyResult, plan: dict[str, Any]) -> None:
+    """Write the files of a study. plan: as its file has it, for the record."""
+    names = list_quantities(result.runs)
+    meanings = {name: {"unit": QUANTITIES[name].unit, "meaning": QUANTITIES[name].meaning} for name in names}
+    curves = trace_curves(result)
+    content = {"format": FORMAT, **asdict(result), "quantities": meanings, "plan": plan}
+    content["curves"] = [asdict(curve.spec) | {"fits": list(_describe_fits(curve))} for curve in curves]
+    write_whole_file(folder / JSON, msgspec.json.format(msgspec.json.encode(content, enc_hook=str)) + b"\n")
+    axes = list_axes(result.runs)
+    rows = [
+        {
+            "run": run.name,
+            **{key: run.values.get(key) for key in axes},
+            **{name: run.quantities.get(name) for name in names},
+            "problem": run.problem,
+            "command": run.command,
+        }
+        for run in result.runs
+    ]
+    write_whole_file(folder / CSV, csv_records(rows))
+    for name, text in draw_files(curves).items():
+        write_whole_file(folder / name, text)
+    write_study_page(result, folder / PAGE)
+
+
+def format_runs(result: StudyResult, width: int | None) -> str:
+    """Return the table of the runs: their axes, and what the curves and everybody ask for."""
+    curves = [name for curve in result.curves for name in (curve.x, curve.y, curve.by)]
+    there = list_quantities(result.runs)
+    names = [name for name in dict.fromkeys((*curves, *ALWAYS)) if name in there]
+    axes = [name for name in list_axes(result.runs) if name not in names and "+" not in name]
+
+    def make_column(name: str, unit: str) -> Column[StudyRun]:
+        return Column(name.removeprefix("environment."), unit, lambda run: _format(run.get(name)))
+
+    columns: list[Column[StudyRun]] = [Column("run", "", lambda run: clean(run.name), numeric=False)]
+    columns += [make_column(name, "") for name in axes]
+    columns += [make_column(name, QUANTITIES[name].unit) for name in names]
+    if any(run.problem for run in result.runs):
+        columns.append(Column("problem", "", lambda run: clean(run.problem), numeric=False))
+    return plain_text(make_table(result.title, columns, result.runs), width)
+
+
+def list_axes(runs: Sequence[StudyRun]) -> list[str]:
+    """Return the axes of the runs, in order."""
+    return list(dict.fromkeys(key for run in runs for key in run.values))
+
+
+def list_quantities(runs: Sequence[StudyRun]) -> list[str]:
+    """Return the quantities that some run has, in the order of `QUANTITIES`."""
+    return [name for name in QUANTITIES if any(name in run.quantities for run in runs)]
+
+
+def format_notes(result: StudyResult) -> Iterator[str]:
+    """Yield the lines with the laws, on how the study differs from its paper, and what a reader has to know."""
+    for curve in trace_curves(result):
+        for label, law, problem in curve.laws:
+            yield f"{curve.spec.title}{f', {label}' if label else ''}: {_format_law(law) if law else problem}"
+    if result.paper:
+        yield f"after: {result.paper}"
+    yield from (f"differs: {text}" for text in result.differences)
+    yield from (f"note: {text}" for text in result.notes)
+
+
+def _format_law(law: Law) -> str:
+    intervals = (f"{each.name} {each.interval[0]:.3g} to {each.interval[1]:.3g}" for each in law.parameters)
+    return f"{law.formula} (95 %: {', '.join(intervals)})"
+
+
+def _describe_fits(curve: Curve) -> Iterator[dict[str, Any]]:
+    """Yield the record of each fit of a curve. problem: why there is none, "" if there is one."""
+    for label, law, problem in curve.laws:
+        parameters = law.parameters if law else ()
+        yield {
+            "line": label,
+            "formula": law.formula if law else "",
+            "parameters": {each.name: {"value": each.value, "interval": each.interval} for each in parameters},
+            "problem": problem,
+        }
+
+
+def _format(value: Value) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else clean(value)

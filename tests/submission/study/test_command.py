@@ -1,0 +1,107 @@
+"""The command for studies, with trainings of a tiny problem: it continues, repeats nothing, says what is missing."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import cosmoflow.synthesize
+from submission.study.__main__ import main
+from tests.cosmoflow.case import CASE
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Make the data and the configuration of a tiny problem, for trainings of a second, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    assert cosmoflow.synthesize.main(["data", *CASE.made.split(), "--workers", "1"]) == 0
+    Path("tiny.yaml").write_text(CASE.config.replace("DATA", "data"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return [
+        "--benchmark",
+        "cosmoflow",
+        "--config",
+        "./tiny.yaml",
+        "--set",
+        "train.epochs=1",
+        "-o",
+        "out",
+        "--threads=1",
+    ]
+
+
+def logs():
+    return {str(path): path.read_bytes() for path in Path("out").rglob("result_0.txt")}
+
+
+def test_a_study_grows_and_repeats_nothing(tiny, capsys):
+    axes = ["--axis", "optim.momentum=0.8,0.9"]
+    assert main([*tiny, *axes, "--dry-run"]) == 0 and not Path("out").exists()
+    assert "-m cosmoflow.train ./tiny.yaml train.epochs=1 optim.momentum=0.8" in capsys.readouterr().out
+    assert main([*tiny, *axes]) == 0
+    first = logs()
+    assert list(first) and len(first) == 2 and Path("out/momentum-0.8/seed_1/result_0.txt").exists()
+    assert main([*tiny, *axes, "--axis", "train.seed=1,2"]) == 0
+    assert len(logs()) == 4 and first.items() <= logs().items()
+    study = json.loads(Path("out/study.json").read_text())
+    assert [run["values"] for run in study["runs"]] == [{"optim.momentum": m} for m in (0.8, 0.8, 0.9, 0.9)]
+    assert all(run["quantities"]["quality"] > 0 and "cosmoflow.train" in run["command"] for run in study["runs"])
+    rows = list(csv.DictReader(Path("out/study.csv").read_text().splitlines()))
+    assert [row["run"] for row in rows] == [f"momentum-{m}/seed_{seed}" for m in (0.8, 0.9) for seed in (1, 2)]
+    assert "momentum" in Path("out/study.html").read_text() and list(Path("out").glob("curve-*.svg"))
+    assert main([*tiny, *axes, "--set", "train.global_batch_size=2"]) == 1
+    assert "restore it" in capsys.readouterr().err and len(logs()) == 4
+
+
+def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
+    assert main([*tiny, "--axis", "data.train_samples=1000,20"]) == 1
+    out = capsys.readouterr().out
+    assert "failed: " in out and len(json.loads(Path("out/study.json").read_text())["runs"]) == 2
+    assert Path("out/train_samples-20/seed_1/ended.json").exists()
+
+
+def test_a_killed_study_continues(tiny):
+    """SIGKILL takes the runs with it; the finished one is kept, the other begins again."""
+    words = [*tiny, "--axis", "train.seed=1,2", "--axis", "optim.momentum=0.8", "--set", "train.epochs=3"]
+    with subprocess.Popen([sys.executable, "-m", "submission.study", *words], env=os.environ) as study:
+        while not list(Path("out").glob("*/seed_2/output")) and study.poll() is None:
+            time.sleep(0.05)
+        study.send_signal(signal.SIGKILL)
+    before = Path("out/momentum-0.8/seed_1/result_0.txt").read_bytes()
+    assert main(words) == 0
+    assert Path("out/momentum-0.8/seed_1/result_0.txt").read_bytes() == before and len(logs()) == 2
+
+
+def test_a_study_prints_its_jobs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["ai500-fig8", "--emit", "slurm", "--ranks-per-node", "4", "--axis", "ranks=1,8", "-o", "out"]) == 0
+    script = capsys.readouterr().out
+    assert "suite submission.study ai500-fig8 --axis=ranks=1,8 --no-run -o out" in script
+    assert "#SBATCH --nodes=2" in script and script.count("cosmoflow.measure mini") == 6
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+WRONG = (
+    ([], "expected a plan"),
+    (["litmater"], "did you mean 'litmatter'"),
+    (["--benchmark", "cosmoflow", "--axis", "ranks=1,2", "--axis", "ranks=3"], "given twice"),
+    (["--benchmark", "cosmoflow", "--axis", "ranks=1000"], "can make no point"),
+    (["frey", "--kind", "measurement"], "has its own kind"),
+    (["frey", "--no-run", "-o", "nowhere"], "no such study"),
+)
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_wrong_use_makes_nothing(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2 and message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

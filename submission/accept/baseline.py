@@ -255,7 +255,7 @@ def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
             environment=environment | {"nodes": str(first.nodes), "torch": first.torch},
             samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
-            fidelity=tuple(value for m in measurements if (value := getattr(m, "fidelity", None)) is not None),
+            fidelity=tuple(value for m in measurements if (value := m.fidelity) is not None),
         )
         measured.append(MeasuredWorkload(paths[0], workload, settings, job))
     return measured

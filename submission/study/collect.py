@@ -97,7 +97,9 @@ def _explain_missing(folder: Path) -> str:
         if ending := read_ending(path):
             return ending.text
         if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT)):
-            return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).strip()
+            return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
+                "error: "
+            )
     return "not run"
 
 

@@ -63,8 +63,9 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
 
 def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
     assert main([*tiny, "--axis", "data.train_samples=1000,20"]) == 1
-    out = capsys.readouterr().out
-    assert "failed: " in out and len(json.loads(Path("out/study.json").read_text())["runs"]) == 2
+    failed, finished = json.loads(Path("out/study.json").read_text())["runs"]
+    assert "asks for 1,000" in failed["problem"] and not failed["quantities"] and not finished["problem"]
+    assert failed["problem"] in capsys.readouterr().out
     assert Path("out/train_samples-20/seed_1/ended.json").exists()
 
 

@@ -21,6 +21,7 @@ from submission.runs.scripts.script import Script
 from submission.runs.scripts.site import quote_words
 from submission.runs.setup import check_trainer, provide_data
 from submission.study.collect import collect_runs, describe_run, format_command
+from submission.study.curves import trace_curves
 from submission.study.machine import Machine, describe_machine, leave_out
 from submission.study.plan import (
     StudyPlan,
@@ -102,7 +103,7 @@ def _study(arguments: argparse.Namespace) -> int:
             print(f"{name:<12} {preset.title}\n{'':<12} {preset.paper}\n{'':<12} {path}")
         return 0
     plan, source, output = _read_arguments(arguments)
-    curves = list_curves(plan, source)
+    specs = list_curves(plan, source)
     if arguments.emit:
         print(_render_script(plan_points(plan, output, source), arguments, output), end="")
         return 0
@@ -123,10 +124,11 @@ def _study(arguments: argparse.Namespace) -> int:
         _make_runs(points, output, JobRunner(arguments.jobs))
     elif not output.is_dir():
         raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
-    runs = tuple(collect_runs(points, curves))
-    result = StudyResult(plan.title, plan.paper, plan.differences, machine.describe(), runs, curves, tuple(notes))
-    write_results(output, result, to_dict(plan))
-    print("\n".join(["", format_runs(result, output_width()), *format_notes(result)]))
+    runs = tuple(collect_runs(points, specs))
+    result = StudyResult(plan.title, plan.paper, plan.differences, machine.describe(), runs, specs, tuple(notes))
+    curves = trace_curves(result)
+    write_results(output, result, curves, to_dict(plan))
+    print("\n".join(["", format_runs(result, output_width()), *format_notes(result, curves)]))
     print(f"page: {output / PAGE}")
     return int(any(run.problem for run in result.runs))
 

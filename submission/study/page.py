@@ -13,7 +13,7 @@ from submission.results.fits.laws import LAWS, Law, Omission
 from submission.results.page.html import Html, disclosure, element, joined, table, theme_switch
 from submission.results.page.sheets import write_page
 from submission.results.quantity_tables import number
-from submission.study.curves import Curve, is_number, trace_curves
+from submission.study.curves import Curve, is_number
 from submission.study.figures import draw_best_sizes, draw_curve
 from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
 
@@ -25,13 +25,11 @@ HOW_TO_READ: Final = (
 )
 
 
-def write_study_page(result: StudyResult, path: Path) -> None:
-    """Write the page; an earlier one is replaced.
+def write_study_page(result: StudyResult, curves: Sequence[Curve], path: Path) -> None:
+    """Write the page; an earlier one is replaced. curves: those of the result, traced.
 
-    Raises FileExistsError if there is another kind of file, OSError if the page cannot be written, ValueError for a law
-    that does not exist.
+    Raises FileExistsError if there is another kind of file, OSError if the page cannot be written.
     """
-    curves = trace_curves(result)
     links = [element("li", element("a", curve.spec.title, href=f"#{_section(curve)}")) for curve in curves]
     links += [element("li", element("a", "Runs", href="#runs"))]
     body = [

@@ -13,7 +13,7 @@ from common.command import clean
 from common.files import write_whole_file
 from compliance.formats.table import Column, csv_records, make_table, plain_text
 from submission.results.fits.laws import Law
-from submission.study.curves import Curve, trace_curves
+from submission.study.curves import Curve
 from submission.study.figures import draw_files
 from submission.study.page import write_study_page
 from submission.study.quantities import QUANTITIES
@@ -25,11 +25,10 @@ ALWAYS: Final = ("samples_per_s", "minutes", "quality", "loss")
 """Quantities in the table of the terminal beside those of the curves."""
 
 
-def write_results(folder: Path, result: StudyResult, plan: dict[str, Any]) -> None:
+def write_results(folder: Path, result: StudyResult, curves: Sequence[Curve], plan: dict[str, Any]) -> None:
     """Write the files of a study. plan: as its file has it, for the record."""
     names = list_quantities(result.runs)
     meanings = {name: {"unit": QUANTITIES[name].unit, "meaning": QUANTITIES[name].meaning} for name in names}
-    curves = trace_curves(result)
     content = {"format": FORMAT, **asdict(result), "quantities": meanings, "plan": plan}
     content["curves"] = [asdict(curve.spec) | {"fits": list(_describe_fits(curve))} for curve in curves]
     write_whole_file(folder / JSON, msgspec.json.format(msgspec.json.encode(content, enc_hook=str)) + b"\n")
@@ -47,7 +46,7 @@ def write_results(folder: Path, result: StudyResult, plan: dict[str, Any]) -> No
     write_whole_file(folder / CSV, csv_records(rows))
     for name, text in draw_files(curves).items():
         write_whole_file(folder / name, text)
-    write_study_page(result, folder / PAGE)
+    write_study_page(result, curves, folder / PAGE)
 
 
 def format_runs(result: StudyResult, width: int | None) -> str:
@@ -78,9 +77,9 @@ def list_quantities(runs: Sequence[StudyRun]) -> list[str]:
     return [name for name in QUANTITIES if any(name in run.quantities for run in runs)]
 
 
-def format_notes(result: StudyResult) -> Iterator[str]:
+def format_notes(result: StudyResult, curves: Sequence[Curve]) -> Iterator[str]:
     """Yield the lines with the laws, on how the study differs from its paper, and what a reader has to know."""
-    for curve in trace_curves(result):
+    for curve in curves:
         for label, law, problem in curve.laws:
             yield f"{curve.spec.title}{f', {label}' if label else ''}: {_format_law(law) if law else problem}"
     if result.paper:

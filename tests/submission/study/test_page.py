@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from submission.study.curves import trace_curve
+from submission.study.curves import trace_curve, trace_curves
 from submission.study.figures import draw_best_sizes, draw_curve, draw_files
 from submission.study.page import write_study_page
 from submission.study.records import CurveSpec, StudyResult, StudyRun
@@ -83,13 +83,13 @@ def test_the_page_has_every_run_with_its_command_and_escapes_all_of_it(tmp_path)
     evil = "<script>alert(1)</script>"
     runs = [*scaling((1, 2, 4, 8)), StudyRun(evil, {"ranks": 2, "benchmark": evil}, {}, evil, f"killed {evil}")]
     result = StudyResult(evil, evil, (evil,), {"cpu": evil}, tuple(runs), (SPEC,), (evil,))
-    write_study_page(result, tmp_path / "study.html")
+    write_study_page(result, trace_curves(result), tmp_path / "study.html")
     page = (tmp_path / "study.html").read_text()
     assert evil not in page and page.count("&lt;script&gt;") >= 8
     assert all(run.command in page for run in runs[:-1]) and "12 of 13 runs with a result" in page
     assert "With 95 % intervals" in page and "Residuals" in page and "1 run not on this curve" in page
     assert len(re.findall("<svg", page)) == 2 and "src=" not in page
-    write_study_page(result, tmp_path / "study.html")
+    write_study_page(result, trace_curves(result), tmp_path / "study.html")
     (tmp_path / "other.html").write_text("mine")
     with pytest.raises(FileExistsError):
-        write_study_page(result, tmp_path / "other.html")
+        write_study_page(result, trace_curves(result), tmp_path / "other.html")

@@ -139,7 +139,7 @@ class ReferenceSettings(SetRule, strict_only=True):
         if differing:
             key, texts = next(iter(differing)), "; ".join(differing.values())
             message = f"not as in the reference runs {verdict.point.name}: {texts}"
-            yield self.finding(run.path, run.lines.get(key, 0), message, "the values in brackets", key)
+            yield self.finding_in(run, key, message, "the values in brackets")
 
 
 class CommitteeScaling(SetRule, strict_only=True):

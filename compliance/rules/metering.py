@@ -187,8 +187,7 @@ class EnoughReadings(FileRule):
 
     def look(self, log: PowerLog, run: JudgedRun) -> Iterator[Finding]:
         if log.of_node and log.starts.count and log.readings < LEAST_READINGS:
-            message = f"{log.readings} readings of power"
-            yield self.finding(log.path, 0, message, f"at least {LEAST_READINGS}", READING)
+            yield self.finding(log.path, 0, f"{log.readings} readings of power", f"at least {LEAST_READINGS}", READING)
 
 
 class PowerTimesAscend(FileRule):

@@ -207,10 +207,8 @@ class SameInstanceSize(SetRule, strict_only=True):
         groups = _group_runs((run for run in results.runs if run.scale is not None), lambda run: run.scale)
         if len(groups) > 1:
             sizes = "; ".join(f"{runs[0].scale} accelerators in {names_of(runs)}" for runs in groups)
-            odd = min(groups, key=len)[0]
-            message = f"instances of different size: {sizes}"
-            expected = "one number_of_nodes and accelerators_per_node"
-            yield self.finding(odd.path, odd.lines.get("number_of_nodes", 0), message, expected, "number_of_nodes")
+            odd, expected = min(groups, key=len)[0], "one number_of_nodes and accelerators_per_node"
+            yield self.finding_in(odd, "number_of_nodes", f"instances of different size: {sizes}", expected)
 
 
 class PrunedComply(SetRule, strict_only=True):
@@ -303,10 +301,8 @@ class SameBatchSize(SetRule):
         else:
             return
         if len(groups) > 1:
-            odd = min(groups, key=len)[0]
-            line = odd.lines.get(BATCH_SIZE, 0)
             message = f"batch sizes differ: {_list_groups(groups, lambda run: run.batch_size)}"
-            yield self.finding(odd.path, line, message, f"one {BATCH_SIZE}", BATCH_SIZE)
+            yield self.finding_in(min(groups, key=len)[0], BATCH_SIZE, message, f"one {BATCH_SIZE}")
 
 
 class SameSettings(SetRule, strict_only=True):
@@ -335,10 +331,9 @@ class SameSettings(SetRule, strict_only=True):
             return  # mostly; it saves most of the time
         groups = _group_runs(runs, lambda run: identity(run.settings[key]))
         if len(groups) > 1:
-            odd = min(groups, key=len)[0]
             values = _list_groups(groups, lambda run: run.settings[key])
             message = f"hyperparameters differ between runs: {key} is {values}"
-            yield self.finding(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
+            yield self.finding_in(min(groups, key=len)[0], key, message, f"one {key}")
 
 
 class SettingsStated(SetRule, strict_only=True):
@@ -421,8 +416,7 @@ class SameSoftware(SetRule, strict_only=True):
     ) -> Finding:
         parts = [f"{name} is {_list_groups(groups, _start_of(name))}" for name, groups in differing.items()]
         odd = min(next(iter(differing.values())), key=len)[0]
-        message = f"{subject}: {listed(parts, SHOWN)}"
-        return self.finding(odd.path, odd.lines.get(PROVENANCE, 0), message, expected, PROVENANCE, severity)
+        return self.finding_in(odd, PROVENANCE, f"{subject}: {listed(parts, SHOWN)}", expected, severity)
 
 
 def _start_of(name: str) -> Callable[[JudgedRun], str]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from common.command import counted
-from common.values import identity, is_stated, plain, same
+from common.values import group_pairs, identity, is_stated, plain, same
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.finding import ERROR, FAIL, NOTE, WARNING, Finding, listed
@@ -431,18 +431,13 @@ def _by_version(runs: list[JudgedRun], name: str) -> list[list[JudgedRun]]:
 
 def _group_runs(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hashable]) -> list[list[JudgedRun]]:
     """Return the runs grouped by what is the same in them."""
-    groups: dict[Hashable, list[JudgedRun]] = defaultdict(list)
-    for run in runs:
-        groups[identify(run)].append(run)
-    return list(groups.values())
+    return list(group_pairs((identify(run), run) for run in runs).values())
 
 
 def _group_by_official_batch_size(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
     """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
     read = [(run, run.official.batch_size) for run in runs if run.official is not None]
-    same = [run for run, size in read if size == read[0][1]]
-    others = [run for run, size in read if size != read[0][1]]
-    return [group for group in (same, others) if group]
+    return list(group_pairs((size == read[0][1], run) for run, size in read).values())
 
 
 def _list_groups(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:

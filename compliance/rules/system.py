@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
 from common.command import counted
 from common.reference import ROUNDS, since
-from common.values import is_number, is_stated
+from common.values import group_pairs, is_number, is_stated
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK, result_name
@@ -296,11 +295,8 @@ class FitsSystem(SetRule, strict_only=True):
 
 
 def _by_value(runs: list[JudgedRun], key: str) -> list[tuple[str, list[JudgedRun]]]:
-    groups: dict[str, list[JudgedRun]] = defaultdict(list)
-    for run in runs:
-        if isinstance(run.submission.get(key), str):
-            groups[run.submission[key]].append(run)
-    return list(groups.items())
+    stated = ((run.submission.get(key), run) for run in runs)
+    return list(group_pairs((value, run) for value, run in stated if isinstance(value, str)).items())
 
 
 def _same_organisation(name: str, longer: str) -> bool:

@@ -10,8 +10,10 @@ import struct
 import sys
 from collections.abc import Hashable, Iterable
 from json import JSONDecodeError
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 LARGEST: Final = int(sys.float_info.max)
 MOST: Final = 10**9
 """More nodes, or accelerators or processors of a node, no system has."""
@@ -53,6 +55,14 @@ def shared_value(values: Iterable[Any], otherwise: Any = None) -> Any:
     """Return the value if all are equal, else the other one; values are hashable."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else otherwise
+
+
+def group_pairs(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, in the order in which they come."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def identity(value: Any) -> Hashable:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from common.tree import NAMED
+from common.values import group_pairs
 from compliance.engine.checker import apply_rules, check_paths
 from compliance.engine.inputs import initial_case
 from compliance.engine.options import Options
 from compliance.model.case import Case
-from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
@@ -58,10 +57,8 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
 def _make_results(seen: Report, description: SystemDescription) -> list[ResultSet]:
     """Return the logs as results of the described system, by benchmark and scaling; skip logs without a benchmark."""
     scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
-    groups: dict[tuple[str, str, str], list[JudgedRun]] = defaultdict(list)
-    for run in seen.runs:
-        if run.benchmark is not None:
-            groups[run.round, run.benchmark, scalings.get(run.path, STRONG)].append(run)
+    named = [(run, run.benchmark) for run in seen.runs if run.benchmark is not None]
+    groups = group_pairs(((run.round, name, scalings.get(run.path, STRONG)), run) for run, name in named)
     return [
         ResultSet(
             os.path.dirname(runs[0].path),

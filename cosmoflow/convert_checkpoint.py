@@ -26,11 +26,10 @@ from torch import Tensor
 
 from common.commands import convert
 from common.commands.convert import Found, ReferenceFiles
-from common.data.hdf5 import RefusedDataError, find_dataset, find_member
+from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset, find_member
 from common.files import check_regular, whole_file
 from common.training.checkpoint import CheckpointError
 from common.training.weights import Weights
-from cosmoflow.data.raw import HDF5_ERRORS
 from cosmoflow.train import BENCHMARK
 
 MODEL: Final = "model_weights"
@@ -67,7 +66,7 @@ def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
         raise CheckpointError(f"{path}: no such file") from None
     except RefusedDataError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    except (*HDF5_ERRORS, TypeError) as error:
+    except HDF5_ERRORS as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path}: damaged, or not an HDF5 file with the weights of Keras ({error})") from error

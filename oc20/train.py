@@ -183,7 +183,8 @@ class Oc20(SampleProblem[GraphBatch]):
 
     def loss(self, model: nn.Module, batch: GraphBatch) -> Tensor:
         """Return the sum over the free atoms of the absolute errors of their force's components."""
-        return FORCE_COEFFICIENT * self._force_errors(self.predictions(model, batch), batch).abs().sum()
+        wrong_A3 = self.predictions(model, batch) - batch.graph.forces / self.config.data.energy_std
+        return FORCE_COEFFICIENT * (wrong_A3 * batch.graph.free[:, None]).abs().sum()
 
     def errors(self, votes: Tensor, batch: GraphBatch) -> Tensor:
         """Return the errors of the forces in eV/angstrom, (A, 3); 0 on atoms that are not free."""
@@ -224,11 +225,6 @@ class Oc20(SampleProblem[GraphBatch]):
         """Return the context of an evaluation: forces are gradients."""
         with torch.inference_mode(False), torch.no_grad():
             yield
-
-    def _force_errors(self, forces_A3: Tensor, batch: GraphBatch) -> Tensor:
-        """Return the errors of normalised forces on the atoms; 0 on those that are not free."""
-        graph = batch.graph
-        return (forces_A3 - graph.forces / self.config.data.energy_std) * graph.free[:, None]
 
 
 BENCHMARK = Benchmark(

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import h5py
 
+HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
+"""Errors that h5py raises for damaged files, depending on where the damage is."""
 MOST_BYTES: Final = 64 << 20
 """A dataset with few values may have chunks of so many bytes: it is inflated chunk by chunk, whatever is read of it."""
 

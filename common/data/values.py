@@ -133,12 +133,9 @@ class Survey:
         elif bounds.varies and (low == high).any():
             self._report(f"{sample}: {_describe_component(values, low, high, low == high)}", False)
         if bounds.is_truth:
-            self._compare_truths(split, values.name, low, high)
-
-    def _compare_truths(self, split: str, name: str, low: np.ndarray, high: np.ndarray) -> None:
-        with self._lock:
-            lowest, highest, count = self._truths.get((split, name), (low, high, np.zeros(())))
-            self._truths[split, name] = [np.minimum(low, lowest), np.maximum(high, highest), count + 1]
+            with self._lock:
+                lowest, highest, count = self._truths.get((split, values.name), (low, high, np.zeros(())))
+                self._truths[split, values.name] = [np.minimum(low, lowest), np.maximum(high, highest), count + 1]
 
 
 def _are_outside(low: np.ndarray, high: np.ndarray, limits: Limits) -> bool:

@@ -287,15 +287,13 @@ def count_tasks(counts: str) -> list[int]:
 
     Raises ValueError for another form.
     """
-    return list(_parse_counts(counts))
-
-
-def _parse_counts(counts: str) -> Iterator[int]:
+    tasks = []
     for part in counts.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
         if not match:
             raise ValueError(f"{counts!r} is not a list of tasks per node, such as 4(x2),3")
-        yield from [int(match[1])] * int(match[2] or 1)
+        tasks += [int(match[1])] * int(match[2] or 1)
+    return tasks
 
 
 def _find_set(environ: Mapping[str, str], names: str) -> str | None:

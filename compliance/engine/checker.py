@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from common.errors import UsageError
 from common.reference import FULL, ROUNDS
-from common.values import is_integer
+from common.values import group_pairs, is_integer
 from compliance.benchmarks import reference_of
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
 from compliance.engine.log_checker import LogTask, apply_each
@@ -155,12 +155,10 @@ def _mark_consequences(report: Report) -> None:
     when the warning is heeded.
     """
     for package in report.packages:
-        around: dict[int, list[Finding]] = defaultdict(list)
-        for finding, concerned in package.match_results(package.findings):
-            for results in concerned:
-                around[id(results)].append(finding)
+        matched = package.match_results(package.findings)
+        around = group_pairs((id(results), finding) for finding, concerned in matched for results in concerned)
         for results in package.sets:
-            _mark_result(results, _find_kinds(around[id(results)]))
+            _mark_result(results, _find_kinds(around.get(id(results), ())))
         _mark_findings(package.findings, _find_kinds(package.decisive_findings()))
     for results in report.sets:
         if results.loose:

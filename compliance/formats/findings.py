@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from common.command import clean, counted
+from common.values import group_pairs
 from compliance.formats.style import Style
 from compliance.formats.table import TextTable
 from compliance.formats.words import (
@@ -93,10 +94,7 @@ class Group(Struct):
 
     def texts(self) -> dict[str, list[Finding]]:
         """Return for each distinct text the findings that say it."""
-        by_text: dict[str, list[Finding]] = {}
-        for entry in self.entries:
-            by_text.setdefault(entry.text, []).append(entry.finding)
-        return by_text
+        return group_pairs((entry.text, entry.finding) for entry in self.entries)
 
     def extent(self) -> str:
         """Return `12 in 3 files`."""
@@ -165,10 +163,7 @@ def alone(report: Report) -> list[JudgedRun]:
 
 def inputs_by_round(report: Report) -> dict[tuple[str, str, str], list[str]]:
     """Return the inputs by what they were judged by: {(round, why, kind): paths}."""
-    inputs: dict[tuple[str, str, str], list[str]] = {}
-    for path, round_, why, kind in report.rounds:
-        inputs.setdefault((round_, why, kind), []).append(path)
-    return inputs
+    return group_pairs(((round_, why, kind), path) for path, round_, why, kind in report.rounds)
 
 
 def describe_limits(report: Report) -> list[str]:

@@ -7,7 +7,8 @@ step; the job's log has all of them.
 from __future__ import annotations
 
 from common.command import clean
-from compliance.formats.findings import Group, Shown, all_shown, describe_limits, grouped, lowered, summary
+from common.values import group_pairs
+from compliance.formats.findings import Shown, all_shown, describe_limits, grouped, lowered, summary
 from compliance.formats.style import Style
 from compliance.formats.words import place, relative
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING
@@ -27,7 +28,7 @@ def render(report: Report, style: Style) -> str:
     all_findings = [*findings, *lowered(report.set_aside, False)]
     for group in grouped(all_findings, ERROR, WARNING):
         fix = f"\nFix: {group.fix}" if group.fix else ""
-        for same in _group_alike(group):
+        for same in group_pairs(((entry.finding.path, entry.text), entry) for entry in group.entries).values():
             repeated = f" ({len(same)} times in this file)" if len(same) > 1 else ""
             lines.append(_format_command(same[0], same[0].text + repeated + fix, style))
     for group in grouped(all_findings, NOTE, SKIPPED):
@@ -36,14 +37,6 @@ def render(report: Report, style: Style) -> str:
         more = f" ({group.extent()})" if len(group.entries) > 1 else ""
         lines.append(_format_command(first, f"{label}{first.text}{more}", style))
     return "\n".join([*lines, *describe_limits(report), summary(report, findings)]) + "\n"
-
-
-def _group_alike(group: Group) -> list[list[Shown]]:
-    """Return the findings, grouped by file and text."""
-    by_place: dict[tuple[str, str], list[Shown]] = {}
-    for entry in group.entries:
-        by_place.setdefault((entry.finding.path, entry.text), []).append(entry)
-    return list(by_place.values())
 
 
 def _format_command(entry: Shown, message: str, style: Style) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree as Xml
 
 from common.reference import ROUNDS
+from common.values import group_pairs
 from compliance.formats.findings import (
     Shown,
     all_shown,
@@ -48,10 +49,7 @@ def render(report: Report, style: Style) -> str:
             _add_logs(suite, [*results.runs, *results.pruned], tolerated, style)
         rules = rules_of(SetRule, results.round, results.judged_as, report.profile)
         _add_rules(suite, results.findings, rules, style)
-    folders: dict[str, list[JudgedRun]] = {}
-    for run in alone(report):
-        folders.setdefault(os.path.dirname(run.path), []).append(run)
-    for folder, runs in folders.items():
+    for folder, runs in group_pairs((os.path.dirname(run.path), run) for run in alone(report)).items():
         _add_logs(_add_suite(root, shown_path(folder, style) or "logs"), runs, tolerated, style)
     for package in report.packages:
         rules = rules_of(PackageRule, package.round, None, report.profile)

@@ -34,8 +34,13 @@ def find_copies(results: Sequence[ResultSet], others: Sequence[ResultSet] = ()) 
     measured = {id(log): run for run, _ in runs if run.power for log in run.power.nodes}
     files = [(log, result) for run, result in runs if run.power for log in run.power.nodes if log.sketch]
     other_ids = {id(result) for result in others}
-    times = Groups(_keys(interval_keys), _same_run, lambda run: middle(run.fingerprint)).collect(runs)
-    values = Groups(_keys(value_keys), _same_values).collect(runs)
+    times = Groups(lambda run: interval_keys(run.fingerprint), _same_run, lambda run: middle(run.fingerprint)).collect(
+        runs
+    )
+    values = Groups(
+        lambda run: value_keys(run.fingerprint),
+        lambda run, other, _: bool(match_values(run.fingerprint, other.fingerprint)),
+    ).collect(runs)
     power = Groups(lambda log: (log.sketch, ()), lambda log, other, _: shared_readings(log, other)).collect(files)
     copied = {id(run): number for number, group in enumerate(times) for run, _ in group}
 
@@ -58,14 +63,6 @@ def _is_empty(run: JudgedRun) -> bool:
 def _same_run(run: JudgedRun, other: JudgedRun, shared: int) -> bool:
     first, second = run.fingerprint, other.fingerprint
     return same_times(first, second) or alike(first, second, moved=shared > 1) is not None
-
-
-def _same_values(first: JudgedRun, second: JudgedRun, _: int) -> bool:
-    return bool(match_values(first.fingerprint, second.fingerprint))
-
-
-def _keys(keys: Callable[[Any], Keys]) -> Callable[[JudgedRun], Keys]:
-    return lambda run: keys(run.fingerprint)
 
 
 def _same_result(copies: Copies, other_ids: set[int]) -> bool:

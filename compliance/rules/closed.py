@@ -87,7 +87,7 @@ class Configuration(LogRule, strict_only=True):
         rules = f"the rules of round {case.round}{why}"
         message = f"the run was configured for round {show(stated)}, but is judged by {rules}"
         expected = "a folder of the run's own round" if in_folder else "the run's own round, see --round"
-        yield self.finding(log.path, record.line, message, expected, PROVENANCE, ERROR if in_folder else WARNING)
+        yield self.finding_at(log, record, message, expected, ERROR if in_folder else WARNING)
 
     def _find_departures(self, log: Log, record: Record, comparison: Comparison) -> Iterator[Finding]:
         for row, value in comparison.refused[:MOST_KEYS]:
@@ -97,8 +97,7 @@ class Configuration(LogRule, strict_only=True):
         others = [row.key for row, _ in comparison.refused[MOST_KEYS:]]
         if others:
             keys = f"{len(others)} more keys: {_list_keys(others)}"
-            message = f"the configuration of the run departs from closed in {keys}"
-            yield self.finding(log.path, record.line, message, "", PROVENANCE)
+            yield self.finding_at(log, record, f"the configuration of the run departs from closed in {keys}")
 
     def _find_more_epochs(self, log: Log, record: Record, most: Any, reference: Reference) -> Iterator[Finding]:
         """Yield a contradiction between the epochs that the run trained and the most that it was configured for."""
@@ -117,7 +116,7 @@ class Configuration(LogRule, strict_only=True):
         if wrong is not None:
             contradiction = f"the configuration in line {record.line} makes it {show(stated)}"
             message = f"{key} is {show(wrong.value)}, but {contradiction}"
-            yield self.finding(log.path, wrong.line, message, "what the run was configured with", key)
+            yield self.finding_at(log, wrong, message, "what the run was configured with")
 
 
 class Provenance(LogRule, strict_only=True):
@@ -154,13 +153,12 @@ class Provenance(LogRule, strict_only=True):
             return
         if start is not None and record.order > start.order:
             message = f"the provenance comes after run_start, which is in line {start.line}"
-            yield self.finding(log.path, record.line, message, "at the start of the initialisation", PROVENANCE)
+            yield self.finding_at(log, record, message, "at the start of the initialisation")
             return
         yield from self.exactly_once(log, PROVENANCE)
         problem = _find_problem(record.value)
         if problem:
-            expected = "the provenance that the trainer writes"
-            yield self.finding(log.path, record.line, f"the provenance {problem}", expected, PROVENANCE)
+            yield self.finding_at(log, record, f"the provenance {problem}", "the provenance that the trainer writes")
             return
         version = read_suite_version(record.value)
         if case.reference is not None and find_rows(case.reference):
@@ -178,18 +176,18 @@ class Provenance(LogRule, strict_only=True):
             yield self.finding(log.path, record.line, message, show(own_hash), SOURCES)
         if revision.endswith("-dirty"):
             message = "the code that made the log had changes that its git_revision does not contain"
-            yield self.finding(log.path, record.line, message, "a revision without -dirty", PROVENANCE, NOTE)
+            yield self.finding_at(log, record, message, "a revision without -dirty", NOTE)
 
     def _check_keys(self, log: Log, record: Record, comparison: Comparison, version: Any) -> Iterator[Finding]:
         """Yield what is wrong with the keys of the configuration; to leave one out is no better than a wrong value."""
         versions = "" if version == VERSION else f" (the log is of version {show(version)}, this is {VERSION})"
         if comparison.missing:
             message = f"the configuration lacks {_list_keys(comparison.missing)}{versions}"
-            yield self.finding(log.path, record.line, message, "all keys of the trainer", PROVENANCE)
+            yield self.finding_at(log, record, message, "all keys of the trainer")
         if comparison.unknown:
             keys = _list_keys(sorted(comparison.unknown))
             message = f"the configuration has keys that are not known here: {keys}{versions}"
-            yield self.finding(log.path, record.line, message, "keys of the trainer", PROVENANCE, WARNING)
+            yield self.finding_at(log, record, message, "keys of the trainer", WARNING)
 
 
 class NetworkSize(LogRule, strict_only=True):
@@ -213,8 +211,7 @@ class NetworkSize(LogRule, strict_only=True):
             return
         for record in log[PARAMETERS]:
             if not is_integer(record.value) or record.value != expected:
-                message = f"the network has {show(record.value)} parameters"
-                yield self.finding(log.path, record.line, message, f"{expected:,}", PARAMETERS)
+                yield self.finding_at(log, record, f"the network has {show(record.value)} parameters", f"{expected:,}")
 
 
 def configuration(provenance: Any) -> Mapping[str, Any] | None:

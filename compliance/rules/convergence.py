@@ -21,14 +21,19 @@ WARMUP_EPOCHS, WARMUP_FACTOR = "opt_learning_rate_warmup_epochs", "opt_learning_
 RCP = "training_rules.adoc#rcps; hpc_training_rules.adoc#results; rcp_checker of mlcommons/logging"
 
 
-class Convergence(SetRule):
+class ConvergenceRule(SetRule):
+    """Base of the rules about the comparison with the reference, which closed results have since there are points."""
+
+    cite = RCP
+    rounds = since("1.0")
+    divisions = ("closed",)
+
+
+class Convergence(ConvergenceRule):
     """The result does not converge faster than the reference can by chance."""
 
     id = "RCP01"
     follows = ("RUN02", "RUN06", "RUN08")
-    cite = RCP
-    rounds = since("1.0")
-    divisions = ("closed",)
     why = "Convergence in fewer epochs than the reference means another algorithm or selected runs."
     fix = "Check hyperparameters and data against the reference; or submit reference runs at this batch size."
     differs = (
@@ -63,14 +68,12 @@ class Convergence(SetRule):
         yield self.finding(results.folder, 0, message, "convergence not faster than the reference", severity=severity)
 
 
-class PruningAgrees(SetRule, strict_only=True):
+class PruningAgrees(ConvergenceRule, strict_only=True):
     """Both ways of pruning the reference table give the same verdict."""
 
     id = "RCP02"
     severity = NOTE
     cite = "mlcommons/logging#368"
-    rounds = since("1.0")
-    divisions = ("closed",)
     differs = "the official tool has one way of pruning"
     why = "The official loop is meant to compute the lower convex envelope, but does not."
     fix = "Nothing to fix; expect another verdict from the official tool."
@@ -87,14 +90,11 @@ class PruningAgrees(SetRule, strict_only=True):
             yield self.finding(results.folder, 0, message)
 
 
-class NormalizedScore(SetRule):
+class NormalizedScore(ConvergenceRule):
     """The result converges no faster than the mean of the reference, so its score stands as it is."""
 
     id = "RCP03"
     severity = NOTE
-    cite = RCP
-    rounds = since("1.0")
-    divisions = ("closed",)
     why = "A result between the fastest acceptable mean and the reference mean is scaled to the reference mean."
     fix = "Nothing to fix; raw and normalised scores stand side by side in the report."
     bad = (lambda package: package(scaling="weak", settings={"global_batch_size": 1024}, epochs=39),)
@@ -106,14 +106,11 @@ class NormalizedScore(SetRule):
             yield self.finding(results.folder, 0, message)
 
 
-class ReferenceSettings(SetRule, strict_only=True):
+class ReferenceSettings(ConvergenceRule, strict_only=True):
     """The hyperparameters are those of the reference runs at this batch size."""
 
     id = "RCP04"
     severity = NOTE
-    cite = RCP
-    rounds = since("1.0")
-    divisions = ("closed",)
     differs = "the official tool never compares them"
     why = "Other allowed values are legal, but reviewers will ask; a result may then converge differently."
     fix = "Nothing to fix if the difference is intended."
@@ -139,7 +136,7 @@ class ReferenceSettings(SetRule, strict_only=True):
         if differing:
             key, texts = next(iter(differing)), "; ".join(differing.values())
             message = f"not as in the reference runs {verdict.point.name}: {texts}"
-            yield self.finding(run.path, run.lines.get(key, 0), message, "the values in brackets", key)
+            yield self.finding_in(run, key, message, "the values in brackets")
 
 
 class CommitteeScaling(SetRule, strict_only=True):

@@ -47,16 +47,13 @@ class Blocks(LogRule):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for start in log["block_start"]:
             if not before(log, "run_start", start):
-                message = "block_start before run_start"
-                yield self.finding(log.path, start.line, message, "after run_start", "block_start")
+                yield self.finding_at(log, start, "block_start before run_start", "after run_start")
             if not has_field(start, "epoch_count") or not self._is_positive(start):
-                message = "block_start without a positive epoch_count"
-                yield self.finding(log.path, start.line, message, '"epoch_count": n', "block_start")
+                yield self.finding_at(log, start, "block_start without a positive epoch_count", '"epoch_count": n')
         for key in ("block_start", "block_stop"):
             for record in log[key]:
                 if not has_field(record, "first_epoch_num"):
-                    message = f"{key} without first_epoch_num"
-                    yield self.finding(log.path, record.line, message, '"first_epoch_num": n', key)
+                    yield self.finding_at(log, record, f"{key} without first_epoch_num", '"first_epoch_num": n')
 
     @staticmethod
     def _is_positive(start: Record) -> bool:
@@ -100,12 +97,12 @@ class Epochs(LogRule):
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
             message = f"epoch_num missing in the metadata of {key}{more(missing, 'records')}"
-            yield self.finding(log.path, missing[0].line, message, '"epoch_num": n', key)
+            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
         records = [record for record in log[key] if case.strict and has_field(record, "epoch_num")]
         wrong = [record for record in records if not is_number(record.meta("epoch_num"))]
         if wrong:
             message = f"epoch_num of {key} is {show(wrong[0].meta('epoch_num'))}, not a number{more(wrong, 'records')}"
-            yield self.finding(log.path, wrong[0].line, message, "a number", key)
+            yield self.finding_at(log, wrong[0], message, "a number")
 
 
 class EpochOrder(LogRule, strict_only=True):
@@ -147,7 +144,7 @@ class EpochOrder(LogRule, strict_only=True):
             if block.first != previous.last + 1:
                 message = f"epoch order: a block starts with epoch {block.first} after epoch {previous.last}"
                 expected = f"epoch {previous.last} + 1"
-                wrong.append(self.finding(log.path, block.start.line, message, expected, "block_start"))
+                wrong.append(self.finding_at(log, block.start, message, expected))
         if wrong:
             # One lost or swapped epoch shows in several keys.
             yield min(wrong, key=lambda finding: finding.line)
@@ -162,7 +159,7 @@ class EpochOrder(LogRule, strict_only=True):
             number, record = late[0]
             delay_ms = record.time_ms - begins[number]
             message = f"epoch {show(number)} starts again after {delay_ms / 1000:.1f} s{more(late, 'restarts')}"
-            yield self.finding(log.path, record.line, message, "one epoch_start", "epoch_start", NOTE)
+            yield self.finding_at(log, record, message, "one epoch_start", NOTE)
 
     def _find_break(self, log: Log, key: str, numbered: Sequence[Numbered]) -> Iterator[Finding]:
         """Yield the first epoch that does not follow the one before it.
@@ -179,7 +176,7 @@ class EpochOrder(LogRule, strict_only=True):
                 verb = "repeats" if number == last else "goes back to" if number < last else "skips to"
                 message = f"epoch order: {key} {verb} epoch {number} after epoch {last}"
                 expected = f"epoch {last} or later" if evaluated else f"epoch {last} + 1"
-                yield self.finding(log.path, record.line, message, expected, key)
+                yield self.finding_at(log, record, message, expected)
                 return
 
 
@@ -222,19 +219,17 @@ class EpochPairs(LogRule, strict_only=True):
             twice = f"is logged {len(starts[unended[0]])} times, {name}_stop {ends} times"
             has = twice if ends else f"has no {name}_stop"
             message = f"{name}_start of epoch {show(unended[0])} {has}{more(unended, 'records')}"
-            yield self.finding(
-                log.path, starts[unended[0]][-1].line, message, f"{name}_stop for each {name}_start", f"{name}_stop"
-            )
+            line, expected = starts[unended[0]][-1].line, f"{name}_stop for each {name}_start"
+            yield self.finding(log.path, line, message, expected, f"{name}_stop")
         elif in_flight and len(cut_short) > CUT_SHORT:
             first, message = starts[cut_short[0]][0], f"{len(cut_short)} evaluations were running at run_stop"
-            yield self.finding(log.path, first.line, message, "run_stop after the last result", "eval_start", NOTE)
+            yield self.finding_at(log, first, message, "run_stop after the last result", NOTE)
         # Several ranks may log the same stop; as many of both are one mistake, in the numbers.
         lost = [n for n in stops if n not in starts]
         if lost and len(lost) != len(unended):
             message = f"{name}_stop of epoch {show(lost[0])} without {name}_start{more(lost, 'records')}"
-            yield self.finding(
-                log.path, stops[lost[0]][-1].line, message, f"{name}_start for each {name}_stop", f"{name}_start"
-            )
+            line, expected = stops[lost[0]][-1].line, f"{name}_start for each {name}_stop"
+            yield self.finding(log.path, line, message, expected, f"{name}_start")
 
     @staticmethod
     def _are_in_flight(log: Log, case: Case, numbers: list[float], starts: Events, stops: Events) -> bool:
@@ -269,7 +264,7 @@ class TrainingTimed(LogRule, strict_only=True):
             epochs = bisect_left(log["epoch_start"], start.order, key=FILE_ORDER)
             subject = f"{epochs} epochs start" if epochs > 1 else f"{first.key} comes"
             message = f"{subject} before run_start of line {start.line}: they are not timed"
-            yield self.finding(log.path, first.line, message, "after run_start", first.key)
+            yield self.finding_at(log, first, message, "after run_start")
 
 
 class FirstEpoch(LogRule, strict_only=True):
@@ -325,7 +320,7 @@ class Samples(LogRule, strict_only=True):
                 record, last, number = wrong
                 message = f"{record.key} has {show(number)} samples after {show(last)}"
                 expected = f"{show(last + step)}: val_every_iters * global_batch_size more"
-                yield self.finding(log.path, record.line, message, expected, record.key)
+                yield self.finding_at(log, record, message, expected)
 
 
 class StopNumber(LogRule, strict_only=True):
@@ -356,7 +351,7 @@ class StopNumber(LogRule, strict_only=True):
             # The number may count epochs from 0 or from 1.
             if is_number(number) and not min(evaluated, trained) - 1 <= number <= max(evaluated, trained) + 1:
                 message = f"run_stop names epoch {show(number)}; the last that was trained is {show(trained)}"
-                yield self.finding(log.path, stop.line, message, show(trained), "run_stop")
+                yield self.finding_at(log, stop, message, show(trained))
                 return
 
 

@@ -66,7 +66,7 @@ class EvaluatedEpoch(LogRule, strict_only=True):
         why = f"it starts in line {start.line}" if start else "no such epoch is trained"
         others = more(course.untrained, "evaluations")
         message = f"evaluation of epoch {show(number)} before its training: {why}{others}"
-        yield self.finding(log.path, record.line, message, f"epoch_start of epoch {show(number)} before it", record.key)
+        yield self.finding_at(log, record, message, f"epoch_start of epoch {show(number)} before it")
 
 
 class EvaluationsReport(LogRule, strict_only=True):
@@ -150,7 +150,7 @@ class Uncounted(LogRule, strict_only=True):
             first = next(record for record in log[target.key] if record.order not in inside)
             count = counted(uncounted, "evaluation")
             message = f"not counted: {count} before the first epoch_start or after run_stop"
-            yield self.finding(log.path, first.line, message, "evaluations inside the run", target.key)
+            yield self.finding_at(log, first, message, "evaluations inside the run")
 
 
 class ResultPlace(LogRule, strict_only=True):
@@ -186,8 +186,7 @@ class ResultPlace(LogRule, strict_only=True):
             (number, record), before = lost[0]
             last = f"; the last before it is of epoch {show(before[0])}, line {before[1].line}" if before else ""
             message = f"{record.key} of epoch {show(number)} belongs to no evaluation{last}{more(lost, 'results')}"
-            expected = f"eval_start of epoch {show(number)} before it"
-            yield self.finding(log.path, record.line, message, expected, record.key)
+            yield self.finding_at(log, record, message, f"eval_start of epoch {show(number)} before it")
 
 
 class OneResult(LogRule, strict_only=True):
@@ -228,7 +227,7 @@ class OneResult(LogRule, strict_only=True):
             values = f"{show(first.before.value)} in line {first.before.line}, now {show(first.record.value)}"
             message = f"epoch {epoch}: {problem}: {values}{more(choices, 'results')}"
             expected = "one result per evaluation, and step_num if there are several in an epoch"
-            yield self.finding(log.path, first.record.line, message, expected, first.record.key)
+            yield self.finding_at(log, first.record, message, expected)
 
 
 class Steps(LogRule, strict_only=True):
@@ -275,7 +274,7 @@ class Steps(LogRule, strict_only=True):
         if short:
             number, record, count = short[0]
             message = f"epoch {show(number)} is trained for {show(count)} steps{more(short, 'epochs')}"
-            yield self.finding(log.path, record.line, message, f"about {show(usual)}, as other epochs", record.key)
+            yield self.finding_at(log, record, message, f"about {show(usual)}, as other epochs")
 
     def _find_outside(
         self, log: Log, course: Course, starts: Numbers, stops: Numbers, trained: bool
@@ -292,7 +291,7 @@ class Steps(LogRule, strict_only=True):
                 message = f"{record.key} of epoch {show(number)} has step_num {show(step)}, which is not of this epoch"
                 least = f"more than {show(begin)}" if trained else f"{show(begin)} or more"
                 expected = f"{least}, up to {show(end)}" if end is not None and end > begin else least
-                yield self.finding(log.path, record.line, message, expected, record.key)
+                yield self.finding_at(log, record, message, expected)
                 return
 
     def _find_jumps(self, log: Log, course: Course, starts: Numbers, stops: Numbers) -> Iterator[Finding]:
@@ -303,7 +302,7 @@ class Steps(LogRule, strict_only=True):
                 if length > 0 and (missing >= length or missing <= -length / 2):
                     verb = "not logged between" if missing > 0 else "counted twice, in"
                     message = f"{show(abs(missing))} steps are {verb} epoch {show(last)} and {show(number)}"
-                    yield self.finding(log.path, record.line, message, show(stops[last]), "epoch_start", WARNING)
+                    yield self.finding_at(log, record, message, show(stops[last]), WARNING)
                     return
 
 

@@ -51,7 +51,7 @@ class MachineAndData(LogRule, strict_only=True):
         for record in log[PROVENANCE]:
             if isinstance(record.value, dict):
                 for message, expected, severity in self._find_contradictions(log, record.value):
-                    yield self.finding(log.path, record.line, message, expected, PROVENANCE, severity)
+                    yield self.finding_at(log, record, message, expected, severity)
 
     def _find_contradictions(self, log: Log, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         """Yield message, what was expected and severity of what a provenance says against its log."""
@@ -109,7 +109,7 @@ class ReferenceRecords(LogRule, strict_only=True):
         for key, is_usual, claim, expected in REFERENCE_RECORDS:
             odd = next((record for record in log[key] if not is_usual(record.value, case)), None)
             if odd is not None:
-                yield self.finding(log.path, odd.line, f"{key} is {show(odd.value)}: {claim}", expected, key)
+                yield self.finding_at(log, odd, f"{key} is {show(odd.value)}: {claim}", expected)
 
 
 def _is_target(value: Any, case: Case) -> bool:

@@ -256,15 +256,13 @@ class LinkedImplementation(CodeRule):
             yield self.finding(path, description.line, f"the file {description.problem}", "a JSON object")
             return
         for member in description.repeated:
-            message = f"names {show(member.name)} twice"
-            yield self.finding(path, member.line, message, "each member once", member.name)
+            yield self.finding(path, member.line, f"names {show(member.name)} twice", "each member once", member.name)
         stated = description.fields.get("implementation")
         if stated != name:
             severity, message = WARNING, "does not name its implementation"
             if stated is not None:
                 severity, message = ERROR, f"names the implementation {show(stated)}"
-            expected = f'"implementation": {show(name)}'
-            yield self.finding(path, 0, message, expected, "implementation", severity)
+            yield self.finding(path, 0, message, f'"implementation": {show(name)}', "implementation", severity)
 
 
 class NoUnusedCode(CodeRule):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from common.measure.power.keys import EFFICIENCY, NODE, PARTS, READING, START, STOP
-from common.values import is_number
+from common.values import group_pairs, is_number
 from compliance.logs.power import TIME_BACK_MS, PowerLog
 from compliance.model.finding import ERROR, NOTE, SKIPPED, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
@@ -34,11 +34,9 @@ class FileRule(SetRule, strict_only=True):
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
         for run in results.runs:
-            by_kind: dict[tuple[str, str], list[Finding]] = {}
-            for log in (*run.power.nodes, *run.power.switches) if run.power else ():
-                for finding in self.look(log, run):
-                    by_kind.setdefault((finding.severity, finding.key), []).append(finding)
-            for first, *others in by_kind.values():
+            logs = (*run.power.nodes, *run.power.switches) if run.power else ()
+            findings = [finding for log in logs for finding in self.look(log, run)]
+            for first, *others in group_pairs(((each.severity, each.key), each) for each in findings).values():
                 more = f" (also in {len(others)} other power files of the run)" if others else ""
                 # The energy of a run that fails does not count.
                 severity = WARNING if first.severity == ERROR and run.verdict == "FAIL" else first.severity

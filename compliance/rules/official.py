@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from common.values import group_pairs
 from compliance.model.finding import OFFICIAL_RULE, WARNING, Finding, listed
 from compliance.rules.rule import RULES, Rule
 
@@ -35,9 +36,7 @@ class OfficialVerdict(Rule, strict_only=True):
             fix = f"Repair {failing}, or repeat the run; that tool does not accept every run that may fail."
             yield self.finding(refused[0].path, 0, message, refused[0].expected, refused[0].key, fix=fix)
             return
-        kinds: dict[tuple[str, str], list[Finding]] = {}
-        for finding in refused:
-            kinds.setdefault((finding.rule, os.path.dirname(finding.path)), []).append(finding)
+        kinds = group_pairs(((finding.rule, os.path.dirname(finding.path)), finding) for finding in refused)
         for (rule, _), findings in kinds.items():
             first, keys = findings[0], listed(list(dict.fromkeys(finding.key for finding in findings if finding.key)))
             subject = f"{rule} ({keys})" if keys else rule

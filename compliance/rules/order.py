@@ -73,7 +73,7 @@ class Init(LogRule):
         for start in log["init_start"]:
             for key in ("init_stop", "run_start"):
                 if before(log, key, start):
-                    yield self.finding(log.path, start.line, f"init_start after {key}", f"before {key}", "init_start")
+                    yield self.finding_at(log, start, f"init_start after {key}", f"before {key}")
         yield from self.exactly_once(log, "init_stop", ERROR if case.strict else WARNING)
         for stop in log["init_stop"]:
             yield from self._check_stop(log, stop, INIT_LIMIT_MINUTES[case.round])
@@ -81,13 +81,13 @@ class Init(LogRule):
     def _check_stop(self, log: Log, stop: Record, limit: int) -> Iterator[Finding]:
         begins = [float(record.time_ms) for record in log["init_start"] if record.order < stop.order]
         if not begins:
-            yield self.finding(log.path, stop.line, "init_stop without init_start", "after init_start", "init_stop")
+            yield self.finding_at(log, stop, "init_stop without init_start", "after init_start")
         # min() that starts with a number skips NaN, as the official tool does.
         elif not (length_ms := stop.time_ms - min(NEVER_MS, *begins)) < limit * 60_000:
             message = f"initialisation takes {length_ms / 60_000:.1f} min: not shorter than {limit} min"
-            yield self.finding(log.path, stop.line, message, f"less than {limit} min", "init_stop")
+            yield self.finding_at(log, stop, message, f"less than {limit} min")
         if before(log, "run_start", stop):
-            yield self.finding(log.path, stop.line, "init_stop after run_start", "before run_start", "init_stop")
+            yield self.finding_at(log, stop, "init_stop after run_start", "before run_start")
 
 
 class CacheClear(LogRule):
@@ -117,7 +117,7 @@ class CacheClear(LogRule):
             yield self.finding(log.path, 0, "cache_clear is not logged", "at least one record", "cache_clear")
         elif case.strict and before(log, "run_start", log["cache_clear"][0]):
             message = "cache_clear comes after run_start: the caches were not cleared before the run"
-            yield self.finding(log.path, log["cache_clear"][0].line, message, "before run_start", "cache_clear")
+            yield self.finding_at(log, log["cache_clear"][0], message, "before run_start")
         elif case.strict:
             start = log.first("init_start")
             cleared = [record for record in log["cache_clear"] if not before(log, "run_start", record)]
@@ -129,12 +129,11 @@ class CacheClear(LogRule):
             if () < version_numbers(read_suite_version(log.value(PROVENANCE))) < NULL_SINCE:
                 return
             message = f"cache_clear is {show(cleared.value)}: the log says that the caches were not cleared"
-            yield self.finding(log.path, cleared.line, message, "null or true", "cache_clear", WARNING)
+            yield self.finding_at(log, cleared, message, "null or true", WARNING)
         elif start and start.time_ms - cleared.time_ms > CLEARED_HOURS * 3_600_000:
             hours = (start.time_ms - cleared.time_ms) / 3_600_000
             message = f"the caches were cleared {hours:.0f} hours before init_start: they may have filled again"
-            expected = f"at most {CLEARED_HOURS} hours before"
-            yield self.finding(log.path, cleared.line, message, expected, "cache_clear", WARNING)
+            yield self.finding_at(log, cleared, message, f"at most {CLEARED_HOURS} hours before", WARNING)
 
 
 class Staging(LogRule):
@@ -164,11 +163,10 @@ class Staging(LogRule):
         for start in starts:
             if case.round != "3.0" and not before(log, "run_start", start):
                 message = f"staging starts before run_start: round {case.round} counts staging as part of the run"
-                yield self.finding(log.path, start.line, message, "after run_start", "staging_start")
+                yield self.finding_at(log, start, message, "after run_start")
         for stop in stops:
             if not before(log, "staging_start", stop):
-                message = "staging_stop without staging_start before it"
-                yield self.finding(log.path, stop.line, message, "after staging_start", "staging_stop")
+                yield self.finding_at(log, stop, "staging_stop without staging_start before it", "after staging_start")
         if case.strict:
             yield from self._check_pairs(log, starts, stops)
 
@@ -180,7 +178,7 @@ class Staging(LogRule):
             else:
                 open_since = None
             if before(log, "run_stop", record):
-                yield self.finding(log.path, record.line, f"{record.key} after run_stop", "before run_stop", record.key)
+                yield self.finding_at(log, record, f"{record.key} after run_stop", "before run_stop")
         if open_since is not None:
             message = "staging pair is open: staging_start has no staging_stop"
             yield self.finding(log.path, open_since.line, message, "a staging_stop", "staging_stop")
@@ -191,7 +189,7 @@ class Staging(LogRule):
             message = f"staging goes on while training does (since line {training.line}): its time is training time"
             beside = [stop for stop in late if not self._is_between_epochs(log, stop)]
             stop, severity = (beside or late)[0], WARNING if beside or not before(log, "run_start", training) else NOTE
-            yield self.finding(log.path, stop.line, message, "staging before the first epoch", stop.key, severity)
+            yield self.finding_at(log, stop, message, "staging before the first epoch", severity)
 
     @staticmethod
     def _is_between_epochs(log: Log, stop: Record) -> bool:
@@ -219,8 +217,7 @@ class RunStart(LogRule):
         yield from self.exactly_once(log, "run_start", ERROR if case.strict else WARNING)
         for start in log["run_start"]:
             if not before(log, "init_stop", start):
-                message = "run_start without init_stop before it"
-                yield self.finding(log.path, start.line, message, "after init_stop", "run_start")
+                yield self.finding_at(log, start, "run_start without init_stop before it", "after init_stop")
 
 
 class RunStop(LogRule):
@@ -242,10 +239,9 @@ class RunStop(LogRule):
         yield from self.exactly_once(log, "run_stop", ERROR if case.strict else WARNING)
         for stop in log["run_stop"]:
             if not before(log, "run_start", stop):
-                yield self.finding(log.path, stop.line, "run_stop without run_start", "after run_start", "run_stop")
+                yield self.finding_at(log, stop, "run_stop without run_start", "after run_start")
             if not has_field(stop, "status"):
-                message = "run_stop status is missing in the metadata"
-                yield self.finding(log.path, stop.line, message, '"status": "success"', "run_stop")
+                yield self.finding_at(log, stop, "run_stop status is missing in the metadata", '"status": "success"')
 
 
 class Forward(LogRule, strict_only=True):
@@ -284,7 +280,7 @@ class Forward(LogRule, strict_only=True):
             more = f" ({len(late)} such records)" if len(late) > 1 else ""
             relation = f"{record.key} is earlier than {latest.key} of line {latest.line}{more}"
             message = f"time goes backwards by {back:.{1 if back >= 1 else 3}f} s: {relation}"
-            yield self.finding(log.path, record.line, message, "times that increase from record to record", record.key)
+            yield self.finding_at(log, record, message, "times that increase from record to record")
 
     @staticmethod
     def _tolerance_ms(record: Record, latest: Record, round_: str) -> float:
@@ -311,7 +307,7 @@ class PositiveTime(LogRule, strict_only=True):
         if start and stop and stop.time_ms <= start.time_ms:
             seconds = (stop.time_ms - start.time_ms) / 1000
             message = f"negative time to train: run_stop is {-seconds:.1f} s before run_start"
-            yield self.finding(log.path, stop.line, message, "run_stop after run_start", "run_stop")
+            yield self.finding_at(log, stop, message, "run_stop after run_start")
 
 
 class NoPause(LogRule, strict_only=True):
@@ -342,8 +338,7 @@ class NoPause(LogRule, strict_only=True):
                 f"{pause_ms / 1000:,.1f} s pass between init_stop (line {stop.line}) and run_start: nothing counts them"
             )
             severity = ERROR if pause_ms > LONGEST_PAUSE_MS else WARNING
-            expected = f"at most {PAUSE_MS // 1000} s"
-            yield self.finding(log.path, start.line, message, expected, "run_start", severity)
+            yield self.finding_at(log, start, message, f"at most {PAUSE_MS // 1000} s", severity)
 
 
 class RoundOfTime(LogRule, strict_only=True):
@@ -371,4 +366,4 @@ class RoundOfTime(LogRule, strict_only=True):
             month = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m}"
             why = f" ({case.round_why})" if case.round_why else ""
             message = f"the run of {month} is judged by round {case.round}{why}; runs of round {begun[-1]} had begun"
-            yield self.finding(log.path, start.line, message, f"--round {begun[-1]}", "run_start")
+            yield self.finding_at(log, start, message, f"--round {begun[-1]}")

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from common.errors import UsageError
+from common.values import group_pairs
 from compliance.rules.rule import RULES, Rule, forget
 
 GROUP = "mlperf_hpc.rules"
@@ -35,11 +36,8 @@ def load_rules(sources: Iterable[str] = ()) -> None:
 
 def own_rules() -> dict[str, list[str]]:
     """Return the ids of the rules that are not the suite's, by the file or module that they come from."""
-    by_source: dict[str, list[str]] = {}
-    for id_, rule in sorted(RULES.items()):
-        if not rule.is_suite_rule():
-            by_source.setdefault(_files.get(rule.__module__, rule.__module__), []).append(id_)
-    return by_source
+    own = ((rule.__module__, id_) for id_, rule in sorted(RULES.items()) if not rule.is_suite_rule())
+    return group_pairs((_files.get(module, module), id_) for module, id_ in own)
 
 
 def sources() -> list[str]:

@@ -109,7 +109,7 @@ class EpochTakesTime(LogRule, strict_only=True):
             severity = ERROR if parallel else WARNING
             if not parallel and not overlaps and steady < STEADY_SHARE * len(others):
                 severity = NOTE  # beside slow epochs, usual ones come soon
-            yield self.finding(log.path, start.line, message, expected, start.key, severity)
+            yield self.finding_at(log, start, message, expected, severity)
 
     @staticmethod
     def _start_evenly(course: Course) -> bool:
@@ -180,7 +180,7 @@ class EpochTakesTime(LogRule, strict_only=True):
             f" {'take' if odd[1:] else 'takes'} {' to '.join(seconds)} s; the median of the other"
             f" {counted(len(others), 'epoch')} is {usual_s}"
         )
-        return self.finding(log.path, record.line, message, f"about {usual_s}", record.key, severity)
+        return self.finding_at(log, record, message, f"about {usual_s}", severity)
 
 
 def _least_time(usual_ms: float, share: float) -> float:

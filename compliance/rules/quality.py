@@ -46,8 +46,7 @@ class PlausibleQuality(LogRule, strict_only=True):
         last = log.last(target.key) if target else None
         if target and last and target.met(last.value) and (last.value == 1 or last.value * BETTER_RATIO < target.value):
             how = "the best possible" if last.value == 1 else "more than ten times better than the target"
-            message = f"{target.key} is {show(last.value)}, {how}"
-            yield self.finding(log.path, last.line, message, f"about {target.value}", target.key)
+            yield self.finding_at(log, last, f"{target.key} is {show(last.value)}, {how}", f"about {target.value}")
 
 
 class TargetReached(LogRule):
@@ -90,7 +89,7 @@ class TargetReached(LogRule):
         elif not case.strict:
             if not any(_official_met(target, record.value) for record in evaluations):
                 message = f"no {target.key} reaches the quality target"
-                yield self.finding(log.path, evaluations[-1].line, message, target.range_text, target.key)
+                yield self.finding_at(log, evaluations[-1], message, target.range_text)
         else:
             counted = log.course(target.key).counted
             if not any(target.met(record.value) for record in reversed(counted)):  # mostly the last one does
@@ -106,10 +105,10 @@ class TargetReached(LogRule):
             fix = (
                 "Log run_stop after the evaluation that reaches the target. One run of a time-to-train result may fail."
             )
-            return self.finding(log.path, reached[0].line, message, expected, target.key, fix=fix)
+            return self.finding_at(log, reached[0], message, expected, fix=fix)
         if reached:
             message = "target reached only before the first epoch_start: quality target not reached in the run"
-            return self.finding(log.path, reached[0].line, message, f"{target.range_text} in the run", target.key)
+            return self.finding_at(log, reached[0], message, f"{target.range_text} in the run")
         values = [record.value for record in counted if is_number(record.value)]
         low, choose = target.lower_is_better, min if target.lower_is_better else max
         possible = [value for value in values if (value > 0 if low else value <= 1)]
@@ -149,17 +148,17 @@ class EvaluationValues(LogRule):
         missing = [record for record in log[key] if not has_field(record, "epoch_num")]
         if missing:
             message = f"epoch_num missing in the metadata of {key}{more(missing, 'results')}"
-            yield self.finding(log.path, missing[0].line, message, '"epoch_num": n', key)
+            yield self.finding_at(log, missing[0], message, '"epoch_num": n')
         if case.strict and len(log.numbered(key)) + len(missing) < len(log[key]):
             wrong = [r for r in log[key] if has_field(r, "epoch_num") and not is_number(r.meta("epoch_num"))]
             number = show(wrong[0].meta("epoch_num"))
             message = f"epoch_num of {key} is {number}: value type is not a number{more(wrong, 'results')}"
-            yield self.finding(log.path, wrong[0].line, message, "a number", key)
+            yield self.finding_at(log, wrong[0], message, "a number")
         values = [record for record in log[key] if not is_number(record.value)]
         values = [record for record in values if case.strict or not isinstance(record.value, int | float)]
         if values:
             message = f"{key} is {show(values[0].value)}: value type is not a finite number{more(values, 'results')}"
-            yield self.finding(log.path, values[0].line, message, "a number", key)
+            yield self.finding_at(log, values[0], message, "a number")
 
 
 class StatusSuccess(LogRule, strict_only=True):
@@ -187,15 +186,14 @@ class StatusSuccess(LogRule, strict_only=True):
             if has_field(stop, "status") and stop.meta("status") != "success":
                 if stop.meta("ended") == COMPLETED:
                     continue  # QUA01 says so
-                message = f"run_stop status is {show(stop.meta('status'))}"
-                yield self.finding(log.path, stop.line, message, '"success"', "run_stop")
+                yield self.finding_at(log, stop, f"run_stop status is {show(stop.meta('status'))}", '"success"')
                 continue
             ended, cause = str(stop.meta("ended")).casefold(), stop.meta("cause")
             if has_field(stop, "status") and (ended in FAILURES or (cause and not SUCCESS.match(str(cause)))):
                 details = ", ".join(f"{name} {show(stop.meta(name))}" for name in ("ended", "cause") if stop.meta(name))
                 message = f"run_stop status is success, but its metadata say {details}"
                 severity = ERROR if ended in FAILURES else WARNING
-                yield self.finding(log.path, stop.line, message, f'ended "{TARGET_MET}"', "run_stop", severity)
+                yield self.finding_at(log, stop, message, f'ended "{TARGET_MET}"', severity)
 
 
 class LastMeetsTarget(LogRule, strict_only=True):
@@ -222,7 +220,7 @@ class LastMeetsTarget(LogRule, strict_only=True):
                 f"last evaluation misses the quality target: {target.key} {show(last.value)}"
                 f" (it was met in line {met[0].line})"
             )
-            yield self.finding(log.path, last.line, message, target.range_text, target.key)
+            yield self.finding_at(log, last, message, target.range_text)
 
 
 class StopsAtTarget(LogRule, strict_only=True):
@@ -248,7 +246,7 @@ class StopsAtTarget(LogRule, strict_only=True):
                 f"target reached at epoch {show(first.meta('epoch_num'))} but run_stop at"
                 f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
             )
-            yield self.finding(log.path, first.line, message, "run_stop after this evaluation", target.key)
+            yield self.finding_at(log, first, message, "run_stop after this evaluation")
 
 
 def find_completion(log: Log) -> Record | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from common.record import TOKEN
+from common.values import group_pairs
 from compliance.model.finding import NOTE, WARNING, Finding, few, listed
 from compliance.model.layout import MAX_FILE_BYTES, RESULTS, SYSTEMS, is_judged_file
 from compliance.model.package import Package
@@ -112,10 +112,8 @@ class PortableNames(RepositoryRule, strict_only=True):
         yield from few(self._find_unportable(package))
 
     def _find_alike(self, package: Package) -> Iterator[Finding]:
-        same: dict[tuple[str, str], list[PackageEntry]] = defaultdict(list)
-        for entry in package.contents:
-            same[entry.folder, entry.name.casefold()].append(entry)
-        for entries in same.values():
+        alike = group_pairs(((entry.folder, entry.name.casefold()), entry) for entry in package.contents)
+        for entries in alike.values():
             if len(entries) > 1:
                 names = " and ".join(repr(entry.name) for entry in entries)
                 yield self.finding(package.path(entries[0]), 0, f"{names} differ only in case", "different names")

@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Final
 from common.errors import UsageError
 from common.reference import ROUNDS
 from compliance.logs.log import Log
+from compliance.logs.record import Record
 from compliance.model.case import PROFILES, STRICT
 from compliance.model.finding import ERROR, OFFICIAL_RULE, SEVERITIES, SKIPPED, WARNING, Finding
+from compliance.model.judged_run import JudgedRun
 
 FAMILIES: Final = {
     "FRM": "The form of a log file: bytes, lines, records, times",
@@ -144,6 +146,12 @@ def forget() -> None:
 class LogRule(Rule):
     """A rule about one log: `check(log, case)`."""
 
+    def finding_at(  # noqa: PLR0913  (as `finding`)
+        self, log: Log, record: Record, message: str, expected: str = "", severity: str = "", fix: str = ""
+    ) -> Finding:
+        """Return a finding about a record of the log."""
+        return self.finding(log.path, record.line, message, expected, record.key, severity, fix)
+
     def exactly_once(self, log: Log, key: str, repeats: str = WARNING) -> Iterator[Finding]:
         """Yield a finding unless the key is logged once; `repeats` is the severity of equal repetitions."""
         records = log.records.get(key)
@@ -160,7 +168,7 @@ class LogRule(Rule):
             difference = "with the same value" if same else f"with different values: {shown_values}"
             message = f"{key} is logged {len(records)} times {difference}; first in line {records[0].line}"
             severity = repeats if same else ERROR
-            yield self.finding(log.path, records[1].line, message, "exactly one record", key, severity)
+            yield self.finding_at(log, records[1], message, "exactly one record", severity)
 
 
 def show(value: Any) -> str:
@@ -171,6 +179,12 @@ def show(value: Any) -> str:
 
 class SetRule(Rule):
     """A rule about the runs of one result, the logs of one system and benchmark: `check(results)`."""
+
+    def finding_in(  # noqa: PLR0913  (as `finding`)
+        self, run: JudgedRun, key: str, message: str, expected: str, severity: str = "", fix: str = ""
+    ) -> Finding:
+        """Return a finding about what a run states under a key: at its record, as far as the run knows the line."""
+        return self.finding(run.path, run.lines.get(key, 0), message, expected, key, severity, fix)
 
 
 class PackageRule(Rule):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from common.command import counted
-from common.values import identity, is_stated, plain, same
+from common.values import group_pairs, identity, is_stated, plain, same
 from common.version import DISTRIBUTION
 from compliance.logs.run import PROVENANCE, SOURCES
 from compliance.model.finding import ERROR, FAIL, NOTE, WARNING, Finding, listed
@@ -207,10 +207,8 @@ class SameInstanceSize(SetRule, strict_only=True):
         groups = _group_runs((run for run in results.runs if run.scale is not None), lambda run: run.scale)
         if len(groups) > 1:
             sizes = "; ".join(f"{runs[0].scale} accelerators in {names_of(runs)}" for runs in groups)
-            odd = min(groups, key=len)[0]
-            message = f"instances of different size: {sizes}"
-            expected = "one number_of_nodes and accelerators_per_node"
-            yield self.finding(odd.path, odd.lines.get("number_of_nodes", 0), message, expected, "number_of_nodes")
+            odd, expected = min(groups, key=len)[0], "one number_of_nodes and accelerators_per_node"
+            yield self.finding_in(odd, "number_of_nodes", f"instances of different size: {sizes}", expected)
 
 
 class PrunedComply(SetRule, strict_only=True):
@@ -303,10 +301,8 @@ class SameBatchSize(SetRule):
         else:
             return
         if len(groups) > 1:
-            odd = min(groups, key=len)[0]
-            line = odd.lines.get(BATCH_SIZE, 0)
             message = f"batch sizes differ: {_list_groups(groups, lambda run: run.batch_size)}"
-            yield self.finding(odd.path, line, message, f"one {BATCH_SIZE}", BATCH_SIZE)
+            yield self.finding_in(min(groups, key=len)[0], BATCH_SIZE, message, f"one {BATCH_SIZE}")
 
 
 class SameSettings(SetRule, strict_only=True):
@@ -335,10 +331,9 @@ class SameSettings(SetRule, strict_only=True):
             return  # mostly; it saves most of the time
         groups = _group_runs(runs, lambda run: identity(run.settings[key]))
         if len(groups) > 1:
-            odd = min(groups, key=len)[0]
             values = _list_groups(groups, lambda run: run.settings[key])
             message = f"hyperparameters differ between runs: {key} is {values}"
-            yield self.finding(odd.path, odd.lines.get(key, 0), message, f"one {key}", key)
+            yield self.finding_in(min(groups, key=len)[0], key, message, f"one {key}")
 
 
 class SettingsStated(SetRule, strict_only=True):
@@ -421,8 +416,7 @@ class SameSoftware(SetRule, strict_only=True):
     ) -> Finding:
         parts = [f"{name} is {_list_groups(groups, _start_of(name))}" for name, groups in differing.items()]
         odd = min(next(iter(differing.values())), key=len)[0]
-        message = f"{subject}: {listed(parts, SHOWN)}"
-        return self.finding(odd.path, odd.lines.get(PROVENANCE, 0), message, expected, PROVENANCE, severity)
+        return self.finding_in(odd, PROVENANCE, f"{subject}: {listed(parts, SHOWN)}", expected, severity)
 
 
 def _start_of(name: str) -> Callable[[JudgedRun], str]:
@@ -437,18 +431,13 @@ def _by_version(runs: list[JudgedRun], name: str) -> list[list[JudgedRun]]:
 
 def _group_runs(runs: Iterable[JudgedRun], identify: Callable[[JudgedRun], Hashable]) -> list[list[JudgedRun]]:
     """Return the runs grouped by what is the same in them."""
-    groups: dict[Hashable, list[JudgedRun]] = defaultdict(list)
-    for run in runs:
-        groups[identify(run)].append(run)
-    return list(groups.values())
+    return list(group_pairs((identify(run), run) for run in runs).values())
 
 
 def _group_by_official_batch_size(runs: list[JudgedRun]) -> list[list[JudgedRun]]:
     """Return the runs whose batch size the official tool takes as different from the first one's, and the others."""
     read = [(run, run.official.batch_size) for run in runs if run.official is not None]
-    same = [run for run, size in read if size == read[0][1]]
-    others = [run for run, size in read if size != read[0][1]]
-    return [group for group in (same, others) if group]
+    return list(group_pairs((size == read[0][1], run) for run, size in read).values())
 
 
 def _list_groups(groups: Iterable[list[JudgedRun]], value: Callable[[JudgedRun], Any]) -> str:

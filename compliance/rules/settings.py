@@ -73,7 +73,7 @@ class Submission(LogRule):
         yield from self.exactly_once(log, key)
         first = log.first(key)
         if first and not allowed.allows(first.value):
-            yield self.finding(log.path, first.line, f"{key} is {show(first.value)}", allowed.text, key)
+            yield self.finding_at(log, first, f"{key} is {show(first.value)}", allowed.text)
 
 
 class KnownBenchmark(LogRule):
@@ -111,7 +111,7 @@ class KnownBenchmark(LogRule):
                 ends = "ends with a blank" if first.value.rstrip() != first.value else "begins with a blank"
                 message = f"the benchmark name {show(first.value)} {ends if has_blank else 'is not in lower case'}"
                 fix = f"{'Remove the blank' if has_blank else 'Write it in lower case'}: {show(near)}."
-            yield self.finding(log.path, first.line, message, " or ".join(names), key, fix=fix)
+            yield self.finding_at(log, first, message, " or ".join(names), fix=fix)
 
 
 class SettingsLogged(LogRule):
@@ -187,7 +187,7 @@ class SettingsAllowed(LogRule):
                 if isinstance(wrong.value, str) and wrong.value.strip().replace(".", "", 1).isdecimal():
                     message, expected = f"{setting.key} is the text {show(wrong.value)}", "a number"
                     fix = f"Log {setting.key} as a number, without quotes; ask the committee about finished logs."
-                yield self.finding(log.path, wrong.line, message, expected, setting.key, fix=fix)
+                yield self.finding_at(log, wrong, message, expected, fix=fix)
 
 
 class Samples(LogRule):
@@ -219,8 +219,7 @@ class Samples(LogRule):
             check = check_of(setting, case)
             wrong = next((r for r in log[setting.key] if check is not None and not check.allows(r.value)), None)
             if wrong and check:
-                message = _describe_value(setting, wrong, check)
-                yield self.finding(log.path, wrong.line, message, check.text, setting.key)
+                yield self.finding_at(log, wrong, _describe_value(setting, wrong, check), check.text)
 
 
 class NoPlaceholder(LogRule, strict_only=True):
@@ -243,8 +242,7 @@ class NoPlaceholder(LogRule, strict_only=True):
         for key in ("submission_org", "submission_platform"):
             record = log.first(key)
             if record and isinstance(record.value, str) and is_placeholder(record.value):
-                message = f"{key} is a placeholder: {show(record.value)}"
-                yield self.finding(log.path, record.line, message, "the real name", key)
+                yield self.finding_at(log, record, f"{key} is a placeholder: {show(record.value)}", "the real name")
 
 
 class SeedLogged(LogRule, strict_only=True):
@@ -279,7 +277,7 @@ class SeedLogged(LogRule, strict_only=True):
             yield self.finding(log.path, 0, message, "one seed record", "seed")
         for record in log["seed"]:
             if problem := seed_problem(record.value):
-                yield self.finding(log.path, record.line, problem, "a whole number", "seed", severity="error")
+                yield self.finding_at(log, record, problem, "a whole number", severity="error")
 
     def _check_seeds(self, log: Log, case: Case) -> Iterator[Finding]:
         """Yield a warning about several different seeds where the official log checker fails on them."""
@@ -288,7 +286,7 @@ class SeedLogged(LogRule, strict_only=True):
             return
         if any(setting.key == "seed" and setting.required for setting in case.settings):
             message = f"{1 + len(others)} seed records with different values: the official log checker fails on them"
-            yield self.finding(log.path, others[0].line, message, "one seed record, from rank 0", "seed", WARNING)
+            yield self.finding_at(log, others[0], message, "one seed record, from rank 0", WARNING)
 
 
 class NoMini(LogRule, strict_only=True):
@@ -313,7 +311,7 @@ class NoMini(LogRule, strict_only=True):
             noun = "is a mini run" if mini else "is about the user's own data, without target and sizes to check"
             message = f"the log {noun} ({KEY} {variant}), not an MLPerf result"
             severity = NOTE if mini and case.allow_mini else ERROR
-            yield self.finding(log.path, first.line, message, "a run on the full dataset", KEY, severity)
+            yield self.finding_at(log, first, message, "a run on the full dataset", severity)
 
 
 class KnownVariant(LogRule, strict_only=True):
@@ -339,14 +337,12 @@ class KnownVariant(LogRule, strict_only=True):
         yield from self.exactly_once(log, KEY)
         for record in log[KEY]:
             if record.value not in (*VARIANTS, OWN):
-                expected = " or ".join(map(show, VARIANTS))
-                yield self.finding(log.path, record.line, f"{KEY} is {show(record.value)}", expected, KEY)
+                yield self.finding_at(log, record, f"{KEY} is {show(record.value)}", " or ".join(map(show, VARIANTS)))
         variant = variant_of(log)
         if case.benchmark and case.reference is None and variant != OWN:
             variants = [mini.variant for mini in MINIS.get(case.benchmark, ())] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
-            expected = f"of {case.benchmark}: {' or '.join(variants)}"
-            yield self.finding(log.path, log[KEY][0].line, message, expected, KEY)
+            yield self.finding_at(log, log[KEY][0], message, f"of {case.benchmark}: {' or '.join(variants)}")
 
 
 class MiniIsOpen(LogRule, strict_only=True):
@@ -367,7 +363,7 @@ class MiniIsOpen(LogRule, strict_only=True):
             if record.value != "open":
                 kind = "mini run" if variant_of(log) in VARIANTS else "run on own data"
                 message = f"a {kind} whose submission_division is {show(record.value)}"
-                yield self.finding(log.path, record.line, message, '"open"', "submission_division")
+                yield self.finding_at(log, record, message, '"open"')
 
 
 class OneVariant(SetRule, strict_only=True):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 
 from common.command import counted
 from common.reference import ROUNDS, since
-from common.values import is_number, is_stated
+from common.values import group_pairs, is_number, is_stated
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK, result_name
@@ -105,11 +104,10 @@ class RightFolder(SetRule, strict_only=True):
             expected, other = results.folder_benchmark, wrong[0].benchmark or ""
             logs, verb = f"{counted(len(wrong), 'log')} of {len(results.runs)}", "names" if len(wrong) == 1 else "name"
             message = f"benchmark folder mismatch: {logs} in the folder {expected!r} {verb} {other}"
-            line = wrong[0].lines.get("submission_benchmark", 0)
             fix = f"Put the logs of {expected} in their place; those of {other} belong in a folder {other}/."
             if len(wrong) == len(results.runs) and len({run.benchmark for run in wrong}) == 1:
                 expected, fix = other, f"Rename the folder {expected} to {other}."
-            yield self.finding(wrong[0].path, line, message, expected, "submission_benchmark", fix=fix)
+            yield self.finding_in(wrong[0], "submission_benchmark", message, expected, fix=fix)
         described = results.description.division if results.description else None
         stated = [run for run in results.runs if is_stated(run.submission.get("submission_division"))]
         differing = [run for run in stated if described and run.submission["submission_division"] != described]
@@ -119,9 +117,8 @@ class RightFolder(SetRule, strict_only=True):
                 f"{show(differing[0].submission.get('submission_division'))}, "
                 f"the system description says {show(described)}"
             )
-            line = differing[0].lines.get("submission_division", 0)
             fix = "Correct the one that is wrong: division in the system description, or what the trainer logs."
-            yield self.finding(differing[0].path, line, message, "one division", "submission_division", fix=fix)
+            yield self.finding_in(differing[0], "submission_division", message, "one division", fix=fix)
 
 
 class DescribedSystem(SetRule, strict_only=True):
@@ -179,9 +176,8 @@ class DescribedSystem(SetRule, strict_only=True):
             if not close:
                 message = f"organisation mismatch: {logs} say {show(name)}, the system description {show(submitter)}"
                 fix = "If these are your logs, make submitter and submission_org equal; if not, submit your own."
-            line = runs[0].lines.get("submission_org", 0)
             severity = NOTE if close else WARNING
-            yield self.finding(runs[0].path, line, message, "the same name in both", "submission_org", severity, fix)
+            yield self.finding_in(runs[0], "submission_org", message, "the same name in both", severity, fix)
 
     def _check_folder(self, results: ResultSet, submitter: str) -> Iterator[Finding]:
         """Yield a warning where the submission's folder, in place of the logs, names another organisation."""
@@ -196,11 +192,9 @@ class DescribedSystem(SetRule, strict_only=True):
         for said, runs in _by_value(results.runs, "submission_status"):
             if said.lower() in STATUSES.get(described, ()) or is_placeholder(status):
                 continue
-            other = described in STATUSES
             message = f"status is {show(said)} in the logs, {show(status)} in the system description"
-            line = runs[0].lines.get("submission_status", 0)
-            severity = WARNING if other else NOTE
-            yield self.finding(runs[0].path, line, message, "the same status in both", "submission_status", severity)
+            severity = WARNING if described in STATUSES else NOTE
+            yield self.finding_in(runs[0], "submission_status", message, "the same status in both", severity)
 
     def _check_platform(self, results: ResultSet) -> Iterator[Finding]:
         """Yield a warning where some logs name another platform than the first; how they spell it is free."""
@@ -213,8 +207,7 @@ class DescribedSystem(SetRule, strict_only=True):
         if len(by_name) > 1:
             *_, (other, runs), (first, _) = by_name.values()
             message = f"the logs name {len(by_name)} platforms: {show(other)} here, {show(first)} in others"
-            line = runs[0].lines.get("submission_platform", 0)
-            yield self.finding(runs[0].path, line, message, "one platform", "submission_platform", WARNING)
+            yield self.finding_in(runs[0], "submission_platform", message, "one platform", WARNING)
 
     def _check_framework(self, results: ResultSet, framework: str) -> Iterator[Finding]:
         """Yield a note where the description names no torch, whose version the provenance of a log states."""
@@ -223,8 +216,7 @@ class DescribedSystem(SetRule, strict_only=True):
             message = (
                 f"framework is {show(framework)} in the system json, torch {trained.software['torch']} in the logs"
             )
-            line = trained.lines.get("provenance", 0)
-            yield self.finding(trained.path, line, message, "the framework of the runs", "provenance", NOTE)
+            yield self.finding_in(trained, "provenance", message, "the framework of the runs", NOTE)
 
     def _check_size(self, results: ResultSet) -> Iterator[Finding]:
         description = results.description
@@ -303,11 +295,8 @@ class FitsSystem(SetRule, strict_only=True):
 
 
 def _by_value(runs: list[JudgedRun], key: str) -> list[tuple[str, list[JudgedRun]]]:
-    groups: dict[str, list[JudgedRun]] = defaultdict(list)
-    for run in runs:
-        if isinstance(run.submission.get(key), str):
-            groups[run.submission[key]].append(run)
-    return list(groups.items())
+    stated = ((run.submission.get(key), run) for run in runs)
+    return list(group_pairs((value, run) for value, run in stated if isinstance(value, str)).items())
 
 
 def _same_organisation(name: str, longer: str) -> bool:

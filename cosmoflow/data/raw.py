@@ -20,7 +20,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from common.data.hdf5 import RefusedDataError, find_dataset
+from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
 from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from cosmoflow.data.sample_files import CHANNELS
@@ -28,8 +28,6 @@ from cosmoflow.simulation.universe import REDSHIFTS, Prior
 
 PUBLISHED_NAMES = {"omega_m": "Omega_m", "n_s": "N_spec", "h_0": "H_0"}
 """Of parameters whose published name is another one."""
-# Errors that h5py raises for damaged files, depending on where the damage is.
-HDF5_ERRORS = (OSError, RuntimeError, KeyError, ValueError)
 
 
 class UniverseError(BadItemError):
@@ -102,7 +100,7 @@ def _read_labels(file: Any, path: Path) -> np.ndarray:
         labels: np.ndarray = np.asarray(_open_dataset(file, "unitPar", path)[()], np.float32)
     except UniverseError:
         raise
-    except (*HDF5_ERRORS, TypeError) as error:
+    except HDF5_ERRORS as error:
         raise UniverseError(f"{path}: `unitPar` is damaged or not numeric ({error})") from error
     if labels.shape != (4,) or not np.all(np.abs(labels) <= 1):  # NaN compares false
         raise UniverseError(f"{path}: `unitPar` is {labels.tolist()} where four numbers in [-1, 1] were expected")

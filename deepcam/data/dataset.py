@@ -61,13 +61,11 @@ class Dataset(Split):
         buffer = SnapshotBuffer(x, y, self.config.selection, self.config.direct)
         paths = self.paths(index)
         if self._single:
-            name = f"{paths[0]}, row {index} of"  # the rows of a staged copy have the same offsets
-            buffer.take_data(
-                replace(self._single.data_NHWC.row_at(index), path=paths[0]), f"{name} `{single_file.DATA}`"
-            )
-            buffer.take_labels(
-                replace(self._single.labels_NHW.row_at(index), path=paths[0]), f"{name} `{single_file.LABELS}`"
-            )
+            for array, take, key in (
+                (self._single.data_NHWC, buffer.take_data, single_file.DATA),
+                (self._single.labels_NHW, buffer.take_labels, single_file.LABELS),
+            ):  # the rows of a staged copy have the same offsets
+                take(replace(array.row_at(index), path=paths[0]), f"{paths[0]}, row {index} of `{key}`")
         elif self.config.format == "npy":
             snapshot.read_npy(paths[0], paths[1], buffer)
         else:

@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from common.data.arrays import ArrayError, StoredArray, npy_array
-from common.data.hdf5 import RefusedDataError, find_dataset
+from common.data.hdf5 import HDF5_ERRORS, RefusedDataError, find_dataset
 from common.datasets.build import BadItemError
 from common.files import check_regular, whole_file
 from common.tree import RefusedFileError
@@ -36,8 +36,6 @@ NAME: Final = re.compile(r"data-\d{4}-\d{2}-\d{2}-\d{2}-\d+\.h5")
 """Year, month, day, index of the time step in the day, number of the simulation."""
 NPY_DATA, NPY_LABEL, NPY = "data-", "label-", ".npy"
 """How the names of both files of numpy begin and end."""
-HDF5_ERRORS: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
-"""Errors that h5py raises for damaged files, depending on where the damage is."""
 
 
 class SnapshotError(BadItemError):

@@ -17,9 +17,8 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from common.data.hdf5 import find_dataset
+from common.data.hdf5 import HDF5_ERRORS, find_dataset
 from common.files import check_regular, whole_file
-from deepcam.data.snapshot import HDF5_ERRORS
 from deepcam.reference import CHANNELS
 
 NAME: Final = "stats.h5"

@@ -25,6 +25,7 @@ import numpy as np
 
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.files import list_data, write_whole_file
+from common.values import group_pairs
 from oc20.data import compact, extxyz, metadata, records, reference_edges
 from oc20.data.extxyz import Pair
 from oc20.data.lmdb_file import LmdbError
@@ -196,9 +197,7 @@ def make_shard(frames: Iterable[Frame], format: FrameFormat, folder: Path, names
 
 def add_metadata_items(plan: DatasetPlan) -> DatasetPlan:
     """Return the plan with items for the metadata.npz of each split."""
-    parts: dict[str, list[str]] = {}
-    for item in plan.items:
-        parts.setdefault(str(PurePosixPath(item.files[0]).parent), []).append(item.files[-1])
+    parts = group_pairs((str(PurePosixPath(item.files[0]).parent), item.files[-1]) for item in plan.items)
     items = []
     for split, names in parts.items():
         file = f"{split}/{metadata.NAME}"

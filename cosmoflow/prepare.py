@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from common.command import count, positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_report, read_first
-from common.commands.synthesize import Synthesis
 from common.config import load
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
@@ -292,13 +291,6 @@ def _add_output(command: argparse.ArgumentParser) -> None:
     command.add_argument("--compress", choices=("gzip", "none"), help="default: gzip for tfrecord, otherwise none")
 
 
-def find_synthesis() -> Synthesis:
-    """Return what generates such data."""
-    from cosmoflow.synthesize import SYNTHESIS  # needs more packages than checking does
-
-    return SYNTHESIS
-
-
 COMMAND: Final = PrepareCommand(
     "cosmoflow.prepare",
     DESCRIPTION,
@@ -306,7 +298,6 @@ COMMAND: Final = PrepareCommand(
     _add_commands,
     SPLITS,
     read_contents,
-    find_synthesis,
     pairs=[("*_data.npy", "*_label.npy")],
 )
 main = COMMAND.main

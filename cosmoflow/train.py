@@ -30,7 +30,6 @@ from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
 from common.spatial.shards import whole_size
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.flops import SampleFlops, count_sample, table3
 from common.training.kernels import check_kernels
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
@@ -62,13 +61,11 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
         spatial.share_layers(self.model, config, dist)
 
-    def count_flops(self) -> SampleFlops:
-        """Return the operations for a sample."""
-        return count_sample(*shapes_alone(self.config))
-
-    def count_table3(self) -> float:
-        """Return the operations of a training step for a sample, by the other convention."""
-        return table3(*shapes_alone(self.config))
+    def shapes_alone(self) -> tuple[nn.Module, Tensor]:
+        """Return the network with torch's own kernels, and a sample; both without numbers."""
+        shape = self.config.data.sample_shape
+        with torch.device("meta"):
+            return model.CosmoFlow(replace(self.config.model, kernels="torch"), shape), torch.empty(1, *shape)
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""
@@ -127,13 +124,6 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         x = augment_batch(batch.x, seeds, data.roll_step)
         y = turn_labels(batch.y, seeds) if data.augment == "vector_symmetries" else batch.y
         return replace(batch, x=x[:, *self.block.slices] if self.block else x, y=y)
-
-
-def shapes_alone(config: Config) -> tuple[nn.Module, Tensor]:
-    """Return the network with torch's own kernels, which can be counted, and a sample; both without numbers."""
-    shape = config.data.sample_shape
-    with torch.device("meta"):
-        return model.CosmoFlow(replace(config.model, kernels="torch"), shape), torch.empty(1, *shape)
 
 
 BENCHMARK = Benchmark(

@@ -12,7 +12,6 @@ from shutil import copyfile
 from typing import Any, Final
 
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare, read_first
-from common.commands.synthesize import Synthesis
 from common.datasets.build import BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.files import whole_file
@@ -133,13 +132,6 @@ def _add_commands(commands: Any) -> None:
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
 
 
-def find_synthesis() -> Synthesis:
-    """Return what generates such data."""
-    from deepcam.synthesize import SYNTHESIS  # needs more packages than checking does
-
-    return SYNTHESIS
-
-
 COMMAND: Final = PrepareCommand(
     "deepcam.prepare",
     DESCRIPTION,
@@ -147,7 +139,6 @@ COMMAND: Final = PrepareCommand(
     _add_commands,
     SPLITS,
     read_contents,
-    find_synthesis,
     files=(stats.NAME,),
     errors=(SnapshotError, StatsError),
     inside=verify_singles,

@@ -31,7 +31,6 @@ from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training import batchnorm
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.flops import SampleFlops, count_sample, table3
 from common.training.graph import CudaGraphs, say_why_not
 from common.training.predictions.report import SAMPLES
 from common.training.trainer import Trainer
@@ -107,13 +106,11 @@ class DeepCam(SampleProblem[TensorBatch]):
             logits_BKHW: Tensor = model(batch.x)
         return logits_BKHW
 
-    def count_flops(self) -> SampleFlops:
-        """Return the operations for a sample."""
-        return count_sample(*shapes_alone(self.config))
-
-    def count_table3(self) -> float:
-        """Return the operations of a training step for a sample, by the other convention."""
-        return table3(*shapes_alone(self.config))
+    def shapes_alone(self) -> tuple[nn.Module, Tensor]:
+        """Return a network that needs no other ranks, and a sample; both without numbers."""
+        with torch.device("meta"):
+            network = model.DeepLab(self.config.model, len(self.config.data.channels))
+            return network, torch.empty(1, *self.config.data.sample_shape)
 
     def describe(self) -> str:
         """Return a line for the user: data and model."""
@@ -241,13 +238,6 @@ def _restore_state(model: nn.Module, device: torch.device) -> Iterator[None]:
         with torch.no_grad():
             for buffer, former in zip(model.buffers(), before, strict=True):
                 buffer.copy_(former)
-
-
-def shapes_alone(config: Config) -> tuple[nn.Module, Tensor]:
-    """Return a network that needs no other ranks, and a sample; both without numbers."""
-    with torch.device("meta"):
-        network = model.DeepLab(config.model, len(config.data.channels))
-        return network, torch.empty(1, *config.data.sample_shape)
 
 
 BENCHMARK = Benchmark(

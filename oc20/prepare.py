@@ -12,7 +12,6 @@ from tqdm import tqdm
 
 from common.command import positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare
-from common.commands.synthesize import Synthesis
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
@@ -154,16 +153,7 @@ def _add_commands(commands: Any) -> None:
     sized.add_argument("--workers", type=positive, help="processes (default: the usable cores)")
 
 
-def find_synthesis() -> Synthesis:
-    """Return what generates such data."""
-    from oc20.synthesize import SYNTHESIS  # needs ase, which checking does not
-
-    return SYNTHESIS
-
-
-COMMAND: Final = PrepareCommand(
-    "oc20.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS, read_contents, find_synthesis
-)
+COMMAND: Final = PrepareCommand("oc20.prepare", DESCRIPTION, EXAMPLES, _add_commands, SPLITS, read_contents)
 main = COMMAND.main
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ COMPUTED = {
     "common/closed.py": "a benchmark's facts name its settings",
     "common/training/callbacks.py": "a user names the module",
     "common/commands/train.py": "the train module of a benchmark names its package",
+    "common/commands/prepare.py": "the prepare module of a benchmark names its package",
     "compliance/rules/own_rules.py": "a user names the modules",
     "submission/cli.py": "the table of commands names them",
 }

@@ -113,9 +113,10 @@ def test_operations_do_not_depend_on_the_kernels():
     shape = (128, 128, 128, 4)
     for kernels in ("torch", "triton", "fused"):
         config = SimpleNamespace(model=ModelConfig(kernels=kernels), data=SimpleNamespace(sample_shape=shape))
-        problem = SimpleNamespace(config=config)
-        assert CosmoFlow.count_flops(problem) == pytest.approx((192.09e9, 68.862e9), rel=1e-4)
-        assert CosmoFlow.count_table3(problem) == pytest.approx(3 * 68.880e9, rel=1e-4)
+        problem = CosmoFlow.__new__(CosmoFlow)  # without data
+        problem.config = config
+        assert problem.count_flops() == pytest.approx((192.09e9, 68.862e9), rel=1e-4)
+        assert problem.count_table3() == pytest.approx(3 * 68.880e9, rel=1e-4)
 
 
 @pytest.mark.parametrize(

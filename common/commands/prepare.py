@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -140,10 +141,10 @@ class PrepareCommand:
     """The command of a benchmark. Its dataset has all files in `folders`, and `files` if they exist.
 
     module: as in cosmoflow.prepare. description, examples: for --help. add_commands: adds the subcommands that make
-    data. read_contents: returns a ReadContents for the dataset in a folder. find_synthesis: imports and returns what
-    generates such data. errors: that these raise besides DATASET_ERRORS. inside: returns errors inside the files that
-    the manifest cannot show, a line each; its arguments are the folder, the manifest, a number of threads, and a survey
-    or None. pairs: patterns of two files that make a sample, with a star for what they share.
+    data. read_contents: returns a ReadContents for the dataset in a folder. errors: that these raise besides
+    DATASET_ERRORS. inside: returns errors inside the files that the manifest cannot show, a line each; its arguments
+    are the folder, the manifest, a number of threads, and a survey or None. pairs: patterns of two files that make a
+    sample, with a star for what they share.
     """
 
     module: str
@@ -152,11 +153,15 @@ class PrepareCommand:
     add_commands: Callable[[Any], None]
     folders: Sequence[str]
     read_contents: Callable[[Path], ReadContents]
-    find_synthesis: Callable[[], Synthesis]
     files: Sequence[str] = ()
     errors: tuple[type[Exception], ...] = ()
     inside: Callable[[Path, Manifest, int, Survey | None], list[str]] = lambda *_: []
     pairs: Sequence[tuple[str, str]] = ()
+
+    @property
+    def benchmark(self) -> str:
+        """The name of the benchmark."""
+        return self.module.partition(".")[0]
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
@@ -222,14 +227,13 @@ class PrepareCommand:
         with ThreadPoolExecutor(workers) as pool:
             entries = pool.map(describe_file, [folder / name for name in names])
             files = dict(zip(names, tqdm(entries, total=len(names), unit=" files", disable=None), strict=True))
-        benchmark = self.module.partition(".")[0]
-        return Manifest(benchmark=benchmark, variant=variant, facts={"described_by": self.module}, files=files)
+        return Manifest(benchmark=self.benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
     def run_verify(self, args: argparse.Namespace) -> int:
         """Compare the files with the manifest; return the exit code."""
         folder: Path = args.data_dir
         manifest = read_manifest(folder / NAME)
-        if manifest.benchmark != self.module.partition(".")[0]:
+        if manifest.benchmark != self.benchmark:
             raise BuildError(
                 f"{folder} has data of {manifest.benchmark}: python -m {manifest.benchmark}.prepare verify {folder}"
             )
@@ -286,10 +290,12 @@ class PrepareCommand:
     def _find_other_generator(self, folder: Path, manifest: Manifest) -> list[str]:
         if GENERATOR not in manifest.facts:
             return []
-        try:
-            return self.find_synthesis().find_other_generator(folder, manifest)
+        module = f"{self.benchmark}.synthesize"
+        try:  # it needs more packages than checking does
+            synthesis: Synthesis = import_module(module).SYNTHESIS
         except ImportError as error:
             return [f"{folder}: whether this version of the generator made it is not known ({error})"]
+        return synthesis.find_other_generator(folder, manifest)
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
 from common.staging import stage
 from common.staging.stage import Staged
-from common.training.flops import SampleFlops
+from common.training.flops import SampleFlops, count_sample, table3
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
 
@@ -171,16 +171,26 @@ class SampleProblem(ABC, Generic[B]):
         """The mean sizes of training samples on which their operations depend, for the log; {} where all are alike."""
         return {}
 
+    def shapes_alone(self) -> tuple[nn.Module, Tensor] | None:
+        """Return the network with torch's own operations and without other ranks, and a sample, to be counted.
+
+        Both may be without numbers. None where samples differ, or the operations are not counted.
+        """
+        return None
+
     def count_flops(self) -> SampleFlops | None:
         """Return the operations of the network for a training sample, on average; None where they are not counted.
 
         Called on rank 0 alone: it exchanges nothing, and draws no random numbers of torch's default generator.
         """
-        return None
+        alone = self.shapes_alone()
+        return count_sample(*alone) if alone else None
 
     def count_table3(self) -> float:
         """Return the operations of a training step for a sample as HPC AI500 V3.0 counts them, see `flops.table3`."""
-        raise NotImplementedError
+        alone = self.shapes_alone()
+        assert alone is not None
+        return table3(*alone)
 
     @property
     def drawn_text(self) -> str:

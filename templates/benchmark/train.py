@@ -25,7 +25,6 @@ from common.data.prefetch import TensorBatch, read_batches
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
-from common.training.flops import SampleFlops, count_sample, table3
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
 from newbenchmark import model, synthesize
@@ -49,15 +48,10 @@ class NewBenchmark(SampleProblem[TensorBatch]):
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         self.model = model.build_model(config.model, seed).to(dist.device)
 
-    def count_flops(self) -> SampleFlops:
-        """Return the operations for a sample."""
+    def shapes_alone(self) -> tuple[nn.Module, Tensor]:
+        """Return the network, and a sample without numbers."""
         side = self.config.data.side
-        return count_sample(self.model, torch.empty(1, side, side, device="meta"))
-
-    def count_table3(self) -> float:
-        """Return the operations of a training step for a sample, by the other convention."""
-        side = self.config.data.side
-        return table3(self.model, torch.empty(1, side, side, device="meta"))
+        return self.model, torch.empty(1, side, side, device="meta")
 
     def describe(self) -> str:
         """Return a line for the user: data and network."""

@@ -19,7 +19,7 @@ from common.reference import (
     equals,
     number,
 )
-from common.settings.keys import PLACE, ROUTE, ClosedRule, Configuration, LogValue, key, take
+from common.settings.keys import PLACE, ROUTE, ClosedRule, Configuration, LogValue, check_least, key, take
 from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import EpochSchedule
 from cosmoflow.reference import REFERENCE
@@ -136,13 +136,10 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("conv_size", "kernel_size", "conv_layers", "fc1", "fc2"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        check_least(self, 1, "conv_size", "kernel_size", "conv_layers", "fc1", "fc2")
+        check_least(self, 0, "l2")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; expected 0 <= dropout < 1")
-        if self.l2 < 0:
-            raise ValueError(f"l2 is {self.l2}; expected at least 0")
 
 
 def log_momentum(config: Configuration) -> Any:

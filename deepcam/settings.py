@@ -22,7 +22,7 @@ from common.reference import (
     null_or,
     one_of,
 )
-from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, key, take
+from common.settings.keys import PLACE, REQUIRED, ROUTE, ClosedRule, LogValue, check_least, key, take
 from common.settings.optim import MOMENTS_LOGGED
 from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import StepSchedule
@@ -212,8 +212,7 @@ class Config(RunConfig):
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)  # super() fails in classes with slots before Python 3.14
-        if self.batchnorm_group_size < 1:
-            raise ValueError(f"batchnorm_group_size is {self.batchnorm_group_size}; expected at least 1")
+        check_least(self, 1, "batchnorm_group_size")
         if len(self.class_weights) != len(CLASSES) or min(self.class_weights) <= 0:
             raise ValueError(f"class_weights is {self.class_weights}; expected {len(CLASSES)} numbers above 0")
         if self.instances.bags and self.data.shuffle != "global":

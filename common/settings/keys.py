@@ -166,6 +166,15 @@ def _place(cls: type) -> str:
     return f"{module.with_suffix('.py') if file.stem == module.name else file}: class {cls.__name__}"
 
 
+def check_least(section: Any, least: int, *names: str) -> None:
+    """Raise ValueError for keys of a section that are below a number; null is none."""
+    for name in names:
+        value = getattr(section, name)
+        if value is not None and not value >= least:  # also for NaN
+            default = next(entry.default for entry in fields(section) if entry.name == name)
+            raise ValueError(f"{name} is {value}; expected at least {least}{', or null' if default is None else ''}")
+
+
 # -- the closed division -------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Literal
 
 from common.errors import UsageError
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
-from common.settings.keys import PLACE, ROUTE, key
+from common.settings.keys import PLACE, ROUTE, check_least, key
 from common.stop import NAMES, SignalName
 
 MOST_MB: Final = 1_000_000
@@ -176,8 +176,7 @@ class StagingConfig:
             raise ValueError(
                 f"mode {self.mode} needs stage_dir, a folder on the node's own disk, such as $TMPDIR/staged"
             )
-        if self.workers < 1:
-            raise ValueError(f"workers is {self.workers}; expected at least 1")
+        check_least(self, 1, "workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +256,8 @@ class ProfileConfig:
     skip: int = key(3, "steps before the traced ones, in the last of which tracing starts", PLACE, unit="steps")
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 0), ("skip", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        check_least(self, 0, "steps")
+        check_least(self, 1, "skip")
 
     @property
     def needed(self) -> int:

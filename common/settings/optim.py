@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from common.settings.keys import ROUTE, Configuration, LogValue, key
+from common.settings.keys import ROUTE, Configuration, LogValue, check_least, key
 
 LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
 WITH_MOMENTS: Final = ("adam", "adamw", "lamb")
@@ -68,8 +68,7 @@ class OptimConfig:
         for name, value in (("momentum", self.momentum), ("betas", self.betas[0]), ("betas", self.betas[1])):
             if not 0 <= value < 1:
                 raise ValueError(f"{name} has {value}; expected 0 <= value < 1")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; expected at least 0")
+        check_least(self, 0, "weight_decay")
         if self.name == "sgd" and self.weight_decay:
             raise ValueError(
                 f"weight_decay is {self.weight_decay}, but name is sgd, which has none; set weight_decay=0 "

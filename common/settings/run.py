@@ -32,7 +32,19 @@ from common.reference import (
     equals,
     null_or,
 )
-from common.settings.keys import DRAW, LENGTH, PLACE, PROBLEM, REQUIRED, ClosedRule, Configuration, LogValue, key, take
+from common.settings.keys import (
+    DRAW,
+    LENGTH,
+    PLACE,
+    PROBLEM,
+    REQUIRED,
+    ClosedRule,
+    Configuration,
+    LogValue,
+    check_least,
+    key,
+    take,
+)
 from common.settings.machine import (
     CheckpointConfig,
     DistConfig,
@@ -225,15 +237,8 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "global_batch_size", "accumulation"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
-        for name in ("steps", "flop"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value < math.inf:
-                raise ValueError(f"{name} is {value}; expected at least 1, or null")
-        if self.eval_batch_size is not None and self.eval_batch_size < 1:
-            raise ValueError(f"eval_batch_size is {self.eval_batch_size}; expected at least 1, or null")
+        check_least(self, 1, "epochs", "global_batch_size", "accumulation", "steps", "flop", "eval_batch_size")
+        check_least(self, 0, "eval_ranks")
         if self.accumulation > self.global_batch_size:
             raise ValueError(
                 f"accumulation is {self.accumulation}, more parts than the {self.global_batch_size} samples of a step "
@@ -243,8 +248,6 @@ class TrainConfig:
             raise ValueError(
                 f"target is {self.target}; expected a number above 0, null for the benchmark's own, or none"
             )
-        if self.eval_ranks < 0:
-            raise ValueError(f"eval_ranks is {self.eval_ranks}; expected 0 or more")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; expected 0 <= seed < 2**63")
 
@@ -293,8 +296,7 @@ class InstancesConfig:
     )
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count is {self.count}; expected at least 1")
+        check_least(self, 1, "count")
         if isinstance(self.ranks, int) and self.ranks < 1:
             expected = "at least 1, node, or null for all ranks divided by count"
             raise ValueError(f"ranks is {self.ranks}; expected {expected}")
@@ -348,10 +350,7 @@ class SamplesConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("train_samples", "eval_samples", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; expected at least 1")
+        check_least(self, 1, "train_samples", "eval_samples", "workers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

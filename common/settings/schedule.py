@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from common.reference import FREE, SHARE, equals
-from common.settings.keys import Configuration, LogValue, key
+from common.settings.keys import Configuration, LogValue, check_least, key
 
 RATE: Final = ("lr", "learning_rate")
 """Other names that users try for base_lr."""
@@ -119,10 +119,8 @@ class EpochSchedule(Schedule):
     def __post_init__(self) -> None:
         if self.base_lr <= 0:
             raise ValueError(f"base_lr is {self.base_lr}; expected above 0")
-        if self.base_batch_size < 1:
-            raise ValueError(f"base_batch_size is {self.base_batch_size}; expected at least 1")
-        if self.warmup_epochs < 0:
-            raise ValueError(f"warmup_epochs is {self.warmup_epochs}; expected at least 0")
+        check_least(self, 1, "base_batch_size")
+        check_least(self, 0, "warmup_epochs")
         for epoch, factor in self.decay.items():
             if epoch < 1 or factor <= 0:
                 raise ValueError(f"decay has {epoch}: {factor}; expected an epoch of at least 1 and a factor above 0")

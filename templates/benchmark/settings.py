@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from common.reference import FREE, equals
-from common.settings.keys import ClosedRule, LogValue, key, take
+from common.settings.keys import ClosedRule, LogValue, check_least, key, take
 from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import EpochSchedule
 from newbenchmark.reference import REFERENCE
@@ -21,8 +21,7 @@ class DataConfig(SamplesConfig):
 
     def __post_init__(self) -> None:
         SamplesConfig.__post_init__(self)
-        if self.side < 1:
-            raise ValueError(f"side is {self.side}; expected at least 1")
+        check_least(self, 1, "side")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,7 @@ class ModelConfig:
     layers: int = key(3, "convolutions; all but the last halve the plate", unit="layers", closed=equals(3))
 
     def __post_init__(self) -> None:
-        for name in ("channels", "layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+        check_least(self, 1, "channels", "layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
-from datetime import date
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,15 +23,12 @@ from common.command import CommandParser, UsageError, as_called, file_place, pla
 from common.config import load
 from common.data.sampling import step_seed
 from common.files import LOG_NAME, POWER
-from common.measure.accelerators import rate_device
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
-from common.measure.power.limits import find_lowest
-from common.measure.power.recorder import UNKNOWN, read_energy
 from common.named_configs import CLOSED, find_config, is_name
 from common.precision import Precision, resolved
 from common.ranks.connect import connect
-from common.ranks.device import keep_freed_memory, read_limits, read_model_name
+from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
 from common.reference import FULL
 from common.training import optim
@@ -40,6 +36,7 @@ from common.training.benchmark import Benchmark, Problem
 from common.training.flops import SampleFlops
 from common.training.job import free_memory
 from common.training.memory import explain_out_of_memory
+from common.training.merit import describe_energy, describe_units
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
@@ -124,16 +121,10 @@ def _measure_config(
             times, clock, numbers = _time_steps(problem, step, meter, profiler, arguments)
     if flops is None:
         return None
-    measurement = _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
-    if not config.power.source:
-        return measurement
-    # The energy of the steps, which the power files give.
-    energy = read_energy(output.parent / POWER, measurement.nodes, *clock)
-    if energy.energy_j is None:
-        print(f"{output.parent / POWER}: {UNKNOWN}")
-    samples = len(measurement.step_ms) * measurement.batch
-    efficiency = samples / energy.energy_j if energy.energy_j else None
-    return replace(measurement, **asdict(energy), samples_per_j=efficiency)
+    if config.power.source:
+        samples = len(times) * problem.batching.global_batch_size
+        numbers |= describe_energy(output.parent / POWER, dist, clock, samples)
+    return _describe_steps(problem, times, numbers, flops, str(arguments.data or SYNTHETIC))
 
 
 def _check_config(config: Any, overrides: Sequence[str], output: Path) -> None:
@@ -261,33 +252,24 @@ def _train_briefly(benchmark: Benchmark, config: Any, dist: Dist) -> float:
 def _describe_steps(
     problem: Problem, times: Sequence[float], numbers: Mapping[str, Any], flops: SampleFlops, data: str
 ) -> Measurement:
-    """Return the figure of merit of the steps, without their energy."""
+    """Return the figure of merit of the steps."""
     dist, median, batch = problem.dist, statistics.median(times), problem.batching.global_batch_size
-    dtype, flop_per_s = resolved(problem.config.precision, dist.device), flops.training * batch / median
-    utilization, peak_format = rate_device(read_model_name(dist.device), dtype, flop_per_s / dist.world_size)
+    flop_per_s = flops.training * batch / median
     return Measurement(
         **numbers,
         benchmark=problem.config.reference.name,
         samples_per_s=batch / median,
-        units=dist.world_size,
         batch=batch,
-        dtype=dtype,
         spread=statistics.stdev(times) / median,
         network=problem.config.variant,
-        nodes=dist.nodes,
-        device=dist.device.type,
         step_ms=tuple(round(1000 * seconds, 3) for seconds in times),
         median_step_ms=1000 * median,
         samples_per_s_per_unit=batch / median / dist.world_size,
         flop_per_step=flops.training * batch,
         flop_per_s=flop_per_s,
-        utilization=utilization,
-        peak_format=peak_format,
         table3_flop_per_step=problem.count_table3() * batch,
         data=data,
-        date=date.today().isoformat(),
-        torch=torch.__version__,
-        **asdict(find_lowest(read_limits(dist.device, dist.local_size))),
+        **describe_units(dist, resolved(problem.config.precision, dist.device), flop_per_s),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import date
 from operator import mul
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from common.files import LOG_NAME, POWER
 from common.measure.accelerators import rate_device
 from common.measure.fom import EXPONENTS, NAME, N, TrainedEnsemble, TrainedRun, find_valid_share
 from common.measure.power.limits import find_lowest
-from common.measure.power.recorder import read_energy
+from common.measure.power.recorder import UNKNOWN, read_energy
 from common.ranks.device import read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.record import read_run_times, read_value
@@ -46,25 +46,17 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
     quality, minutes = history[-1].quality, (clock[1] - clock[0]) / 60_000
     flop_per_s = flop["training"] * samples / sum(train_s) if flop else None
     share = find_valid_share(run.problem.reference.target, quality, EXPONENTS.get(benchmark, N))
-    utilization = peak_format = None
+    whole_rate = None
     if flop and minutes > 0:
         whole = flop["training"] * samples + flop["evaluation"] * len(history) * run.problem.eval_samples
-        rated = whole / (60 * minutes) / ranks.world_size
-        utilization, peak_format = rate_device(read_model_name(ranks.device), run.precision.name, rated)
-    energy = read_energy(folder / POWER, ranks.nodes, *clock)
+        whole_rate = whole / (60 * minutes)
     return TrainedRun(
         benchmark=benchmark,
         samples_per_s=rate,
-        units=ranks.world_size,
         batch=run.config.global_batch_size,
-        dtype=run.precision.name,
         spread=statistics.stdev(rates) / rate if len(rates) > 1 else 0.0,
         network=run.problem.reference.variant,
-        nodes=ranks.nodes,
-        device=ranks.device.type,
         samples_per_s_per_unit=rate / ranks.world_size,
-        date=date.today().isoformat(),
-        torch=torch.__version__,
         epoch_samples_per_s=tuple(rates),
         minutes=minutes,
         epochs=history[-1].epoch,
@@ -79,12 +71,38 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         epoch_eval_s=tuple(epoch.eval_s for epoch in history),
         flop_per_s=flop_per_s,
         vflop_per_s=None if flop_per_s is None or share is None else flop_per_s * share,
-        **asdict(energy),
-        samples_per_j=samples / energy.energy_j if energy.energy_j else None,
-        **asdict(find_lowest(read_limits(ranks.device, ranks.local_size))),
-        utilization=utilization,
-        peak_format=peak_format,
+        **describe_units(ranks, run.precision.name, whole_rate),
+        **describe_energy(folder / POWER, ranks, clock, samples),
     )
+
+
+def describe_units(dist: Dist, dtype: str, flop_per_s: float | None) -> dict[str, Any]:
+    """Return the fields of a figure of merit about the ranks and their devices. flop_per_s: of all ranks."""
+    utilization, peak_format = None, None
+    if flop_per_s is not None:
+        utilization, peak_format = rate_device(read_model_name(dist.device), dtype, flop_per_s / dist.world_size)
+    return {
+        "units": dist.world_size,
+        "nodes": dist.nodes,
+        "device": dist.device.type,
+        "dtype": dtype,
+        "date": date.today().isoformat(),
+        "torch": torch.__version__,
+        "utilization": utilization,
+        "peak_format": peak_format,
+        **asdict(find_lowest(read_limits(dist.device, dist.local_size))),
+    }
+
+
+def describe_energy(folder: Path, dist: Dist, clock: tuple[float, float], samples: float) -> dict[str, Any]:
+    """Return the fields about the energy of all nodes; print that it is unknown where the folder has power files.
+
+    clock: begin and end of the time in which the samples were trained, in ms since 1970.
+    """
+    energy = read_energy(folder, dist.nodes, *clock)
+    if energy.energy_j is None and folder.exists():
+        print(f"{folder}: {UNKNOWN}", flush=True)
+    return {**asdict(energy), "samples_per_j": samples / energy.energy_j if energy.energy_j else None}
 
 
 def count_parameters(model: nn.Module) -> int:

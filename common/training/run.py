@@ -24,7 +24,6 @@ from common.datasets.manifest import read_variant_and_digest
 from common.ending import COMPLETED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
-from common.measure.power.recorder import UNKNOWN
 from common.mllog import ResultLog, RunRecord
 from common.precision import Precision
 from common.provenance import provenance, shown_path
@@ -204,8 +203,6 @@ class Training:
         try:
             figure = compute_figure(self.benchmark.name, run, self.all_ranks, self.folder)
             if figure is not None:
-                if self.config.power.source and figure.energy_j is None:
-                    self._say(f"{self.folder / POWER}: {UNKNOWN}")
                 figure.write_file(path)
                 if self.shared is None:
                     print(figure.line, flush=True)

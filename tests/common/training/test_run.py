@@ -13,7 +13,7 @@ from common.training.run import Training
 @pytest.mark.parametrize("main", [True, False])
 def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
     stated = []
-    monkeypatch.setattr(run, "provenance", lambda packages: {"packages": packages})
+    monkeypatch.setattr(run, "provenance", lambda packages: {"packages": packages, "host": {}})
     monkeypatch.setattr(run, "read_variant_and_digest", lambda folder: ("full", "0" * 64))
     monkeypatch.setattr(run.mllog, "begin", lambda *given, **instance: stated.append(given[-1]))
     config = SimpleNamespace(
@@ -23,13 +23,13 @@ def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
         config=config,
         shared=None,
         instance=None,
-        dist=SimpleNamespace(is_main=main, local_rank=0, device=torch.device("cpu")),
+        dist=SimpleNamespace(is_main=main, local_rank=0, local_size=1, device=torch.device("cpu")),
         benchmark=SimpleNamespace(name="cosmoflow", config=type(config.submission)),
         resolved={"a": 1},
     )
     training._collect_sources = lambda: Training._collect_sources(training)
     Training._begin_log(training, None)
-    assert set(stated[0]) == ({"packages", "data_sha256", "config", "hyperparameters"} if main else set())
+    assert set(stated[0]) == ({"packages", "host", "data_sha256", "config", "hyperparameters"} if main else set())
 
 
 @pytest.mark.parametrize(("drop", "cleared"), [(False, None), ("prologue", True)])

@@ -28,7 +28,6 @@ from common.data.values import Content
 from common.ranks.dist import Dist
 from common.reference import variant_of
 from common.spatial.convolution import PaddedConv3d
-from common.spatial.shards import whole_size
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.kernels import check_kernels
 from common.training.predictions.report import absolute_errors
@@ -70,12 +69,7 @@ class CosmoFlow(SampleProblem[TensorBatch]):
     def describe(self) -> str:
         """Return a line for the user: data and model."""
         shape = "×".join(map(str, self.config.data.sample_shape))
-        parameters = sum(map(whole_size, self.model.parameters()))
-        return (
-            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation samples of {shape} voxels in "
-            f"{self.config.data.data_dir}; network: {parameters:,} parameters{self.drawn_text}"
-            f"{spatial.shared_text(self.config, self.dist)}"
-        )
+        return self.describe_data(f"samples of {shape} voxels") + spatial.shared_text(self.config, self.dist)
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of counts, int16 (B, D, H, W, C), and labels, float32 (B, 4)."""

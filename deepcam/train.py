@@ -115,12 +115,7 @@ class DeepCam(SampleProblem[TensorBatch]):
     def describe(self) -> str:
         """Return a line for the user: data and model."""
         height, width, channels = self.config.data.sample_shape
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        return (
-            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation snapshots of {height}×{width} "
-            f"with {channels} channels in {self.config.data.data_dir}; network: {parameters:,} parameters"
-            f"{self.drawn_text}"
-        )
+        return self.describe_data(f"snapshots of {height}×{width} with {channels} channels")
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of snapshots, float32 (B, H, W, C) as in the files, and labels, uint8 (B, H, W)."""

@@ -100,12 +100,8 @@ class Oc20(SampleProblem[GraphBatch]):
     def describe(self) -> str:
         """Return a line for the user: data and model."""
         sizes = self.sets["train"].sizes
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        return (
-            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation frames in "
-            f"{self.config.data.data_dir}, on average of {sizes.natoms.mean():.0f} atoms, {sizes.neighbors.mean():.0f} "
-            f"edges and {sizes.triplets.mean():.0f} triplets; network: {parameters:,} parameters{self.drawn_text}"
-        )
+        means = f"{sizes.natoms.mean():.0f} atoms, {sizes.neighbors.mean():.0f} edges"
+        return self.describe_data("frames", f", on average of {means} and {sizes.triplets.mean():.0f} triplets")
 
     @property
     def equal_batches(self) -> bool:

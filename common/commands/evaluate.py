@@ -53,7 +53,9 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
 
 def _evaluate_runs(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     members, warnings = [], []
-    for run in find_instances(arguments.runs):
+    # A job of several stands for its instances, in their order.
+    runs = [folder for run in arguments.runs for folder in list(instance_folders(run).values()) or [run]]
+    for run in runs:
         member, warn = load_member(benchmark, best_of(run) if arguments.best else run, arguments.overrides)
         members.append(member)
         warnings.append(warn)
@@ -101,11 +103,6 @@ def load_problem(benchmark: Benchmark, member: Member, dist: Dist) -> Problem:
     load_fitting(problem.model, member.weights, member.checkpoint)
     problem.model.eval()
     return problem
-
-
-def find_instances(runs: Sequence[Path]) -> list[Path]:
-    """Return the runs, with the folders of its instances, in their order, for that of a job with several."""
-    return [folder for run in runs for folder in list(instance_folders(run).values()) or [run]]
 
 
 # -- one run -------------------------------------------------------------------------------------------------

@@ -89,8 +89,12 @@ class FetchCommand:
             return by_name[subset]
         if self.shares and subset.isdecimal() and int(subset) > 0:
             return self.sets[0].take_first(int(subset), self.shares)
-        choices = [*by_name, *(["a number of training samples"] if self.shares else [])]
-        raise UsageError(f"--subset {subset}: expected {' or '.join(choices)}")
+        raise UsageError(f"--subset {subset}: expected {self._parts_text}")
+
+    @property
+    def _parts_text(self) -> str:
+        names = [dataset.name for dataset in self.sets if dataset.name != FULL]
+        return " or ".join([*names, *(["a number of training samples"] if self.shares else [])])
 
     def _format_list(self) -> str:
         lines = []
@@ -130,8 +134,7 @@ Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
         parser.add_argument("folder", type=folder_place, nargs="?", metavar="DIR", help="new, or interrupted before")
         parser.add_argument("--list", action="store_true", help="show what is published, and exit")
         parser.add_argument("--dry-run", action="store_true", help="ask for sizes, and download nothing")
-        choices = [*parts, *(["a number of training samples"] if self.shares else [])]
-        parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {' or '.join(choices)}")
+        parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {self._parts_text}")
         parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
         connections_help = "connections at the same time (default 4, be kind to public servers)"
         parser.add_argument("--connections", type=positive, default=4, help=connections_help)

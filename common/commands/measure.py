@@ -164,9 +164,9 @@ def _time_steps(
         meter.clear_steps()
         begin_ms = time.time() * 1000
         make_steps(steps, "steps")
-        use = meter.gather_use()
+        times, use = meter.gather_use()
         clock = (begin_ms, time.time() * 1000)
-        numbers = {**use._asdict(), "warmup_steps": arguments.warmup}
+        numbers = {**use, "warmup_steps": arguments.warmup}
         numbers["memory_bytes"] = int(dist.all_reduce(torch.tensor(_find_peak_memory(dist)), "max"))
         with profiler:  # steps of its own: tracing takes time
             watched = profiler.watched(batches)
@@ -175,7 +175,7 @@ def _time_steps(
                 profiler.step_done()
         touched = count_bytes(lambda: _pass_batches(problem, step.precision, batches, parts))
     numbers["bytes_touched_per_step"] = int(dist.all_reduce(torch.tensor(touched)))
-    return numbers.pop("times"), clock, numbers
+    return times, clock, numbers
 
 
 def _pass_batches(problem: Problem, precision: Precision, batches: Iterator[Any], parts: int) -> None:

@@ -119,7 +119,7 @@ class Measurement(FigureOfMerit):
     flop_per_s: of all units, of the products and convolutions that are made, a multiply-add as two.
     table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
     communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
-    `common.measure.meter.Use`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
+    `common.measure.meter.combine_ranks`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
     loss, loss_fp32: of training after the same few steps in dtype and in float32. fidelity: their difference by the
     latter; 0 where dtype is float32 itself, None if it was not asked for.
     """

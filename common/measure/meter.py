@@ -37,30 +37,6 @@ class RankUse(NamedTuple):
     own_s: float
 
 
-class Use(NamedTuple):
-    """The steps of all ranks, in the words of `common.measure.fom.Measurement`.
-
-    times: of each step in seconds, on its slowest rank. In the median: waiting_ms: for data, on the rank that waits
-    most. communicating_ms: on the rank that spends least on it, since the others wait for that one, too. computing_ms:
-    all that is left. wait_share: part of all time, on the rank that waits most.
-    In the mean: bytes_read_per_step: from files, by all ranks; None where the system does not tell.
-    stored_bytes_per_step: the part of them that came from a device rather than from the kernel's cache.
-    bytes_reduced_per_step: gradients of a rank, in the format in which they are sent. cpu_ms_per_step: CPU time of all
-    ranks. meter_cpu_share: CPU time of the meter by that of the process.
-    """
-
-    times: list[float]
-    waiting_ms: float
-    communicating_ms: float
-    computing_ms: float
-    wait_share: float
-    bytes_read_per_step: float | None
-    stored_bytes_per_step: float | None
-    bytes_reduced_per_step: float
-    cpu_ms_per_step: float
-    meter_cpu_share: float
-
-
 class Meter:
     """Measures the steps of this rank. Make it before the `Step`, whose messages it counts."""
 
@@ -94,8 +70,8 @@ class Meter:
         self._finish_steps()
         return self._steps[-1][0].seconds
 
-    def gather_use(self) -> Use:
-        """Return what the steps of all ranks used. A collective call."""
+    def gather_use(self) -> tuple[list[float], dict[str, Any]]:
+        """Return what the steps of all ranks used, see `combine_ranks`. A collective call."""
         self._finish_steps()
         cpu_s = time.process_time() - self._cpu_s
         own_s = self._own_s + self._traffic.own_s
@@ -104,33 +80,42 @@ class Meter:
         read = before and now and (now.files - before.files - before.asking, now.devices - before.devices)
         ranks = self.dist.gather_json([steps, read, cpu_s, own_s])
         uses = [RankUse([StepUse(*step) for step in steps], read, cpu_s, own_s) for steps, read, cpu_s, own_s in ranks]
-        return Use(**self.dist.broadcast_json(combine_ranks(uses)._asdict() if uses else None))
+        times, use = self.dist.broadcast_json(combine_ranks(uses) if uses else None)
+        return times, use
 
     def _finish_steps(self) -> None:
         if self.dist.device.type != "cpu":
             torch.accelerator.synchronize(self.dist.device)
 
 
-def combine_ranks(ranks: Sequence[RankUse]) -> Use:
-    """Return the use of all ranks."""
+def combine_ranks(ranks: Sequence[RankUse]) -> tuple[list[float], dict[str, Any]]:
+    """Return the seconds of each step on its slowest rank, and fields of `common.measure.fom.Measurement`.
+
+    In the median: waiting_ms: for data, on the rank that waits most. communicating_ms: on the rank that spends least on
+    it, since the others wait for that one, too. computing_ms: all that is left. wait_share: part of all time, on the
+    rank that waits most.
+    In the mean: bytes_read_per_step: from files, by all ranks; None where the system does not tell.
+    stored_bytes_per_step: the part of them that came from a device rather than from the kernel's cache.
+    bytes_reduced_per_step: gradients of a rank, in the format in which they are sent. cpu_ms_per_step: CPU time of all
+    ranks. meter_cpu_share: CPU time of the meter by that of the process.
+    """
     steps = list(zip(*(rank.steps for rank in ranks), strict=True))
     times = [max(use.seconds for use in step) for step in steps]
     waiting = [max(use.waiting_s for use in step) for step in steps]
     communicating = [min(use.communicating_s for use in step) for step in steps]
     parts = zip(times, waiting, communicating, strict=True)
     bytes_read = [sum(column) / len(steps) for column in zip(*(rank.read for rank in ranks if rank.read), strict=True)]
-    return Use(
-        times=times,
-        waiting_ms=1000 * median(waiting),
-        communicating_ms=1000 * median(communicating),
-        computing_ms=1000 * median(max(0.0, total - wait - sent) for total, wait, sent in parts),
-        wait_share=max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
-        bytes_read_per_step=bytes_read[0] if bytes_read else None,
-        stored_bytes_per_step=bytes_read[1] if bytes_read else None,
-        bytes_reduced_per_step=fmean(use.bytes_reduced for step in steps for use in step),
-        cpu_ms_per_step=1000 * sum(rank.cpu_s for rank in ranks) / len(steps),
-        meter_cpu_share=max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
-    )
+    return times, {
+        "waiting_ms": 1000 * median(waiting),
+        "communicating_ms": 1000 * median(communicating),
+        "computing_ms": 1000 * median(max(0.0, total - wait - sent) for total, wait, sent in parts),
+        "wait_share": max(sum(s.waiting_s for s in rank.steps) / sum(s.seconds for s in rank.steps) for rank in ranks),
+        "bytes_read_per_step": bytes_read[0] if bytes_read else None,
+        "stored_bytes_per_step": bytes_read[1] if bytes_read else None,
+        "bytes_reduced_per_step": fmean(use.bytes_reduced for step in steps for use in step),
+        "cpu_ms_per_step": 1000 * sum(rank.cpu_s for rank in ranks) / len(steps),
+        "meter_cpu_share": max(rank.own_s / max(rank.cpu_s, 1e-9) for rank in ranks),
+    }
 
 
 class Reads(NamedTuple):

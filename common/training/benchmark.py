@@ -32,6 +32,7 @@ from common.ranks.dist import Dist
 from common.reference import Reference
 from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
+from common.spatial.shards import whole_size
 from common.staging import stage
 from common.staging.stage import Staged
 from common.training.flops import SampleFlops, count_sample, table3
@@ -81,7 +82,7 @@ class SampleProblem(ABC, Generic[B]):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return one line about data and network for the user; called once, after construction."""
+        """Return one line about data and network for the user, see `describe_data`; called once, after construction."""
 
     @abstractmethod
     def read(self, samples: Any, indices: Iterable[np.ndarray]) -> Generator[B]:
@@ -192,16 +193,19 @@ class SampleProblem(ABC, Generic[B]):
         assert alone is not None
         return table3(*alone)
 
-    @property
-    def drawn_text(self) -> str:
-        """What `describe` says of the samples that this instance draws, "" if it takes all of them."""
-        instances, there = self.config.instances, len(self.sets["train"])
-        if not instances.bags:
-            return ""
-        return (
-            f"; bagging: {instances.bagging}, instance {instances.number} draws {len(np.unique(self.drawn)):,} of "
-            f"{there:,} training samples, some several times, which is not an MLPerf result"
+    def describe_data(self, samples: str, sizes: str = "") -> str:
+        """Return the line of `describe`. samples: what the samples are called; sizes: what else to say of them."""
+        instances, parameters = self.config.instances, sum(map(whole_size, self.model.parameters()))
+        line = (
+            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation {samples} in "
+            f"{self.config.data.data_dir}{sizes}; network: {parameters:,} parameters"
         )
+        if instances.bags:
+            line += (
+                f"; bagging: {instances.bagging}, instance {instances.number} draws {len(np.unique(self.drawn)):,} of "
+                f"{len(self.sets['train']):,} training samples, some several times, which is not an MLPerf result"
+            )
+        return line
 
     @cached_property
     def input_dtype(self) -> torch.dtype:

@@ -27,7 +27,7 @@ from common.command import as_called
 from common.config import ConfigError, Override, to_dict
 from common.ending import COMPLETED, FAILED, STOPPED, TARGET_MET, TARGET_NOT_MET, TRAINED, Ending, read_ending
 from common.files import CHECKPOINTS, LOG_NAME, instance_folder, instance_folders
-from common.measure.fom import NAME, TrainedEnsemble
+from common.measure.fom import NAME
 from common.provenance import shown_path
 from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
@@ -41,7 +41,7 @@ from common.training.benchmark import Benchmark
 from common.training.checkpoint import NoCheckpointError, complete
 from common.training.folder import OwnedFolder, check_kind
 from common.training.memory import check_network
-from common.training.merit import merge_figures
+from common.training.merit import count_minutes, merge_figures
 from common.training.resolve import check_sample_counts, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
@@ -349,26 +349,18 @@ class InstancesJob:
             how = ending.text if ending else f"not started ({signal_name(STOP.number) or 'the job was stopped'})"
             how = shorten(how, SHOWN, placeholder=" …")
             yield f"{number:8}  {plan.base + number:10}  {epochs:>6}  {minutes:>7}  {how}"
-        trained = {number: clocks[number] for number, ending in endings.items() if ending and ending.how in TRAINED}
-        timed = {number: clock for number, clock in trained.items() if clock}
+        ended = {number: ending for number, ending in endings.items() if ending and ending.how in TRAINED}
+        models = {instance_folder(folder, number): clock for number in ended if (clock := clocks[number])}
         end = "have trained to their end" if self.config.train.target == NO_TARGET else "met the target"
-        yield throughput_text(list(timed.values()), len(endings), end)
-        for line in self._next_steps(endings):
-            yield as_called(line)
-        if timed:
-            folders, at_once = [instance_folder(folder, number) for number in timed], self.dist.world_size // self.size
-            figure = merge_figures(folders, at_once, models_per_minute(list(timed.values())), self.dist.nodes)
-            if figure is not None:
-                yield from self._write_figure(figure)
-
-    def _write_figure(self, figure: TrainedEnsemble) -> Iterator[str]:
-        """Write the figure of merit of the job; yield its line, after an error that changes nothing of the results."""
-        path = self.config.output_dir / NAME
-        try:
-            figure.write_file(path)
-        except OSError as error:  # such as a full disk
-            yield f"{path}: {error}; going on without it"
-        yield figure.line
+        yield throughput_text(list(models.values()), len(endings), end)
+        yield from map(as_called, self._next_steps(endings))
+        figure = merge_figures(models, self.dist.world_size // self.size, self.dist.nodes)
+        if figure is not None:
+            try:
+                figure.write_file(folder / NAME)
+            except OSError as error:  # such as a full disk, which changes nothing of the results
+                yield f"{folder / NAME}: {error}; going on without it"
+            yield figure.line
 
     def _next_steps(self, endings: Mapping[int, Ending | None]) -> Iterator[str]:
         """Yield what to do next with the instances."""
@@ -397,13 +389,9 @@ def throughput_text(clocks: Sequence[tuple[int, int]], count: int, end: str) -> 
     text = f"{len(clocks)} of {count} instances {end}"
     if not clocks:
         return text
-    rate = models_per_minute(clocks)
-    return f"{text}, in {len(clocks) / rate:.2f} min from the first start to the last stop: {rate:.3g} models/min"
-
-
-def models_per_minute(clocks: Sequence[tuple[int, int]]) -> float:
-    """Return the models per minute from the first start to the last stop, in ms."""
-    return 60_000 * len(clocks) / (max(stop for _, stop in clocks) - min(start for start, _ in clocks))
+    minutes = count_minutes(clocks)
+    rate = len(clocks) / minutes
+    return f"{text}, in {minutes:.2f} min from the first start to the last stop: {rate:.3g} models/min"
 
 
 def free_memory(device: torch.device) -> None:

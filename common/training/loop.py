@@ -139,8 +139,7 @@ def fit(run: Fit) -> Ending:
     """Train until the target is met, a signal asks to stop, or all steps are done; return how the run ended.
 
     Raises DataFaultError for samples with numbers that are not finite, FloatingPointError when loss or quality is not
-    finite although the samples are, LeaseLostError when another training took the folder
-    over.
+    finite although the samples are, LeaseLostError when another training took the folder over.
     """
     with (
         STOP.listening(),
@@ -240,9 +239,8 @@ def _take_quality(run: Fit, wait: bool) -> None:
         _refuse_quality(run, quality, latest.epoch)
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
-    run.history[-1] = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
-    run.progress.show_epoch(run.history[-1], run.epochs)
-    epoch = run.history[-1]
+    run.history[-1] = epoch = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
+    run.progress.show_epoch(epoch, run.epochs)
     run.callbacks.notify(lambda callback: callback.epoch(epoch))
     run.sanity.look_at_qualities([epoch.quality for epoch in run.history])
     _keep_best(run)

@@ -68,10 +68,8 @@ def check_network(benchmark: Benchmark, config: RunConfig) -> None:
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error
-    needed, memory = (
-        sum(parameter.nbytes for parameter in parameters),
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-    )
+    needed = sum(parameter.nbytes for parameter in parameters)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise ConfigError(
             f"the weights of this network would need {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import date
 from operator import mul
@@ -110,17 +110,21 @@ def count_parameters(model: nn.Module) -> int:
     return sum(whole_size(parameter) for parameter in model.parameters() if parameter.requires_grad)
 
 
-def merge_figures(
-    folders: Sequence[Path], at_once: int, models_per_minute: float, nodes: int
-) -> TrainedEnsemble | None:
-    """Return the figure of merit of a job of several instances, None if one has none.
+def count_minutes(clocks: Collection[tuple[int, int]]) -> float:
+    """Return the minutes from the first start to the last stop. clocks: starts and stops in ms."""
+    return (max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000
 
-    folders: of the instances that count as models. at_once: how many are trained at a time. nodes: of the job.
+
+def merge_figures(models: Mapping[Path, tuple[int, int]], at_once: int, nodes: int) -> TrainedEnsemble | None:
+    """Return the figure of merit of a job of several instances, None if one has none, or there are no models.
+
+    models: the folders of the instances that count, with start and stop in ms. at_once: how many are trained at a time.
+    nodes: of the job.
     """
     try:
-        figures = [json.loads((folder / NAME).read_text(encoding="utf-8")) for folder in folders]
+        figures = [json.loads((folder / NAME).read_text(encoding="utf-8")) for folder in models]
         first, rates = figures[0], [float(figure["samples_per_s"]) for figure in figures]
-        active, rate = min(at_once, len(folders)), statistics.fmean(rates)
+        active, rate, minutes = min(at_once, len(models)), statistics.fmean(rates), count_minutes(models.values())
 
         def add_rates(name: str) -> float | None:
             numbers = [figure[name] for figure in figures]
@@ -136,8 +140,8 @@ def merge_figures(
             nodes=nodes,
             samples_per_s_per_unit=rate / first["units"],
             models=len(rates),
-            models_per_min=models_per_minute,
-            minutes=len(rates) / models_per_minute,
+            models_per_min=len(rates) / minutes,
+            minutes=minutes,
             quality=statistics.fmean(qualities),
             qualities=qualities,
             flop_per_s=add_rates("flop_per_s"),

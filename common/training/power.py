@@ -66,10 +66,7 @@ class NodeRecorder:
 
     def __init__(self, config: PowerConfig, folder: Path, node: int) -> None:
         assert config.source
-        try:
-            name, source = open_source(config.source, Clock())
-        except ValueError as error:
-            raise ValueError(str(error).removeprefix("--source: ")) from None
+        name, source = open_source(config.source, Clock())
         self.path = folder / f"{name if source.scope == PARTS else 'node'}_{node}.txt"
         folder.mkdir(parents=True, exist_ok=True)
         settings = {"interval": config.interval_s, "efficiency": config.efficiency, "parent": os.getpid()}

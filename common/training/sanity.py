@@ -12,8 +12,6 @@ EVALUATIONS: Final = 3
 """So many in a row show a sign."""
 MARGIN: Final = 0.02
 """By so much, of its own size, a quality must be better than that of a constant."""
-
-
 FAR: Final = 100
 """An error of so many times that of a constant is implausible."""
 JUMP: Final = 10_000

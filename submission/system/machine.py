@@ -232,7 +232,7 @@ def read_node(text: str, host: str, clock: Clock | None = None) -> Reading:
     try:
         source = TimedReader(open_source(text.replace(HOST, host.partition(".")[0]), clock)[1])
     except UsageError as error:
-        return Reading(problem=str(error).removeprefix("--source: ")[:LONGEST_PROBLEM])
+        return Reading(problem=str(error)[:LONGEST_PROBLEM])
     end_s = clock.monotonic() + PATIENCE_S
     while True:
         try:

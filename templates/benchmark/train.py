@@ -55,11 +55,7 @@ class NewBenchmark(SampleProblem[TensorBatch]):
 
     def describe(self) -> str:
         """Return a line for the user: data and network."""
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        return (
-            f"data: {self.train_samples:,} training and {self.eval_samples:,} validation plates in "
-            f"{self.config.data.data_dir}; network: {parameters:,} parameters{self.drawn_text}"
-        )
+        return self.describe_data("plates")
 
     def read(self, samples: Dataset, indices: Iterable[np.ndarray]) -> Generator[TensorBatch]:
         """Yield batches of fields and labels."""

@@ -16,7 +16,7 @@ from common.command import UsageError, check_new, file_place
 from common.measure.power.keys import PARTS
 from common.measure.power.recorder import Measurement, record_power
 from common.measure.power.sources import Clock, open_source
-from common.settings.machine import check_power_settings
+from common.settings.machine import check_power_settings, check_power_source
 from common.stop import STOP
 
 SUMMARY: Final = "record the power of this node"
@@ -90,7 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Record; return the exit status of the measured command, 1 without any reading."""
     clock = Clock()
     _check_arguments(arguments)
-    name, source = open_source(arguments.source, clock)
+    try:
+        name, source = open_source(arguments.source, clock)
+    except UsageError as error:
+        raise UsageError(f"--source: {error}") from None
     parts = source.scope == PARTS
     _check_output(arguments.output, name if parts else None, arguments.append)
     current = "DC" if arguments.dc or parts else "AC"
@@ -123,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
     """Raise UsageError for values that cannot be used."""
+    check_power_source("--source", arguments.source)
     check_power_settings(
         arguments.interval, arguments.efficiency, arguments.dc, names=("--interval", "--efficiency", "--dc")
     )

@@ -26,7 +26,6 @@ from common.errors import UsageError
 from common.measure.power.keys import NODE, PARTS
 from common.measure.power.limits import POWERCAP
 from common.measure.power.redfish import EXAMPLE, find_chassis, find_node_watts
-from common.settings.machine import check_power_source
 from common.values import is_number
 
 READ_TIMEOUT_S: Final = 2.0
@@ -81,7 +80,7 @@ class Program:
     def __post_init__(self) -> None:
         if not self.words or shutil.which(self.words[0]) is None:
             name = self.words[0] if self.words else "no program"
-            raise UsageError(f"--source: {name}: not found; install it, or name another source")
+            raise UsageError(f"{name}: not found; install it, or name another source")
 
     def read_watts(self) -> float:
         """Return what the program says; it is killed with its children after PROGRAM_TIMEOUT_S."""
@@ -228,7 +227,7 @@ class WattFile:
 
     def __post_init__(self) -> None:
         if not self.path.is_file():
-            raise UsageError(f"--source: {self.path}: no such file; start the meter that writes it first")
+            raise UsageError(f"{self.path}: no such file; start the meter that writes it first")
 
     def read_watts(self) -> float:
         """Return the last line; the file must have changed within FILE_FRESH_S."""
@@ -271,11 +270,9 @@ class Rapl:
                     self._ranges_uj[folder / "energy_uj"] = int((folder / "max_energy_range_uj").read_text())
             self._last_uj = self._read_counters()
         except (OSError, ValueError) as error:
-            raise UsageError(
-                f"--source: {self.root}: energy counters cannot be read ({error}); they may need root"
-            ) from error
+            raise UsageError(f"{self.root}: energy counters cannot be read ({error}); they may need root") from error
         if not self._ranges_uj:
-            raise UsageError(f"--source: {self.root}: expected intel-rapl:N with name package-*; found none")
+            raise UsageError(f"{self.root}: expected intel-rapl:N with name package-*; found none")
         self._last_s = self.clock.monotonic()
 
     def _read_counters(self) -> dict[Path, int]:
@@ -303,16 +300,16 @@ class Rapl:
 
 def _open_redfish(setting: str, _clock: Clock) -> Source:
     if not re.fullmatch(r"https://[^/@\s]+/\S+", setting):
-        raise UsageError(f"--source: expected redfish:https://HOST{EXAMPLE}, without credentials")
+        raise UsageError(f"expected redfish:https://HOST{EXAMPLE}, without credentials")
     user, password = (os.environ.get(f"REDFISH_{name}", "") for name in ("USER", "PASSWORD"))
     if not user or not password:
-        raise UsageError("--source: redfish takes its credentials from REDFISH_USER and REDFISH_PASSWORD; set both")
+        raise UsageError("redfish takes its credentials from REDFISH_USER and REDFISH_PASSWORD; set both")
     return Redfish(setting, user, password)
 
 
 def _open_nvml(setting: str, _clock: Clock) -> Source:
     if setting:
-        raise UsageError("--source: nvml takes no setting")
+        raise UsageError("nvml takes no setting")
     query = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
     return Program(query, sum_of_watts, PARTS)
 
@@ -321,7 +318,7 @@ def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--source: {text!r}: {error}") from None
+        raise UsageError(f"{text!r}: {error}") from None
 
 
 SOURCES: Final[Mapping[str, Callable[[str, Clock], Source]]] = {
@@ -335,7 +332,9 @@ SOURCES: Final[Mapping[str, Callable[[str, Clock], Source]]] = {
 
 
 def open_source(text: str, clock: Clock) -> tuple[str, Source]:
-    """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used."""
-    check_power_source("--source", text)
+    """Return the name and the source of `NAME` or `NAME:SETTING`; raise UsageError if it cannot be used.
+
+    `check_power_source` has accepted the name.
+    """
     name, _, setting = text.partition(":")
     return name, SOURCES[name](setting, clock)

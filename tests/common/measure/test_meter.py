@@ -13,14 +13,14 @@ from common.ranks.traffic import Traffic
 def test_steps_of_two_ranks():
     waits = [StepUse(1.0, 0.7, 0.1, 80), StepUse(2.0, 0.1, 0.0, 80)]  # the other rank waits for it, as communication
     computes = [StepUse(1.1, 0.0, 0.5, 80), StepUse(2.0, 0.2, 0.4, 80)]
-    use = combine_ranks([RankUse(waits, (300, 20), 2.0, 0.002), RankUse(computes, (100, 0), 3.0, 0.009)])
-    assert use.times == [1.1, 2.0] and (use.waiting_ms, use.communicating_ms) == pytest.approx((450, 50))
-    assert use.computing_ms == pytest.approx((300 + 1800) / 2)
-    assert (use.bytes_read_per_step, use.stored_bytes_per_step, use.bytes_reduced_per_step) == (200, 10, 80)
-    assert (use.cpu_ms_per_step, use.meter_cpu_share) == (2500, pytest.approx(0.003))
-    assert use.wait_share == pytest.approx(0.8 / 3.0)
-    unknown = combine_ranks([RankUse(waits, None, 1.0, 0.0)])
-    assert unknown.bytes_read_per_step is unknown.stored_bytes_per_step is None
+    times, use = combine_ranks([RankUse(waits, (300, 20), 2.0, 0.002), RankUse(computes, (100, 0), 3.0, 0.009)])
+    assert times == [1.1, 2.0] and (use["waiting_ms"], use["communicating_ms"]) == pytest.approx((450, 50))
+    assert use["computing_ms"] == pytest.approx((300 + 1800) / 2)
+    assert (use["bytes_read_per_step"], use["stored_bytes_per_step"], use["bytes_reduced_per_step"]) == (200, 10, 80)
+    assert (use["cpu_ms_per_step"], use["meter_cpu_share"]) == (2500, pytest.approx(0.003))
+    assert use["wait_share"] == pytest.approx(0.8 / 3.0)
+    _, unknown = combine_ranks([RankUse(waits, None, 1.0, 0.0)])
+    assert unknown["bytes_read_per_step"] is unknown["stored_bytes_per_step"] is None
 
 
 def test_reads_are_those_of_files_alone(tmp_path):
@@ -40,9 +40,9 @@ def test_reads_are_those_of_files_alone(tmp_path):
             assert meter.last_s() > 0
         meter.clear_steps()
         meter.run_step(step)
-        use = meter.gather_use()
-    assert use.bytes_read_per_step == 12_345 and use.waiting_ms == 250 and len(use.times) == 1
-    assert use.bytes_reduced_per_step == 0 and use.communicating_ms == 0
+        times, use = meter.gather_use()
+    assert use["bytes_read_per_step"] == 12_345 and use["waiting_ms"] == 250 and len(times) == 1
+    assert use["bytes_reduced_per_step"] == use["communicating_ms"] == 0
 
 
 def test_only_what_follows_the_last_message_is_exposed(monkeypatch):

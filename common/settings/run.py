@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -89,23 +90,22 @@ def count_steps(samples: int, global_batch_size: int, tail: str) -> int:
     return steps
 
 
+def look_up_instances(config: Configuration, name: str) -> Any:
+    """Return the value of a key of section instances; None in a configuration of a version without."""
+    with suppress(LookupError):
+        return config(f"instances.{name}")
+    return None
+
+
 def log_seed(config: Configuration) -> Any:
     """Return the seed of a run, that of instance 0 plus the number of its own; None if it is drawn."""
-    seed = config("train.seed")
-    try:
-        first = config("instances.first")
-    except LookupError:  # of a version without instances
-        return seed
+    seed, first = config("train.seed"), look_up_instances(config, "first")
     return seed + first if isinstance(seed, int) and isinstance(first, int) else seed
 
 
 def log_train_samples(config: Configuration) -> Any:
     """Return the number of training samples that the configuration asks for; None if chance decides it."""
-    try:
-        drawn = config("instances.bagging") == POISSON
-    except LookupError:  # of a version without instances
-        drawn = False
-    return None if drawn else config("data.train_samples")
+    return None if look_up_instances(config, "bagging") == POISSON else config("data.train_samples")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from common.data.sampling import Batching, permutation, share
 from common.data.values import Content
 from common.precision import DTYPES, resolved
 from common.ranks.dist import Dist
-from common.reference import Reference
+from common.reference import FULL, Reference
 from common.settings.keys import hyperparameters
 from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
@@ -486,3 +486,8 @@ class Benchmark:
     def name(self) -> str:
         """The name of the package, and that in the log."""
         return self.reference.name
+
+    def provide_mini(self, config: RunConfig, dist: Dist) -> None:
+        """Generate on rank 0 the data of a mini problem that a configuration reads, unless they exist."""
+        if dist.is_main and config.variant != FULL:
+            self.make_mini(config.data.data_dir, config.variant, config.data)

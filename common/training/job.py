@@ -85,12 +85,12 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
         config = resolve_node_ranks(config, dist)
         check_ranks(config, dist.world_size, start.resume)
         if config.instances.count > 1:
-            STOP.exit_status = status = InstancesJob(benchmark, config, dist, start).run()
-            return status
-        number = config.instances.first
-        STOP.exit_status = status = Training(
-            benchmark, config, dist, start, None if number is None else Instance(number)
-        ).run()
+            status = InstancesJob(benchmark, config, dist, start).run()
+        else:
+            number = config.instances.first
+            instance = None if number is None else Instance(number)
+            status = Training(benchmark, config, dist, start, instance).run()
+        STOP.exit_status = status
         return status
 
 
@@ -292,8 +292,7 @@ class InstancesJob:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
-        if self.dist.is_main and config.variant != FULL:
-            self.benchmark.make_mini(config.data.data_dir, config.variant, config.data)
+        self.benchmark.provide_mini(config, self.dist)
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
         problem = self.benchmark.problem(config, self.dist, plan.base)

@@ -21,7 +21,6 @@ from common.precision import Precision
 from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
 from common.ranks.dist import Dist
-from common.reference import FULL
 from common.settings.run import RunConfig
 from common.training import optim
 from common.training.benchmark import Benchmark
@@ -46,8 +45,7 @@ def overfit_one_batch(benchmark: Benchmark, config: RunConfig, steps: int) -> in
     with connect(config.dist, TRAINING_ERRORS) as dist, explain_out_of_memory(config, dist):
         if dist.device.type == "cpu":
             keep_freed_memory(config.dist.sharing)
-        if dist.is_main and config.variant != FULL:
-            benchmark.make_mini(config.data.data_dir, config.variant, config.data)
+        benchmark.provide_mini(config, dist)
         dist.barrier()
         first, last = _repeat_steps(benchmark, config, dist, steps)
     learned = last <= LEARNED_SHARE * first

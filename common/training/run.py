@@ -174,8 +174,7 @@ class Training:
             initial = self._initial_weights() if saved is None else None
             if self.shared is None:
                 self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
-                if self.dist.is_main and self.config.variant != FULL:
-                    self.benchmark.make_mini(self.config.data.data_dir, self.config.variant, self.config.data)
+                self.benchmark.provide_mini(self.config, self.dist)
             self.all_ranks.barrier()
         keep_bytes = saved.log_bytes if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)

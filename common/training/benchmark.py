@@ -239,10 +239,11 @@ class SampleProblem(ABC, Generic[B]):
     def stage(self) -> Staged:
         """Stage the samples on the nodes, where training reads them. Called once, before the first step; collective."""
         folder = self.config.data.data_dir
-        files = stage.source_files(folder, self.drawn_files()) if self.dist.is_main else []
-        counts = self.counts()
-        if "train" in counts:
-            counts["train"] = len(np.unique(self.drawn))
+        files = stage.source_files(folder, self.staged_files()) if self.dist.is_main else []
+        samples = {"train": len(np.unique(self.drawn)), "validation": self.eval_samples}
+        # Splits whose files have one sample each.
+        apart = [split for split in self.sets if next(self.sets[split].files(), ("", None))[1] is not None]
+        counts = {split: samples[split] for split in apart}
         staged = stage.stage_dataset(files, folder, self.config.staging, self.dist, counts)
         self.read_from(staged)
         return staged
@@ -251,24 +252,18 @@ class SampleProblem(ABC, Generic[B]):
         """Read the samples where they were staged; instances call it instead of `stage`, which their job called."""
         self.sets = {split: samples.moved(staged.path_of) for split, samples in self.sets.items()}
 
-    def drawn_files(self) -> dict[str, Any]:
-        """Return the files without those of training samples that this instance does not draw."""
-        names = self.names()
-        if not self.config.instances.bags:
-            return names
-        drawn = set(self.drawn.tolist())
-        files = self.sets["train"].files()
-        idle = {name for name, number in files if number is not None and number not in drawn}
-        return {name: number for name, number in names.items() if name not in idle}
+    def staged_files(self) -> dict[str, Any]:
+        """Return the files relative to the data folder, each with the number of its sample.
 
-    def names(self) -> dict[str, Any]:
-        """Return the files relative to the data folder, each with the number of its sample."""
-        return {name: number for samples in self.sets.values() for name, number in samples.files()}
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of samples of each split whose files have one sample each."""
-        sets = self.sets.items()
-        return {split: len(samples) for split, samples in sets if next(samples.files(), ("", None))[1] is not None}
+        Those of training samples that this instance does not draw are left out.
+        """
+        drawn = {None, *self.drawn.tolist()}
+        return {
+            name: number
+            for split, samples in self.sets.items()
+            for name, number in samples.files()
+            if split != "train" or number in drawn
+        }
 
     # -- training
 

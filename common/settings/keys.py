@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -259,6 +259,11 @@ LogValue = Callable[[Configuration], Any]
 def take(name: str) -> LogValue:
     """Return the function that takes the value of a key from a configuration."""
     return lambda config: config(name)
+
+
+def log_if(switch: str, values: Container[str], value: LogValue, otherwise: Any = None) -> LogValue:
+    """Return the function that gives a value where the key `switch` has one of these values."""
+    return lambda config: value(config) if config(switch) in values else otherwise
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
-from common.settings.keys import ROUTE, Configuration, LogValue, check_least, key
+from common.settings.keys import ROUTE, Configuration, LogValue, check_least, key, log_if, take
 
 LOG_NAMES: Final = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "muon": "Muon"}
 WITH_MOMENTS: Final = ("adam", "adamw", "lamb")
@@ -22,23 +22,13 @@ def log_betas(config: Configuration) -> list[Any]:
     return list(config("optim.betas")) if config("optim.name") in WITH_MOMENTS else [config("optim.momentum")]
 
 
-def log_if_moments(name: str) -> LogValue:
-    """Return the function that takes a constant of the optimizers with two moments; others log 0."""
-    return lambda config: config(name) if config("optim.name") in WITH_MOMENTS else 0.0
-
-
-def log_of_lamb(value: LogValue) -> LogValue:
-    """Return the function that takes a value that only lamb logs."""
-    return lambda config: value(config) if config("optim.name") == "lamb" else None
-
-
 MOMENTS_LOGGED: Final[Mapping[str, LogValue]] = {
     "opt_betas": log_betas,
-    "opt_eps": log_if_moments("optim.eps"),
-    "opt_weight_decay": log_if_moments("optim.weight_decay"),
-    "opt_bias_correction": log_of_lamb(lambda config: True),
-    "opt_grad_averaging": log_of_lamb(lambda config: True),
-    "opt_max_grad_norm": log_of_lamb(lambda config: config("optim.max_grad_norm")),
+    "opt_eps": log_if("optim.name", WITH_MOMENTS, take("optim.eps"), 0.0),
+    "opt_weight_decay": log_if("optim.name", WITH_MOMENTS, take("optim.weight_decay"), 0.0),
+    "opt_bias_correction": log_if("optim.name", ("lamb",), lambda config: True),
+    "opt_grad_averaging": log_if("optim.name", ("lamb",), lambda config: True),
+    "opt_max_grad_norm": log_if("optim.name", ("lamb",), take("optim.max_grad_norm")),
 }
 """The optimizer's constants, as DeepCAM's reference logs them."""
 

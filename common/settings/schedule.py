@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from common.reference import FREE, SHARE, equals
-from common.settings.keys import Configuration, LogValue, check_least, key
+from common.settings.keys import Configuration, LogValue, check_least, key, log_if, take
 
 RATE: Final = ("lr", "learning_rate")
 """Other names that users try for base_lr."""
@@ -61,11 +61,6 @@ def log_decay(config: Configuration) -> float | list[float]:
     by_epoch = {int(epoch): factor for epoch, factor in config("schedule.decay").items()}
     factors = [by_epoch[epoch] for epoch in list_decay_epochs(config)]
     return factors[0] if len(factors) == 1 else factors
-
-
-def log_of_kind(kind: str, name: str) -> LogValue:
-    """Return the function that takes a key that only one kind of schedule logs."""
-    return lambda config: config(f"schedule.{name}") if config("schedule.kind") == kind else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +188,10 @@ class StepSchedule(Schedule):
     eta_min: float = key(0.0, "of cosine_annealing: final rate", closed=FREE)
 
     logs: ClassVar[Mapping[str, LogValue]] = {
-        **{f"scheduler_{name}": log_of_kind("multistep", name) for name in ("milestones", "decay_rate")},
-        **{f"scheduler_{name}": log_of_kind("cosine_annealing", name) for name in ("t_max", "eta_min")},
+        "scheduler_milestones": log_if("schedule.kind", ("multistep",), take("schedule.milestones")),
+        "scheduler_decay_rate": log_if("schedule.kind", ("multistep",), take("schedule.decay_rate")),
+        "scheduler_t_max": log_if("schedule.kind", ("cosine_annealing",), take("schedule.t_max")),
+        "scheduler_eta_min": log_if("schedule.kind", ("cosine_annealing",), take("schedule.eta_min")),
     }
 
     def __post_init__(self) -> None:

@@ -195,17 +195,22 @@ class SampleProblem(ABC, Generic[B]):
 
     def describe_data(self, samples: str, sizes: str = "") -> str:
         """Return the line of `describe`. samples: what the samples are called; sizes: what else to say of them."""
-        instances, parameters = self.config.instances, sum(map(whole_size, self.model.parameters()))
-        line = (
+        parameters = sum(map(whole_size, self.model.parameters()))
+        return (
             f"data: {self.train_samples:,} training and {self.eval_samples:,} validation {samples} in "
-            f"{self.config.data.data_dir}{sizes}; network: {parameters:,} parameters"
+            f"{self.config.data.data_dir}{sizes}; network: {parameters:,} parameters{self.drawn_text}"
         )
-        if instances.bags:
-            line += (
-                f"; bagging: {instances.bagging}, instance {instances.number} draws {len(np.unique(self.drawn)):,} of "
-                f"{len(self.sets['train']):,} training samples, some several times, which is not an MLPerf result"
-            )
-        return line
+
+    @property
+    def drawn_text(self) -> str:
+        """What `describe` says of the samples that this instance draws, "" if it takes all of them."""
+        instances, there = self.config.instances, len(self.sets["train"])
+        if not instances.bags:
+            return ""
+        return (
+            f"; bagging: {instances.bagging}, instance {instances.number} draws {len(np.unique(self.drawn)):,} of "
+            f"{there:,} training samples, some several times, which is not an MLPerf result"
+        )
 
     @cached_property
     def input_dtype(self) -> torch.dtype:

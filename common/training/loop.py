@@ -236,7 +236,10 @@ def _take_quality(run: Fit, wait: bool) -> None:
     if run.sanity.is_implausible(quality):
         check_samples(run.problem, "validation", run.problem.eval_share().tolist())
     if not math.isfinite(quality):
-        _refuse_quality(run, quality, latest.epoch)
+        raise FloatingPointError(
+            f"{run.target.key} is {quality} after epoch {latest.epoch}, although the samples are right: the "
+            f"predictions are not; lower schedule.base_lr or lengthen the warm-up{run.step.describe_growth()}"
+        )
     run.log.end("eval_stop", epoch_num=latest.epoch)
     run.log.event(run.target.key, quality, epoch_num=latest.epoch)
     run.history[-1] = epoch = replace(latest, quality=quality, eval_s=time.perf_counter() - run._eval_began)
@@ -355,14 +358,6 @@ def _list_samples_back(run: Fit, position: Position) -> Iterator[int]:
         for step in range(last - 1, -1, -1):
             batch = next(problem.batching.batches(order, ranks.data_rank, ranks.data_size, step))
             yield from np.concatenate(batch.parts).tolist()
-
-
-def _refuse_quality(run: Fit, quality: float, epoch: int) -> NoReturn:
-    """Raise FloatingPointError for a quality that is not finite."""
-    raise FloatingPointError(
-        f"{run.target.key} is {quality} after epoch {epoch}, although the samples are right: the predictions are not; "
-        f"lower schedule.base_lr or lengthen the warm-up{run.step.describe_growth()}"
-    )
 
 
 def _report_steps(run: Fit, answers: list[Answer]) -> None:

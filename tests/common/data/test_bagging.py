@@ -47,7 +47,7 @@ def test_an_instance_that_is_trained_alone_draws_as_among_others():
     ("key", "message"),
     [
         ("count=0", "count is 0; expected at least 1"),
-        ("ranks=0", "ranks is 0; expected at least 1, or null"),
+        ("ranks=0", "ranks is 0; expected at least 1, node, or null"),
         ("first=-1", "first is -1; expected 0 or more"),
         ("bagging=jackknife", "bagging: expected"),
     ],

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -52,29 +52,25 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
 
 
 def _evaluate_runs(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
-    members, warnings = [], []
     # A job of several stands for its instances, in their order.
     runs = [folder for run in arguments.runs for folder in list(instance_folders(run).values()) or [run]]
-    for run in runs:
-        member, warn = load_member(benchmark, best_of(run) if arguments.best else run, arguments.overrides)
-        members.append(member)
-        warnings.append(warn)
+    members = [load_member(benchmark, best_of(run) if arguments.best else run, arguments.overrides) for run in runs]
     ensemble.check_alike(benchmark, members)
     ensemble.check_distinct(members)
     if len(members) > 1 or arguments.out_of_bag:
         check_whole(members[0].config)
     with connect(members[0].config.dist, TRAINING_ERRORS) as dist:
         if dist.is_main:
-            for warn in warnings:
-                warn()
+            for member in members:
+                member.warn()
         with explain_out_of_memory(members[0].config, dist):
             if len(members) == 1 and not arguments.out_of_bag:
                 return _evaluate_member(benchmark, members[0], dist, arguments.output)
             return _evaluate_ensemble(benchmark, members, dist, arguments)
 
 
-def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tuple[Member, Callable[[], None]]:
-    """Return the network of a run or checkpoint, and what prints which newer checkpoints are damaged."""
+def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> Member:
+    """Return the network of a run or checkpoint."""
     loaded = load(run, benchmark.name)
     state, source = loaded.state, f"the configuration in {loaded.path}"
     config = rebuild(benchmark.config, loaded.config, source, overrides)
@@ -85,7 +81,7 @@ def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> tu
             f"data.data_dir=/…/{data.name}"
         )
     check_seed(config, state["seed"])
-    return Member(loaded.path, config, state["seed"], loaded.content["position"][0], state["model"]), loaded.warn
+    return Member(loaded.path, config, state["seed"], loaded.position.epoch, state["model"], loaded.warn)
 
 
 def check_whole(config: RunConfig) -> None:
@@ -152,7 +148,7 @@ def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: 
     # The data are those of a name or a YAML file, or else of a run or checkpoint.
     run, name = arguments.runs[0], next(text for text in arguments.words if text not in arguments.overrides)
     if run.exists() and run.suffix not in SUFFIXES and name not in named_configs(benchmark.name):
-        member, _ = load_member(benchmark, run, arguments.overrides)
+        member = load_member(benchmark, run, arguments.overrides)
         config, seed = member.config, member.seed
     else:
         config, seed = load_config(benchmark.config, find_config(benchmark.name, name), arguments.overrides), 0

@@ -71,14 +71,14 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
 def _predict_samples(benchmark: Benchmark, arguments: argparse.Namespace) -> int:
     if benchmark.report is None:
         raise UsageError(f"{benchmark.name} has no report on predictions (Benchmark.report)")
-    member, warn = load_member(benchmark, arguments.run, arguments.overrides)
+    member = load_member(benchmark, arguments.run, arguments.overrides)
     check_whole(member.config)
     with connect(member.config.dist, TRAINING_ERRORS) as dist:
         if dist.is_main:
             check_output(arguments.output)
             if arguments.plot:
                 reports.check_picture(arguments.plot)
-            warn()
+            member.warn()
         problem = load_problem(benchmark, member, dist)
         report = benchmark.report()
         report.variant = member.config.variant

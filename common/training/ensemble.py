@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -38,13 +38,17 @@ SHARED_SECTIONS: Final = ("data.", "model.")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A trained network. checkpoint: its file. seed: of its run. epochs: that it was trained."""
+    """A trained network. checkpoint: its file. seed: of its run. epochs: that it was trained.
+
+    warn: prints which newer checkpoints are damaged.
+    """
 
     checkpoint: Path
     config: RunConfig
     seed: int
     epochs: int
     weights: dict[str, Tensor]
+    warn: Callable[[], None]
 
     @property
     def instance(self) -> int:

@@ -37,39 +37,34 @@ POLL_S: Final = 0.1
 
 
 class Child:
-    """The measured command; `has_ended` starts it. It gets the stop signals of this process."""
+    """The measured command. It gets the stop signals of this process. process: None until `has_ended` starts it."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._stopped_s: float | None = None
 
     def has_ended(self) -> bool:
         """Start it at the first call; tell whether it has ended, or had GRACE_S to end after a stop signal."""
-        if self._process is None:
+        if self.process is None:
             try:
-                self._process = subprocess.Popen(self._words)
+                self.process = subprocess.Popen(self._words)
             except OSError as error:
                 raise UsageError(f"{self._words[0]}: cannot be run: {error.strerror}") from error
-        ended = self._process.poll() is not None
+        ended = self.process.poll() is not None
         if STOP.number and self._stopped_s is None and not ended:
             self._stopped_s = time.monotonic()
-            self._process.send_signal(STOP.number)
+            self.process.send_signal(STOP.number)
         return ended or (self._stopped_s is not None and time.monotonic() - self._stopped_s > GRACE_S)
-
-    @property
-    def started(self) -> bool:
-        """Tell whether it was started."""
-        return self._process is not None
 
     def wait_for_end(self) -> int:
         """Wait for its end; return its exit status, 0 if it never started."""
-        if self._process is None:
+        if self.process is None:
             return 0
-        while self._process.poll() is None:
+        while self.process.poll() is None:
             self.has_ended()
             time.sleep(POLL_S)
-        status = self._process.returncode
+        status = self.process.returncode
         return status if status >= 0 else 128 - status
 
 
@@ -112,12 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             summary = record_power(arguments.output, measurement, is_finished, clock, _print_message)
         except OSError as error:  # such as a full disk, which the command may survive
-            unrun = child is not None and not child.started
+            unrun = child is not None and child.process is None
             missing = f"readings are missing{', and the command was not run' if unrun else ''}"
             _print_message(f"{arguments.output}: {error.strerror or error}; {missing}")
         finally:
             status = child.wait_for_end() if child is not None else 0
-            if new and child is not None and not child.started:
+            if new and child is not None and child.process is None:
                 arguments.output.unlink(missing_ok=True)
     if summary is not None:
         _print_message(f"{arguments.output}: {summary}{' (estimate of parts)' if parts else ''}")

@@ -40,16 +40,14 @@ class Observation(NamedTuple):
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Omission:
+class Omission(NamedTuple):
     """An observation that does not count."""
 
     observation: Observation
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """An estimate with its interval, which may be open: infinite."""
 
     name: str
@@ -57,16 +55,12 @@ class Parameter:
     interval: Interval
 
 
-@dataclass(frozen=True, slots=True)
-class Residual:
+class Residual(NamedTuple):
     """An observation and what the law says there; relative: (y - fitted) / fitted."""
 
     observation: Observation
     fitted: float
-
-    @property
-    def relative(self) -> float:
-        return self.observation.y / self.fitted - 1
+    relative: float
 
 
 class Solution(Protocol):
@@ -238,7 +232,7 @@ def _fit_points(
         degrees=degrees,
         method=method,
         spread=math.sqrt(pure / again) if again else None,
-        residuals=tuple(Residual(each, solution.at(each.x)) for each in kept),
+        residuals=tuple(Residual(each, y := solution.at(each.x), each.y / y - 1) for each in kept),
         left_out=tuple(left_out),
         parabolas=parabolas,
         _at=solution.at,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle, islice
 from typing import Final
 
 from submission.results.export import standalone
-from submission.results.figures.drawing import CHARACTER_WIDTH, Scale
+from submission.results.figures.drawing import CHARACTER_WIDTH, Scale, scale
 from submission.results.figures.labels import LINE, amount, fitted, slug
 from submission.results.figures.panel import HALF, Axis, Figure, Panel, dots, logarithmic
+from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
 from submission.results.page.html import Html
-from submission.study.curves import SHARED, Curve, CurveLine, CurvePoint, is_number
+from submission.study.curves import Curve, CurveLine, CurvePoint, is_number
 from submission.study.records import CurveSpec
 
 LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 24, 40, 320, 58
@@ -38,7 +40,7 @@ def draw_curve(curve: Curve, width: int = HALF) -> Html:
     title = f"{spec.title[0].upper()}{spec.title[1:]}"
     figure = Figure(figure_name(spec), title, _describe(curve), width)
     panel = _make_panel(figure, curve, points)
-    looks = list(_choose_looks(curve))
+    looks = list(islice(zip(cycle(SHAPES), cycle(COLOURS), strict=False), len(curve.lines)))
     for line, (_, colour) in zip(curve.lines, looks, strict=True):
         if spec.ideal is not None and not curve.names:
             ideal = _find_ideal(line, spec.ideal)
@@ -108,27 +110,13 @@ def _make_panel(figure: Figure, curve: Curve, points: Sequence[CurvePoint]) -> P
     xs = [x for point in points for x in point.xs]
     left, right, bottom = LEFT, figure.width - RIGHT, TOP + HEIGHT
     ys = [y for y in ys if math.isfinite(y) and (y > 0 or not spec.log_y)]
-    y = logarithmic(ys, bottom, TOP) if spec.log_y else _scale_linearly(ys, bottom, TOP)
+    y = (logarithmic if spec.log_y else scale)(ys, bottom, TOP)
     if curve.names:
         x = Scale(-0.5, len(curve.names) - 0.5, left, right)
-    elif spec.log_x:
-        x = logarithmic(xs, left, right)
     else:
-        x = _scale_linearly(xs, left, right)
+        x = (logarithmic if spec.log_x else scale)(xs, left, right)
     names = tuple(fitted(name, (right - left) / len(curve.names) - 6) for name in curve.names)
     return Panel(figure, Axis(x, spec.x_label or spec.x, names=names), Axis(y, spec.y_label or spec.y))
-
-
-def _scale_linearly(values: Sequence[float], start: float, stop: float) -> Scale:
-    low, high = min(values), max(values)
-    margin = 0.08 * (high - low) or abs(high) or 1.0
-    return Scale(0.0 if 0 < low < margin else low - margin, high + margin, start, stop)
-
-
-def _choose_looks(curve: Curve) -> Iterator[tuple[str, str]]:
-    """Yield shape and colour of each line."""
-    for number in range(len(curve.lines)):
-        yield SHAPES[number % len(SHAPES)], COLOURS[number % len(COLOURS)]
 
 
 def _spread_between(low: float, high: float, is_log: bool) -> list[float]:
@@ -153,11 +141,11 @@ def _find_ideal(line: CurveLine, exponent: float) -> Function:
 
 def _find_function(curve: Curve, line: CurveLine) -> tuple[Function, Band] | None:
     """Return the law of a line over x, and its band; None without a law."""
-    law = curve.law if curve.spec.law in SHARED else line.law
+    law = curve.law if curve.spec.law in TWO_VARIABLES else line.law
     by = line.by
     if law is None:
         return None
-    if curve.spec.law not in SHARED or not is_number(by):
+    if curve.spec.law not in TWO_VARIABLES or not is_number(by):
         return law.at, law.interval
     if curve.spec.law == "joint":
         return (lambda x: law.at(by, x)), (lambda x: law.interval(by, x))
@@ -192,7 +180,7 @@ def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]
     """Write what marks and lines mean, a law with its formula and a missing one with its reason, a line each."""
     rows, spec = list[list[tuple[str, str]]](), curve.spec
     width = int((figure.width - 60) / CHARACTER_WIDTH)
-    shared = spec.law in SHARED or curve.problem
+    shared = spec.law in TWO_VARIABLES or curve.problem
     for line, (shape, colour) in zip(curve.lines, looks, strict=True):
         law = "" if shared else line.law.formula if line.law else line.problem
         rows += _wrap(f"{shape} {colour}", ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y, width)

@@ -13,9 +13,9 @@ from submission.results.fits.laws import LAWS, Law, Omission
 from submission.results.page.html import Html, disclosure, element, joined, table, theme_switch
 from submission.results.page.sheets import write_page
 from submission.results.quantity_tables import number
-from submission.study.curves import Curve, is_number
+from submission.study.curves import Curve, is_number, order_variables
 from submission.study.figures import draw_best_sizes, draw_curve, figure_name
-from submission.study.records import CurveSpec, StudyResult
+from submission.study.records import StudyResult
 
 HOW_TO_READ: Final = (
     "A mark is the mean of a point's repetitions, the small dots are these. A law is fitted to the logarithms of "
@@ -92,7 +92,8 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
     heading = element("h4", label) if label else ""
     if law is None:
         return element("div", heading, element("p", problem))
-    variables = zip(LAWS[law.name].variables, _name_variables(curve.spec), strict=True)
+    spec = curve.spec
+    variables = zip(LAWS[law.name].variables, order_variables(law.name, spec.x, spec.by), strict=True)
     rows = [(each.name, number(each.value), *map(number, each.interval)) for each in law.parameters]
     spread = "" if law.spread is None else f"; repetitions spread by {100 * law.spread:.2g} %"
     return element(
@@ -109,11 +110,6 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
         disclosure("Residuals", _list_residuals(law)),
         _list_omissions(law.left_out),
     )
-
-
-def _name_variables(spec: CurveSpec) -> tuple[str, ...]:
-    """Return the names of what the variables of its law stand for."""
-    return {"joint": (spec.by, spec.x), "isoflop": (spec.x, spec.by)}.get(spec.law, (spec.x,))
 
 
 def _list_residuals(law: Law) -> Html:

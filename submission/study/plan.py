@@ -18,7 +18,7 @@ from common.command import UsageError
 from common.config import Loader, load, rebuild, to_dict
 from common.named_configs import is_name
 from compliance.benchmarks import MINIS
-from submission.results.fits.laws import LAWS
+from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.runs.plan import PlannedRun
 from submission.runs.setup import Setup, resolve_setup
 from submission.study.formula import compute_formula
@@ -33,8 +33,6 @@ BENCHMARK: Final = "benchmark"
 SEED: Final = "train.seed"
 ENVIRONMENT: Final = "environment."
 INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-TWO_VARIABLES: Final = ("joint", "isoflop")
-"""Laws whose second variable is `by`."""
 VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
 FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
 """What a folder's name has a dash for."""
@@ -144,6 +142,7 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
     """Return the curves of a plan; without any, its first quantity over each axis with numbers. Raises UsageError."""
     axes = dict.fromkeys([*plan.axes, *(key for point in plan.points for key in point)])
     names = [*QUANTITIES, *axes, BENCHMARK]
+    several = len(plan.benchmarks) > 1 or any(BENCHMARK in point for point in plan.points)
     curves = [rebuild(CurveSpec, curve, f"{source}: curves: {number}") for number, curve in enumerate(plan.curves, 1)]
     for number, curve in enumerate(curves, 1):
         for key, name in (("x", curve.x), ("y", curve.y), ("by", curve.by)):
@@ -152,8 +151,6 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
                 raise UsageError(f"{source}: curves: {number}: {key} is {name!r}{suggest(name, names)}; known: {known}")
         if curve.law and curve.law not in LAWS:
             raise UsageError(f"{source}: curves: {number}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
-    several = len(plan.benchmarks) > 1 or any(BENCHMARK in point for point in plan.points)
-    for number, curve in enumerate(curves, 1):
         if several and curve.law in TWO_VARIABLES:
             raise UsageError(f"{source}: curves: {number}: law is {curve.law}, of one network; leave one benchmark")
     if curves:

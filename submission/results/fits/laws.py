@@ -164,6 +164,7 @@ LAWS: Final = {
     ),
     ISOFLOP: Form("the law of the best size", "N = {k} C^{a}", ("N", "C"), ("k", "a"), ("a",)),
 }
+TWO_VARIABLES: Final = frozenset(name for name, form in LAWS.items() if len(form.variables) == 2)
 PARABOLA_LEAST: Final = 3 + SPARE
 
 

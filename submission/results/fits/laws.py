@@ -12,11 +12,11 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from common.command import counted
 from common.extras import missing_extra
-from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, PowerLaw, fit_line, power_law
+from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, fit_line, power_law
 
 BY_MEANS: Final = "Student's t over the means of the points, as these miss the law by more than repetitions differ"
 MANY_SEEDS: Final = 20
@@ -63,21 +63,16 @@ class Residual(NamedTuple):
     relative: float
 
 
-class Solution(Protocol):
-    """A law's parameters for some points, with intervals for independent errors of equal share."""
+class Solution(NamedTuple):
+    """A law through some points, with intervals for independent errors of equal share.
 
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The parameters."""
+    values: the parameters. at: returns y at x. band: returns the interval of the law at x.
+    """
 
-    def at(self, x: Sequence[float]) -> float:
-        """Return y."""
-
-    def band(self, x: Sequence[float]) -> Interval:
-        """Return the interval of the law at x."""
-
-    def find_intervals(self) -> tuple[Interval, ...]:
-        """Return the interval of each parameter."""
+    values: tuple[float, ...]
+    at: Callable[[Sequence[float]], float]
+    band: Callable[[Sequence[float]], Interval]
+    find_intervals: Callable[[], tuple[Interval, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +170,7 @@ def fit_law(name: str, observations: Iterable[Observation]) -> Law:
     """
     form, kept, left_out = LAWS[name], list[Observation](), list[Omission]()
     for each in observations:
-        positive = all(math.isfinite(value) and value > 0 for value in (*each.x, each.y))
-        if positive:
+        if all(math.isfinite(value) and value > 0 for value in (*each.x, each.y)):
             kept.append(each)
         else:
             left_out.append(Omission(each, "a logarithm needs numbers above 0"))
@@ -247,9 +241,7 @@ def _write_formula(form: Form, parameters: Iterable[Parameter]) -> str:
 
 
 def _write_number(value: float) -> str:
-    if math.isinf(value):
-        return "minus infinity" if value < 0 else "infinity"
-    return f"{value:.4g}"
+    return f"{value:.4g}".replace("inf", "infinity").replace("-inf", "minus inf")
 
 
 def _explain_empty(parameter: Parameter) -> str:
@@ -289,31 +281,27 @@ def _cut_tails(values: Sequence[float]) -> Interval:
 
 def _choose_solver(name: str) -> Callable[[Sequence[Observation]], Solution]:
     if name in ("power", ISOFLOP):
-        return _PowerSolution
+        return _solve_power
     try:
         from submission.results.fits.nonlinear import NonlinearSolution  # needs the extra `study`
     except ModuleNotFoundError as error:
         raise NoFitError(f"no fit: {missing_extra(error, 'study') or error}") from None
-    return lambda observations: NonlinearSolution(
-        name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+
+    def solve(observations: Sequence[Observation]) -> Solution:
+        fit = NonlinearSolution(
+            name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+        )
+        return Solution(fit.values, fit.at, fit.band, fit.find_intervals)
+
+    return solve
+
+
+def _solve_power(observations: Sequence[Observation]) -> Solution:
+    law = power_law([(each.x[0], each.y) for each in observations])
+    intervals = law.a_interval or (0.0, math.inf), law.b_interval or (-math.inf, math.inf)
+    return Solution(
+        (law.a, law.b), lambda x: law.at(x[0]), lambda x: law.interval(x[0]) or (0.0, math.inf), lambda: intervals
     )
-
-
-class _PowerSolution:
-    """The power law in the form of a Solution."""
-
-    def __init__(self, observations: Sequence[Observation]) -> None:
-        self._law: PowerLaw = power_law([(each.x[0], each.y) for each in observations])
-        self.values = self._law.a, self._law.b
-
-    def at(self, x: Sequence[float]) -> float:
-        return self._law.at(x[0])
-
-    def band(self, x: Sequence[float]) -> Interval:
-        return self._law.interval(x[0]) or (0.0, math.inf)
-
-    def find_intervals(self) -> tuple[Interval, ...]:
-        return self._law.a_interval or (0.0, math.inf), self._law.b_interval or (-math.inf, math.inf)
 
 
 def _find_minima(

@@ -23,15 +23,13 @@ from submission.runs.setup import Setup, resolve_setup
 SECTIONS: Final = read_sections(Path(__file__).with_name("package.sh"))
 
 
-def render_round(  # noqa: PLR0913  (a round, and where it is made)
-    plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path, inputs: RoundInputs, instances: int = 0
-) -> str:
-    """Return the script that makes a round in a folder. nodes: of a run. instances: of a throughput run; 0: runs.
+def render_round(plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path, inputs: RoundInputs) -> str:
+    """Return the script that makes a round in a folder. nodes: of a run, or of all instances.
 
     Runs keep the seeds that the folder has; the others are drawn. Raises UsageError if the round cannot be made.
     """
     setups = [resolve_setup(series.benchmark, series.config, series.overrides) for series in plan]
-    ranks = nodes * cluster.ranks_per_node
+    ranks, instances = nodes * cluster.ranks_per_node, inputs.instances
     if instances:
         runs = keep_seeds([plan_instances(series, out, instances, ranks) for series in plan], draw_seeds())
         if not cluster.count_instance_nodes(runs[0]):
@@ -51,7 +49,7 @@ def render_round(  # noqa: PLR0913  (a round, and where it is made)
         runs=runs,
         cluster=cluster,
         out=out,
-        after=describe + _package(setups, out, inputs, bool(instances)),
+        after=describe + _package(setups, out, inputs),
         title=f"An MLPerf HPC round, printed by `python -m submission.round --emit {cluster.scheduler}`.",
         # The package may be made on another kind of node than the runs.
         before=describe + SECTIONS["describe_first"] if describe and cluster.scheduler in SUBMIT else "",
@@ -69,11 +67,11 @@ def _describe_system(setup: Setup, nodes: int, out: Path) -> str:
     return fill(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
 
 
-def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs, throughput: bool) -> str:
+def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs) -> str:
     """Return the lines that package, report and check the runs with a result."""
-    folders = f"{FOLDER}/instance_*" if throughput else "run_*"
+    folders = f"{FOLDER}/instance_*" if inputs.instances else "run_*"
     options = f" --sources {quote_words('--sources', [str(inputs.sources)])}" if inputs.sources else ""
-    options += f" --scaling {WEAK}" if throughput else ""
+    options += f" --scaling {WEAK}" if inputs.instances else ""
     values = {
         "system": quote_words("--system", [str(inputs.system)]) if inputs.system else "$(describe)",
         "runs": " ".join(f"{out}/{setup.benchmark}/{folders}" for setup in setups),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,60 +17,48 @@ from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
-from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, write_config
+from submission.round.make import RoundInputs, RoundPackage, open_round, prepare_benchmarks
 from submission.round.plan import Series
 from submission.round.runs import CONFIG
 from submission.runs.plan import PlanError, PlannedRun, is_finished
 from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
-from submission.runs.setup import Setup, provide_data
+from submission.runs.setup import Setup
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputRun:
-    """The instances of a throughput run: how many, M, and on how many ranks each, S."""
-
-    count: int
-    ranks: int
 
 
 Logs = dict[Path, Run]
 """The logs of instances that have ended for good, as read."""
 
 
-def make_throughput(
-    plan: Sequence[Series], instances: ThroughputRun, output: Path, runner: JobRunner, inputs: RoundInputs
-) -> str:
+def make_throughput(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs) -> str:
     """Train the instances of each benchmark in one job, package those that met the target, and show the score.
 
     Returns the verdict on the package. Call it again to go on: instances that have their result stay as they are.
     """
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         for setup in setups:
-            folder = output / setup.benchmark
-            present = max(instance_folders(folder / FOLDER), default=-1) + 1
-            if present > instances.count:  # leaving some out would be cherry-picking
+            folder = output / setup.benchmark / FOLDER
+            present = max(instance_folders(folder), default=-1) + 1
+            if present > inputs.instances:  # leaving some out would be cherry-picking
                 raise PlanError(
-                    f"{folder / FOLDER} has {present} instances, but {instances.count} are requested: their number can "
+                    f"{folder} has {present} instances, but {inputs.instances} are requested: their number can "
                     "only grow; which of them do not count is decided by pruning. For fewer choose another folder "
                     "with -o"
                 )
-            if (folder / CONFIG).exists():
-                check_same(folder / CONFIG, setup.text)
-            write_config(folder / CONFIG, setup.text)
-            provide_data(setup, locked_runner)
-        trained = {setup.benchmark: _train(setup, instances, output, locked_runner) for setup in setups}
+        prepare_benchmarks(setups, output, locked_runner)
+        trained = {setup.benchmark: _train(setup, inputs, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
 
 
-def _train(setup: Setup, instances: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
+def _train(setup: Setup, inputs: RoundInputs, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
     # The seed is drawn by the first call, and kept.
-    settings = ("train.seed=null", f"instances.ranks={instances.ranks}")
+    settings = ("train.seed=null", f"instances.ranks={inputs.instance_ranks}")
     series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
-    run = plan_instances(series, output, instances.count, min(runner.size, instances.count) * instances.ranks)
+    count = inputs.instances
+    run = plan_instances(series, output, count, min(runner.size, count) * inputs.instance_ranks)
     run.write_record()
     threads = runner.threads or max(1, usable_cores() // run.ranks)
     for _ in range(ATTEMPTS):
@@ -99,7 +86,6 @@ def plan_instances(series: Series, output: Path, count: int, ranks: int) -> Plan
         overrides=series.overrides,
         folder=output / series.benchmark / FOLDER,
         ranks=ranks,
-        continues=True,
         instances=count,
     )
 

@@ -123,7 +123,7 @@ class JobRunner:
         run, status = entry.run, entry.process.returncode
         finished = is_finished(run)
         last = finished or entry.number == self.attempts or status == WRONG_USE
-        kept = run.folder if finished or run.continues else set_aside(run.folder)
+        kept = run.folder if finished or run.instances else set_aside(run.folder)
         return Attempt(run, status, entry.number, finished, kept, last)
 
     def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
@@ -143,7 +143,7 @@ class JobRunner:
             _stop([process])
 
     def _start(self, run: PlannedRun) -> subprocess.Popen[bytes]:
-        if run.folder.exists() and not run.continues:  # left by a call that was killed
+        if run.folder.exists() and not run.instances:  # left by a call that was killed
             set_aside(run.folder)
         run.write_record()
         threads = self.threads or max(1, usable_cores() // (self.size * run.ranks))

@@ -278,20 +278,17 @@ def _plan_repetitions(
             seed=seed if training else None,
             environment=environment,
             options=plan.options,
-            continues=training and instances > 1,
             instances=instances if training and instances > 1 else 0,
             group=str(folder / str(seed)),
         )
-        evaluation = replace(
-            run,
+        evaluation = PlannedRun(
+            benchmark=benchmark,
             kind="evaluation",
+            config=plan.config,
             folder=folder / f"{name}_evaluation",
             title=f"evaluation of {run.title}",
-            overrides=(),
-            ranks=1,
-            seed=None,
+            environment=environment,
             options=(str(run.folder),),
-            continues=False,
-            instances=0,
+            group=run.group,
         )
         yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)

@@ -22,7 +22,7 @@ from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from common.reference import FULL, OWN
 from compliance.benchmarks import REFERENCES
-from submission.runs.plan import RECORD, PlannedRun
+from submission.runs.plan import RECORD, RESUME, PlannedRun
 from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
 from submission.runs.scripts.site import END_OF_JOB, quote_words
 from submission.runs.setup import Setup, resolve_setup
@@ -181,23 +181,23 @@ class Script:
         """Return the lines of a job of instances, each with a launcher and nodes of its own."""
         nodes, ranks = self.cluster.count_instance_nodes(run), run.ranks // run.instances
         step = self._fill("step", nodes=nodes, ranks=ranks).rstrip("\n")
-        options = ["--auto-resume", *run.options]
-        words = replace(prepared, instances=0, continues=False, options=())
+        words = replace(prepared, instances=0, options=())
         body = self._fill("instances", folder=run.folder, plan=self._quote_plan(run)) + before
         return body + self._fill(
             "launch_instances",
             count=run.instances,
             launch=self.cluster.launch(run.ranks, step),
             words=self._quote_command(words),
-            options=quote_words(run.benchmark, options),
+            options=quote_words(run.benchmark, [RESUME, *run.options]),
         )
 
     def _select_run(self, index: int, run: PlannedRun, prepared: PlannedRun) -> str:
         """Return the line that sets what a job needs to know of its run."""
-        resumed = replace(prepared, continues=run.kind == "training")
+        if run.kind == "training" and not run.instances:
+            prepared = replace(prepared, options=(RESUME, *run.options))
         return (
             f"{index}) run={run.folder} result={run.result_file.name} plan={self._quote_plan(run)} "
-            f"words=({self._quote_command(resumed)}) ;;"
+            f"words=({self._quote_command(prepared)}) ;;"
         )
 
     @staticmethod

@@ -340,7 +340,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
 
 def test_instances_that_share_a_node_have_one_launcher(cluster):
     _, wide, *_ = plan_study(Path("study"))
-    arguments = {"runs": [replace(wide, instances=4, continues=True)], "out": Path("study"), "after": ""}
+    arguments = {"runs": [replace(wide, instances=4)], "out": Path("study"), "after": ""}
     for scheduler, job in (("slurm", {"SLURM_ARRAY_TASK_ID": "0"}), ("pbs", {"PBS_O_WORKDIR": str(Path.cwd())})):
         jobs = Cluster(scheduler=scheduler, ranks_per_node=4)
         assert bash(Script(cluster=jobs, title="A study.", **arguments).render()) == 0

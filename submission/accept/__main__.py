@@ -28,7 +28,7 @@ from compliance.cli import write_text
 from compliance.formats.table import output_width
 from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_jobs
 from submission.accept.outputs import append_history, describe_acceptance, render_junit, render_table, write_archive
-from submission.accept.statistics import ALPHA, POWER, THRESHOLD, loss_to_find
+from submission.accept.statistics import ALPHA, POWER, THRESHOLD, find_loss
 from submission.accept.verdict import EXIT_STATUS, FIDELITY_BOUND, judge_machine
 from submission.runs.processes import interrupt_by_signals
 
@@ -47,7 +47,7 @@ nodes, temperature), and only other jobs show by how much. Call --record once in
 
 FAIL: the machine is significantly slower (one-sided t test of log(samples/s) at {ALPHA:.0%}, Holm over the benchmarks),
 and below the threshold. The units of the test are jobs, not runs, because the runs of a job share what it has in
-common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {loss_to_find(THRESHOLD):.0%},
+common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {find_loss(THRESHOLD):.0%},
 twice what the threshold tolerates, is not found with a probability of {POWER:.0%}; it says what would. PASS: otherwise.
 
 Measured is what the baseline names, on the ranks of one node. For several nodes call `srun python -m cosmoflow.measure`

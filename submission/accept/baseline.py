@@ -72,10 +72,11 @@ class Workload(msgspec.Struct, frozen=True):
         """The workload in messages: cosmoflow mini, bf16, batch 16, units 1."""
         return f"{self.benchmark} {self.network}, {self.dtype}, batch {self.batch}, units {self.units}"
 
-    def differences(self, other: Workload) -> list[str]:
+    def list_differences(self, other: Workload) -> list[str]:
         """Return what differs in another workload, as `dtype is fp32 instead of bf16`."""
-        values = {name: (getattr(other, name), getattr(self, name)) for name in self.__struct_fields__}
-        return [f"{name} is {theirs} instead of {ours}" for name, (theirs, ours) in values.items() if theirs != ours]
+        expected = msgspec.structs.asdict(self)
+        values = msgspec.structs.asdict(other).items()
+        return [f"{name} is {value} instead of {expected[name]}" for name, value in values if value != expected[name]]
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -158,8 +159,8 @@ class Baseline(msgspec.Struct):
         if not same:
             names = ", ".join(sorted({series.workload.benchmark for series in self.series}))
             raise UsageError(f"{source}: the baseline has no {workload.benchmark}, only {names}")
-        nearest = min(same, key=lambda series: len(series.workload.differences(workload)))
-        if differences := "; ".join(nearest.workload.differences(workload)):
+        nearest = min(same, key=lambda series: len(series.workload.list_differences(workload)))
+        if differences := "; ".join(nearest.workload.list_differences(workload)):
             raise UsageError(f"{source} is not comparable with the baseline: {differences}; measure with its settings")
 
     def add_job(self, measured: MeasuredWorkload) -> None:

@@ -18,7 +18,7 @@ from submission.round.scripts import render_round
 from submission.round.throughput import make_throughput
 from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
-from submission.runs.setup import check_trainer, quoted
+from submission.runs.setup import check_trainer, quote_yaml
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.
@@ -99,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(options: argparse.Namespace) -> list[Series]:
     plan = read_plan(options.config, options.benchmarks, options.runs)
-    names = [f"submission.org={quoted(options.organisation)}"] if options.organisation else []
-    names += [f"submission.platform={quoted(options.system.stem)}"] if options.system else []
+    names = [f"submission.org={quote_yaml(options.organisation)}"] if options.organisation else []
+    names += [f"submission.platform={quote_yaml(options.system.stem)}"] if options.system else []
     plan = [series.set(*names, *options.set) for series in plan]
     for series in plan:
         check_series(series, bool(options.throughput))
@@ -143,11 +143,11 @@ def _round(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     make = make_throughput if instances else make_round
     verdict = make(plan, options.output, runner, inputs)
     if verdict == INCOMPLETE and not instances:
-        print(f"run the missing runs with: {_without_runs(arguments)}", flush=True)
+        print(f"run the missing runs with: {_format_full_command(arguments)}", flush=True)
     return 1 if verdict == FAIL else 0
 
 
-def _without_runs(arguments: Sequence[str]) -> str:
+def _format_full_command(arguments: Sequence[str]) -> str:
     """Return the command that trains all missing runs: this call without --runs."""
     words = zip(("", *arguments), arguments, strict=False)
     kept = [word for before, word in words if "--runs" not in (before, word) and not word.startswith("--runs=")]

@@ -139,7 +139,7 @@ class RoundPackage:
                     scaling=scaling,
                     read_runs=logs,
                     output=self.folder / PACKAGE,
-                    system=self.inputs.system or self._system_file(Path(scratch)),
+                    system=self.inputs.system or self._write_system(Path(scratch)),
                     organisation=self.submission["org"],
                     sources=self.inputs.sources,
                 )
@@ -164,7 +164,7 @@ class RoundPackage:
             print(f"INCOMPLETE: {shortage(report)}", flush=True)
         return report
 
-    def _system_file(self, scratch: Path) -> Path:
+    def _write_system(self, scratch: Path) -> Path:
         """Return the system description: that of the package, which a user may have completed, or a new one."""
         name = f"{'_'.join(self.submission['platform'].split())}.json"
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):

@@ -16,7 +16,7 @@ from submission.round.runs import draw_seeds, plan_runs
 from submission.round.throughput import FOLDER, plan_instances
 from submission.runs.plan import keep_seeds
 from submission.runs.scripts.cluster import SUBMIT, Cluster
-from submission.runs.scripts.script import Script, fill, read_sections
+from submission.runs.scripts.script import Script, fill_template, read_sections
 from submission.runs.scripts.site import quote_words
 from submission.runs.setup import Setup, resolve_setup
 
@@ -64,7 +64,7 @@ def _describe_system(setup: Setup, nodes: int, out: Path) -> str:
     fields |= {name: submission[name] for name in ("division", "status")}
     words = quote_words(setup.benchmark, [f"{name}={value}" for name, value in fields.items()])
     system = quote_words(setup.benchmark, [f"{'_'.join(submission['platform'].split())}.json"])
-    return fill(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
+    return fill_template(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
 
 
 def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs) -> str:
@@ -79,4 +79,4 @@ def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs) -> str:
         "options": options,
         "mini": " --allow-mini" if any(setup.variant != FULL for setup in setups) else "",
     }
-    return fill(SECTIONS["package"], values)
+    return fill_template(SECTIONS["package"], values)

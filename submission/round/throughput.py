@@ -107,14 +107,14 @@ def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], set
         reference = reference_of(setup.benchmark, setup.variant)
         for results in report.sets:
             if results.scaling == WEAK and results.benchmark == setup.benchmark and reference:
-                print("\n".join(score_lines(results, reference.runs)), flush=True)
+                print("\n".join(describe_score(results, reference.runs)), flush=True)
     return report.verdict if all(met for met, _ in trained.values()) else FAIL
 
 
 # -- the score and what could be better ----------------------------------------------------------------------
 
 
-def score_lines(results: ResultSet, least: int) -> list[str]:
+def describe_score(results: ResultSet, least: int) -> list[str]:
     """Return the score of a throughput result, and which instances to prune for a better one."""
     score = throughput(results.runs, results.system_scale, results.instance_scale)
     if score.minutes is None or score.models_per_minute is None:
@@ -124,35 +124,35 @@ def score_lines(results: ResultSet, least: int) -> list[str]:
     return [
         f"{results.name}: T = {score.system_scale}, S = {scale}, M' = {score.models}, TTTa = {score.minutes:.4g} min: "
         f"{score.models_per_minute:.4g} models/min{'' if valid else f'; not a result: {results.verdict}'}",
-        f"advice: {advice(results, least)}",
+        f"advice: {advise_pruning(results, least)}",
     ]
 
 
-def advice(results: ResultSet, least: int) -> str:
+def advise_pruning(results: ResultSet, least: int) -> str:
     """Return which instances to prune. least: models that the rules ask for."""
     accepted = [run for run in results.runs if run.verdict != FAIL]
     runs = sorted((run for run in accepted if run.start_ms and run.stop_ms), key=lambda run: run.stop_ms or 0.0)
     if len(runs) <= least:
         return f"prune none: {len(runs)} models, of which the rules ask for at least {least}"
     clocks = [(run.start_ms or 0.0, run.stop_ms or 0.0) for run in runs]
-    kept = best_count(clocks, least)
+    kept = find_best_count(clocks, least)
     if kept == len(runs):
         return "prune none: fewer models are not more models/min"
     names = listed([run.path.rsplit("/", 1)[-1] for run in runs[kept:]], 8)
     return (
-        f"move {names} to pruned_results: {kept} models are {rate(clocks[:kept]):.4g} models/min instead of "
-        f"{rate(clocks):.4g}"
+        f"move {names} to pruned_results: {kept} models are {compute_rate(clocks[:kept]):.4g} models/min instead of "
+        f"{compute_rate(clocks):.4g}"
     )
 
 
-def best_count(clocks: Sequence[tuple[float, float]], least: int) -> int:
+def find_best_count(clocks: Sequence[tuple[float, float]], least: int) -> int:
     """Return how many of the instances, those that stop first, give most models per minute; of equals the most.
 
     clocks: start and stop in ms, by their stop. least: that must be kept.
     """
-    return max(range(min(least, len(clocks)), len(clocks) + 1), key=lambda count: (rate(clocks[:count]), count))
+    return max(range(min(least, len(clocks)), len(clocks) + 1), key=lambda count: (compute_rate(clocks[:count]), count))
 
 
-def rate(clocks: Sequence[tuple[float, float]]) -> float:
+def compute_rate(clocks: Sequence[tuple[float, float]]) -> float:
     """Return models per minute: from the first start to the last stop."""
     return len(clocks) / ((max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000)

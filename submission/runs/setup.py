@@ -46,7 +46,7 @@ def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: P
     except ConfigError as error:
         raise UsageError(f"{benchmark}: {error}") from error
     if data is not None:
-        folder = quoted(str(data / resolved.data.data_dir.name))
+        folder = quote_yaml(str(data / resolved.data.data_dir.name))
         return resolve_setup(benchmark, config, [*overrides, f"data.data_dir={folder}"])
     names = ("org", "division", "status", "platform", "round")
     return Setup(
@@ -77,6 +77,6 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
             raise PlanError(f"cannot generate the data of {setup.benchmark} in {folder}: see the error above")
 
 
-def quoted(text: str) -> str:
-    """Return the text as a quoted YAML string."""
+def quote_yaml(text: str) -> str:
+    """Return the text as a quote_yaml YAML string."""
     return "'" + text.replace("'", "''") + "'"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import re
@@ -14,7 +13,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from common.command import UsageError
+from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
 from common.named_configs import is_name
 from compliance.benchmarks import MINIS
@@ -76,7 +75,7 @@ class StudyPlan:
     def __post_init__(self) -> None:
         for name in self.benchmarks:
             if name not in MINIS:
-                raise ValueError(f"benchmarks has {name!r}{suggest(name, MINIS)}; known: {', '.join(MINIS)}")
+                raise ValueError(f"benchmarks has {name!r}{suggest_name(name, MINIS)}; known: {', '.join(MINIS)}")
         for key, values in self.axes.items():
             if not values:
                 raise ValueError(f"axes: {key} has no values")
@@ -110,7 +109,9 @@ def read_plan(name: str, full: bool = False) -> StudyPlan:
     """Return the plan in a YAML file, or of a preset. full: with what its `full` replaces. Raises UsageError."""
     presets = list_presets()
     if is_name(name) and name not in presets:
-        raise UsageError(f"{name!r} is no preset{suggest(name, presets)}; expected {', '.join(presets)}, or FILE.yaml")
+        raise UsageError(
+            f"{name!r} is no preset{suggest_name(name, presets)}; expected {', '.join(presets)}, or FILE.yaml"
+        )
     path = presets.get(name, Path(name))
     plan = load(StudyPlan, path)
     if full and not plan.full:
@@ -148,7 +149,9 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
         for key, name in (("x", curve.x), ("y", curve.y), ("by", curve.by)):
             if name not in names and not (key == "by" and not name):
                 known = f"the axes, {', '.join(QUANTITIES)}"
-                raise UsageError(f"{source}: curves: {number}: {key} is {name!r}{suggest(name, names)}; known: {known}")
+                raise UsageError(
+                    f"{source}: curves: {number}: {key} is {name!r}{suggest_name(name, names)}; known: {known}"
+                )
         if curve.law and curve.law not in LAWS:
             raise UsageError(f"{source}: curves: {number}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
         if several and curve.law in TWO_VARIABLES:
@@ -220,12 +223,6 @@ def format_value(value: Any) -> str:
     if isinstance(value, str) and value and yaml.load(value, Loader=Loader) == value:
         return value
     return json.dumps(value)
-
-
-def suggest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    """Return a suggestion of the nearest known name, as a part of a sentence; "" if none is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def _plan_repetitions(

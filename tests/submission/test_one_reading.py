@@ -49,7 +49,7 @@ def runs(tmp_path, monkeypatch):
 
 
 def finish_round(runs):
-    setup = Setup("cosmoflow", "c.yaml", (), "", "mini", Path("data"), "3.0", SUBMISSION)
+    setup = Setup("cosmoflow", "c.yaml", (), "", "mini", Path("data"), SUBMISSION)
     RoundPackage(Path("round"), [setup], RoundInputs()).write(read_logs(runs))
 
 

@@ -54,7 +54,7 @@ def read_sections(path: Path) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def fill(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """Return a template with {{name}} replaced by its value, a line of it repeated for each item of a tuple.
 
     A line is left out where a value is None.
@@ -237,7 +237,7 @@ class Script:
         return f"submit {option}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
 
     def _fill(self, section: str, **values: Any) -> str:
-        return fill(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
+        return fill_template(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
 
 
 def _list_mini_data(setups: Collection[Setup]) -> set[tuple[str, str, str]]:

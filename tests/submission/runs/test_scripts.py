@@ -18,7 +18,7 @@ from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record
 from submission.runs.scripts.cluster import Cluster
 from submission.runs.scripts.script import Script
-from submission.runs.scripts.site import Site, read_site, site_names
+from submission.runs.scripts.site import Site, list_sites, read_site
 
 ROOT = Path(__file__).parents[3]
 STAND_INS = {
@@ -403,7 +403,7 @@ def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
 # -- site profiles -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", site_names())
+@pytest.mark.parametrize("name", list_sites())
 def test_examples_are_marked_and_make_scripts(cluster, capsys, name):
     assert "UNVERIFIED" in read_site(name).note and read_site(name).account is None
     script = emitted(capsys, "--emit", "slurm", "--site", name, "--nodes", "2")
@@ -565,7 +565,7 @@ def test_the_guide_lists_the_keys_of_a_profile():
         (["--emit", "slurm", "--container", "docker.tar"], "expected image.sif"),
         (["--emit", "pbs", "--container", "image.sqsh"], "for Slurm with pyxis"),
         (["--emit", "pbs", "--site", "perlmutter"], "qos and constraint are options of Slurm"),
-        (["--emit", "slurm", "--site", "perlmuter"], "did you mean perlmutter"),
+        (["--emit", "slurm", "--site", "perlmuter"], "did you mean 'perlmutter'"),
         (["--emit", "slurm", "--site", "none.yaml"], "cannot be read"),
         (["--emit", "plain", "--nodes", "2"], "for one machine"),
         (["--emit", "plain", "-o", "my runs; rm"], "expected a name of letters"),

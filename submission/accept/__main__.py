@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from common.files import write_whole_file
 from common.named_configs import CLOSED
 from compliance.benchmarks import PACKAGES
 from compliance.cli import write_text
+from compliance.formats.json import json_text
 from compliance.formats.table import output_width
 from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_jobs
 from submission.accept.outputs import append_history, describe_acceptance, render_junit, render_table, write_archive
@@ -126,7 +126,7 @@ def _accept(options: argparse.Namespace) -> int:
     acceptance = judge_machine(baseline, jobs, options.threshold)
     write_text(render_table(acceptance, output_width()), None)
     if options.json:
-        write_whole_file(options.json, json.dumps(describe_acceptance(acceptance), indent=1) + "\n")
+        write_whole_file(options.json, json_text(describe_acceptance(acceptance)))
     if options.junit:
         write_whole_file(options.junit, render_junit(acceptance))
     if options.history:

@@ -97,17 +97,14 @@ class PlannedRun:
             launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks), "-m"]
         return launcher + self.words()
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a run keeps of its plan."""
-        content: dict[str, Any] = msgspec.json.decode(
-            msgspec.json.encode({key: getattr(self, key) for key in RECORDED})
-        )
-        return content
+    def encode(self) -> bytes:
+        """Return what a run keeps of its plan, as JSON on a line."""
+        return msgspec.json.encode({key: getattr(self, key) for key in RECORDED})
 
     def write_record(self) -> None:
         """Write the plan of the run into its folder, which is made."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole_file(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(self.describe())) + b"\n")
+        write_whole_file(self.folder / RECORD, msgspec.json.format(self.encode()) + b"\n")
 
 
 def is_finished(run: PlannedRun) -> bool:
@@ -160,7 +157,7 @@ def check_records(runs: Sequence[PlannedRun]) -> None:
         if (before := read_record(run.folder)) is None:
             continue
         changeable = {"ranks", "instances"} if run.instances else set()
-        for key, value in run.describe().items():
+        for key, value in msgspec.json.decode(run.encode()).items():
             if key not in changeable and before.get(key) != value:
                 raise PlanError(
                     f"{run.folder / RECORD}: {key} is {before.get(key)!r}, but the plan now has {value!r}; restore "

@@ -16,7 +16,13 @@ from submission.runs.setup import Setup
 from submission.summary import main as summary
 
 PLATFORM = "two_cores"
-SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": PLATFORM}
+SUBMISSION = {
+    "org": "Example University",
+    "division": "open",
+    "status": "research",
+    "platform": PLATFORM,
+    "round": "3.0",
+}
 
 
 @pytest.fixture

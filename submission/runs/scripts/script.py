@@ -13,8 +13,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from common.ending import FINAL
 from common.ending import NAME as ENDED
 from common.errors import UsageError
@@ -202,7 +200,7 @@ class Script:
 
     @staticmethod
     def _quote_plan(run: PlannedRun) -> str:
-        return quote_words(run.benchmark, [msgspec.json.encode(run.describe()).decode()])
+        return quote_words(run.benchmark, [run.encode().decode()])
 
     @staticmethod
     def _quote_command(run: PlannedRun) -> str:

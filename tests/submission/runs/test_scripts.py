@@ -328,7 +328,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
     waits = ["--parsable --dependency=afterany:1:2", "--parsable --dependency=afterany:1:2:3"]
     assert [call.partition(" ")[2] for call in calls("sbatch")] == ["--parsable"] * 2 + waits
     assert trained(jobs[1], "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
-    assert read_record(runs[0].folder) == runs[0].describe()
+    assert read_record(runs[0].folder) == json.loads(runs[0].encode())
     assert trained(jobs[1], **IDS) == 1, "a measurement without its file"
     assert calls("python")[-1] == "python -m cosmoflow.measure mini -o study/speed/fom.json --steps 30"
     assert "words=(env NCCL_ALGO=Ring python -m" in jobs[1]

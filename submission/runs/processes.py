@@ -70,13 +70,6 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Active:
-    run: PlannedRun
-    number: int
-    process: subprocess.Popen[bytes]
-
-
-@dataclass(frozen=True, slots=True)
 class JobRunner:
     """A pool that makes runs as processes.
 
@@ -98,33 +91,31 @@ class JobRunner:
         second. Closing the iterator, or an exception, ends the active processes.
         """
         waiting = deque((run, 1) for run in runs)
-        active: list[_Active] = []
+        active: dict[subprocess.Popen[bytes], tuple[PlannedRun, int]] = {}
         given_up: set[str] = set()
         try:
             while waiting or active:
                 while waiting and len(active) < self.size:
                     run, number = waiting.popleft()
                     if (run.group or run.benchmark) not in given_up:
-                        active.append(_Active(run, number, self._start(run)))
+                        active[self._start(run)] = run, number
                 time.sleep(POLL_S)
                 tick()
-                for entry in [entry for entry in active if entry.process.poll() is not None]:
-                    active.remove(entry)
-                    attempt = self._end(entry)
+                for process in [process for process in active if process.poll() is not None]:
+                    attempt = self._end(*active.pop(process), process.returncode)
                     if not attempt.last:
                         waiting.appendleft((attempt.run, attempt.number + 1))
                     elif not attempt.finished:
                         given_up.add(attempt.run.group or attempt.run.benchmark)
                     yield attempt
         finally:
-            _stop([entry.process for entry in active])
+            _stop(list(active))
 
-    def _end(self, entry: _Active) -> Attempt:
-        run, status = entry.run, entry.process.returncode
+    def _end(self, run: PlannedRun, number: int, status: int) -> Attempt:
         finished = is_finished(run)
-        last = finished or entry.number == self.attempts or status == WRONG_USE
+        last = finished or number == self.attempts or status == WRONG_USE
         kept = run.folder if finished or run.instances else set_aside(run.folder)
-        return Attempt(run, status, entry.number, finished, kept, last)
+        return Attempt(run, status, number, finished, kept, last)
 
     def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
         """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.

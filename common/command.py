@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -72,6 +72,14 @@ def clean(text: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Return a suggestion of the nearest known name, as a part of a sentence; "" if none is near."""
+    import difflib  # only a name that is wrong pays for it
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,14 +6,13 @@ without torch.
 
 from __future__ import annotations
 
-import difflib
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from common.command import PROGRAM, UsageError, as_called, checked_output
+from common.command import PROGRAM, UsageError, as_called, checked_output, suggest_name
 from common.extras import missing_extra
 from compliance import __version__
 from compliance.benchmarks import PACKAGES
@@ -150,14 +149,12 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     benchmarks = _benchmarks_with(module)
     if not benchmarks:
         raise UsageError(
-            f"unknown command {name!r}{_suggest_name(name, ALL_COMMANDS)}; {PROGRAM} --help lists the commands"
+            f"unknown command {name!r}{suggest_name(name, ALL_COMMANDS)}; {PROGRAM} --help lists the commands"
         )
     if not rest or rest[0] not in benchmarks:
         others = list(_second_words(name))
         expected, choices = f"a benchmark{' or a command' * bool(others)}", [*benchmarks, *others]
-        problem = (
-            f"{rest[0]!r} is not {expected}{_suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
-        )
+        problem = f"{rest[0]!r} is not {expected}{suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
         raise UsageError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
     return module.replace(BENCHMARK, rest[0]), rest[1:]
 
@@ -172,12 +169,6 @@ def _benchmarks_with(module: str) -> list[str]:
     """Return the benchmarks that have the module of a command, [] for a command without a benchmark."""
     has_benchmark = module.startswith(BENCHMARK)
     return [package for package in PACKAGES if has_benchmark and find_spec(module.replace(BENCHMARK, package))]
-
-
-def _suggest_name(word: str, names: Collection[str]) -> str:
-    """Return a suggestion of the nearest known name, as the end of a sentence."""
-    near = difflib.get_close_matches(word, names, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _print(text: str, status: int) -> int:

@@ -32,7 +32,7 @@ from common.training.job import (
     resolve_node_ranks,
     throughput_text,
 )
-from submission.round.throughput import best_count
+from submission.round.throughput import find_best_count
 from tests.cosmoflow.case import CASE
 
 ROOT = Path(__file__).parents[1]
@@ -353,9 +353,9 @@ def test_how_a_job_ends():
 def test_pruning_by_hand():
     """Ten models in 10 min, but nine of them in 5: 1.8 instead of 1 per minute."""
     clocks = [(0.0, 300_000.0)] * 9 + [(0.0, 600_000.0)]
-    assert best_count(clocks, 5) == 9
-    assert best_count(clocks, 10) == 10
-    assert best_count(clocks[:3], 5) == 3
+    assert find_best_count(clocks, 5) == 9
+    assert find_best_count(clocks, 10) == 10
+    assert find_best_count(clocks[:3], 5) == 3
 
 
 # -- by launchers --------------------------------------------------------------------------------------------

@@ -59,9 +59,15 @@ def render(report: Report, style: Style) -> str:
         _add_rules(_add_suite(root, "all together"), report.own, rules, style)
     if report.set_aside:
         _add_rules(_add_suite(root, "set aside"), report.set_aside, (), style)
-    for element in (root, *root):  # how many cases of each outcome it has
-        for name, tag in COUNTED.items():
-            element.set(name, str(sum(1 for _ in element.iter(tag))))
+    return xml_text(root)
+
+
+def xml_text(root: Xml.Element) -> str:
+    """Return suites of cases as a document, in which each states how many cases of each outcome it has."""
+    for element in root.iter():
+        if element.tag in ("testsuites", "testsuite"):
+            for name, tag in COUNTED.items():
+                element.set(name, str(sum(1 for _ in element.iter(tag))))
     Xml.indent(root)
     text = Xml.tostring(root, encoding="us-ascii", xml_declaration=False).decode("ascii")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'

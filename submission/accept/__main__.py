@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,10 +24,11 @@ from common.files import write_whole_file
 from common.named_configs import CLOSED
 from compliance.benchmarks import PACKAGES
 from compliance.cli import write_text
+from compliance.formats.json import json_text
 from compliance.formats.table import output_width
 from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_jobs
 from submission.accept.outputs import append_history, describe_acceptance, render_junit, render_table, write_archive
-from submission.accept.statistics import ALPHA, POWER, THRESHOLD, loss_to_find
+from submission.accept.statistics import ALPHA, POWER, THRESHOLD, find_loss
 from submission.accept.verdict import EXIT_STATUS, FIDELITY_BOUND, judge_machine
 from submission.runs.processes import interrupt_by_signals
 
@@ -47,7 +47,7 @@ nodes, temperature), and only other jobs show by how much. Call --record once in
 
 FAIL: the machine is significantly slower (one-sided t test of log(samples/s) at {ALPHA:.0%}, Holm over the benchmarks),
 and below the threshold. The units of the test are jobs, not runs, because the runs of a job share what it has in
-common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {loss_to_find(THRESHOLD):.0%},
+common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {find_loss(THRESHOLD):.0%},
 twice what the threshold tolerates, is not found with a probability of {POWER:.0%}; it says what would. PASS: otherwise.
 
 Measured is what the baseline names, on the ranks of one node. For several nodes call `srun python -m cosmoflow.measure`
@@ -114,9 +114,9 @@ def _parse_threshold(text: str) -> float:
 def _accept(options: argparse.Namespace) -> int:
     """Judge the machine; return the exit status of the verdict."""
     baseline = read_baseline(options.baseline)
-    if baseline.lacks and not options.provisional:
-        lacks = "\n".join(baseline.lacks)
-        raise UsageError(f"{options.baseline} is not complete:\n{lacks}\nor judge by it with --provisional")
+    if baseline.incomplete_series and not options.provisional:
+        incomplete = "\n".join(baseline.incomplete_series)
+        raise UsageError(f"{options.baseline} is not complete:\n{incomplete}\nor judge by it with --provisional")
     for name in ("json", "junit", "archive"):
         if path := getattr(options, name):
             check_new(f"--{name}", path)
@@ -126,7 +126,7 @@ def _accept(options: argparse.Namespace) -> int:
     acceptance = judge_machine(baseline, jobs, options.threshold)
     write_text(render_table(acceptance, output_width()), None)
     if options.json:
-        write_whole_file(options.json, json.dumps(describe_acceptance(acceptance), indent=1) + "\n")
+        write_whole_file(options.json, json_text(describe_acceptance(acceptance)))
     if options.junit:
         write_whole_file(options.junit, render_junit(acceptance))
     if options.history:

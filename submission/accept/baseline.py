@@ -17,7 +17,7 @@ import msgspec
 
 from common.command import counted, describe_error
 from common.errors import UsageError
-from common.measure.fom import MOST, SYNTHETIC, read_measurement
+from common.measure.fom import MOST, SYNTHETIC, Measurement, read_measurement
 from common.tree import ANYWHERE
 from compliance import __version__
 from compliance.benchmarks import PACKAGES
@@ -72,10 +72,11 @@ class Workload(msgspec.Struct, frozen=True):
         """The workload in messages: cosmoflow mini, bf16, batch 16, units 1."""
         return f"{self.benchmark} {self.network}, {self.dtype}, batch {self.batch}, units {self.units}"
 
-    def differences(self, other: Workload) -> list[str]:
+    def list_differences(self, other: Workload) -> list[str]:
         """Return what differs in another workload, as `dtype is fp32 instead of bf16`."""
-        values = {name: (getattr(other, name), getattr(self, name)) for name in self.__struct_fields__}
-        return [f"{name} is {theirs} instead of {ours}" for name, (theirs, ours) in values.items() if theirs != ours]
+        expected = msgspec.structs.asdict(self)
+        values = msgspec.structs.asdict(other).items()
+        return [f"{name} is {value} instead of {expected[name]}" for name, value in values if value != expected[name]]
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -148,7 +149,7 @@ class Baseline(msgspec.Struct):
     kind: str = "acceptance baseline"
 
     @property
-    def lacks(self) -> list[str]:
+    def incomplete_series(self) -> list[str]:
         """The workloads that are not complete, a line each."""
         return [series.describe() for series in self.series if len(series.jobs) < JOBS]
 
@@ -158,8 +159,8 @@ class Baseline(msgspec.Struct):
         if not same:
             names = ", ".join(sorted({series.workload.benchmark for series in self.series}))
             raise UsageError(f"{source}: the baseline has no {workload.benchmark}, only {names}")
-        nearest = min(same, key=lambda series: len(series.workload.differences(workload)))
-        if differences := "; ".join(nearest.workload.differences(workload)):
+        nearest = min(same, key=lambda series: len(series.workload.list_differences(workload)))
+        if differences := "; ".join(nearest.workload.list_differences(workload)):
             raise UsageError(f"{source} is not comparable with the baseline: {differences}; measure with its settings")
 
     def add_job(self, measured: MeasuredWorkload) -> None:
@@ -236,33 +237,30 @@ def _describe_measurement(run: PlannedRun) -> str:
 
 def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
     """Return the measurements of a job on this machine; UsageError for a file without a measurement."""
-    groups: dict[Workload, list[Path]] = {}
+    groups: dict[Workload, dict[Path, Measurement]] = {}
     for file in dict.fromkeys(files):
-        groups.setdefault(_read_workload(file), []).append(file)
+        m = read_measurement(file)
+        data = SYNTHETIC if m.data == SYNTHETIC else "files"
+        flop = float(f"{m.flop_per_step:.3g}")
+        workload = Workload(m.benchmark, m.network, m.dtype, m.batch, m.units, data, flop)
+        groups.setdefault(workload, {})[file] = m
     fields = probe_machine(Machine())
     environment = {"suite": __version__, "python": platform.python_version()}
     environment |= {name: fields[name] for name in MACHINE if name in fields}
     measured = []
-    for workload, paths in groups.items():
-        measurements = [read_measurement(path) for path in paths]
-        first, record = measurements[0], paths[0].with_name(RECORD)
+    for workload, measurements in groups.items():
+        source, first = next(iter(measurements.items()))
+        record = source.with_name(RECORD)
         try:
             settings = msgspec.convert(read_record(record.parent), Settings | None)
         except msgspec.ValidationError as error:
             raise UsageError(f"{record} is not the plan of a measurement: {error}") from None
-        begin = min(path.stat().st_mtime for path in paths)
+        begin = min(path.stat().st_mtime for path in measurements)
         job = Job(
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
             environment=environment | {"nodes": str(first.nodes), "torch": first.torch},
-            samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
-            fidelity=tuple(value for m in measurements if (value := m.fidelity) is not None),
+            samples_per_s=tuple(measurement.samples_per_s for measurement in measurements.values()),
+            fidelity=tuple(value for m in measurements.values() if (value := m.fidelity) is not None),
         )
-        measured.append(MeasuredWorkload(paths[0], workload, settings, job))
+        measured.append(MeasuredWorkload(source, workload, settings, job))
     return measured
-
-
-def _read_workload(file: Path) -> Workload:
-    """Return what was measured, by the file of its figure of merit."""
-    m = read_measurement(file)
-    data = SYNTHETIC if m.data == SYNTHETIC else "files"
-    return Workload(m.benchmark, m.network, m.dtype, m.batch, m.units, data, float(f"{m.flop_per_step:.3g}"))

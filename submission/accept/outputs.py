@@ -16,6 +16,8 @@ from xml.etree import ElementTree as Xml
 from common.command import clean
 from common.files import follow_no_link, whole_file
 from common.tree import ANYWHERE
+from compliance.formats.json import json_text
+from compliance.formats.junit import xml_text
 from compliance.formats.table import Column, make_table, plain_text, wrap_notes
 from submission.accept.baseline import MAX_BYTES, Baseline
 from submission.accept.statistics import FAIL, UNDECIDED
@@ -58,23 +60,15 @@ def describe_acceptance(acceptance: Acceptance) -> dict[str, Any]:
 
 def render_junit(acceptance: Acceptance) -> str:
     """Return the verdict as JUnit XML: FAIL is a failure, UNDECIDED an error, so that neither passes unseen."""
-    verdicts = [row.verdict for row in acceptance.workloads]
-    suite = Xml.Element(
-        "testsuite",
-        name="mlperf-hpc-accept" + " (provisional)" * bool(acceptance.provisional),
-        timestamp=acceptance.date,
-        tests=str(len(verdicts)),
-        failures=str(verdicts.count(FAIL)),
-        errors=str(verdicts.count(UNDECIDED)),
-    )
+    name = "mlperf-hpc-accept" + " (provisional)" * bool(acceptance.provisional)
+    suite = Xml.Element("testsuite", name=name, timestamp=acceptance.date)
     for row in acceptance.workloads:
         case = Xml.SubElement(suite, "testcase", classname="accept", name=row.name)
         if row.verdict in (FAIL, UNDECIDED):
             tag = "failure" if row.verdict == FAIL else "error"
             Xml.SubElement(case, tag, type=row.verdict, message=row.reason)
         Xml.SubElement(case, "system-out").text = "\n".join([row.reason, *row.warnings, *acceptance.provisional])
-    Xml.indent(suite)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{Xml.tostring(suite, encoding="us-ascii").decode()}\n'
+    return xml_text(suite)
 
 
 def append_history(acceptance: Acceptance, path: Path) -> None:
@@ -89,7 +83,7 @@ def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Seq
     Its manifest.json has the SHA-256 of every other file.
     """
     contents = {
-        "verdict.json": json.dumps(describe_acceptance(acceptance), indent=1).encode(),
+        "verdict.json": json_text(describe_acceptance(acceptance)).encode(),
         "baseline.json": baseline.encode(),
         "system.json": render_description(describe_system({}).fields).encode(),
     }
@@ -99,7 +93,7 @@ def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Seq
                 if file.is_file():
                     contents[f"job_{number}/run_{run}/{file.name}"] = ANYWHERE.read(file, MAX_BYTES)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    contents[MANIFEST] = json.dumps({"sha256": digests}, indent=1).encode()
+    contents[MANIFEST] = json_text({"sha256": digests}).encode()
     root = path.name.removesuffix(".tar.gz")
     with whole_file(path) as part, tarfile.open(part, "w:gz") as archive:
         for name, content in contents.items():

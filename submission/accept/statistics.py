@@ -75,11 +75,11 @@ def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
     own_within = check_within if check_within > NOISIER * base_within else base_within
     runs, check_runs = (len(side) / sum(1 / len(job) for job in side) for side in sides)
     between_jobs, df = _pool_variance((base_means, check_means))
-    of_mean = max(between_jobs, base_within / runs)
-    further = max(0.0, own_within / check_runs - base_within / runs)
+    mean_variance = max(between_jobs, base_within / runs)
+    excess = max(0.0, own_within / check_runs - base_within / runs)
     J, K = len(base_means), len(check_means)
     difference = fmean(base_means) - fmean(check_means)
-    error = max(LEAST_ERROR, math.sqrt(of_mean / J + (of_mean + further) / K))
+    error = max(LEAST_ERROR, math.sqrt(mean_variance / J + (mean_variance + excess) / K))
     return Comparison(
         mean_rate=math.exp(fmean(check_means)),
         ratio=math.exp(-difference),
@@ -109,28 +109,32 @@ def judge_jobs(comparisons: Sequence[Comparison], threshold: float = THRESHOLD) 
     count = len(comparisons)
     level, slower = ALPHA / count, True
     verdicts = [PASS] * count
-    for rank, at in enumerate(sorted(range(count), key=lambda at: comparisons[at].p)):
-        comparison = comparisons[at]
+    for rank, number in enumerate(sorted(range(count), key=lambda number: comparisons[number].p)):
+        comparison = comparisons[number]
         slower = slower and comparison.p <= ALPHA / (count - rank)
         if slower and comparison.ratio < threshold:
-            verdicts[at] = FAIL
-        elif comparison.error > largest_error(comparison.df, level, threshold):
-            verdicts[at] = UNDECIDED
+            verdicts[number] = FAIL
+        elif comparison.error > find_largest_error(comparison.df, level, threshold):
+            verdicts[number] = UNDECIDED
     return verdicts
 
 
-def loss_to_find(threshold: float) -> float:
+def find_loss(threshold: float) -> float:
     """Return the loss that a check must be able to find, twice the one that it tolerates: 10 % at 95 %."""
     return 2 * (1 - threshold)
 
 
 def find_power(error: float, df: int, level: float, threshold: float) -> float:
-    """Return the probability that a test at a level fails a machine that has lost `loss_to_find`.
+    """Return the probability that a test at a level fails a machine that has lost `find_loss`.
 
     error: true standard error of the difference, which the test estimates with `df` degrees of freedom. A midpoint rule
     over that estimate; without a threshold it is the power of the noncentral t distribution.
     """
-    critical, least, loss = t_quantile(1 - level, df), -math.log(threshold), -math.log(1 - loss_to_find(threshold))
+    critical, least, loss = (
+        t_quantile(1 - level, df),
+        -math.log(threshold),
+        -math.log(1 - find_loss(threshold)),
+    )
     half_width = 7 / math.sqrt(2 * df)
     first = max(0.0, 1 - half_width)
     step = (1 + half_width - first) / NODES
@@ -145,9 +149,9 @@ def find_power(error: float, df: int, level: float, threshold: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def largest_error(df: int, level: float, threshold: float) -> float:
+def find_largest_error(df: int, level: float, threshold: float) -> float:
     """Return the standard error of a difference up to which the test has POWER."""
-    low, high = 0.0, loss_to_find(threshold)
+    low, high = 0.0, find_loss(threshold)
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if find_power(middle, df, level, threshold) >= POWER else (low, middle)
@@ -156,7 +160,7 @@ def largest_error(df: int, level: float, threshold: float) -> float:
 
 def explain_verdict(verdict: str, comparison: Comparison, benchmarks: int, threshold: float) -> str:
     """Return the reason for a verdict; of UNDECIDED what would decide, at the same spreads."""
-    loss = f"a loss of {loss_to_find(threshold):.0%}"
+    loss = f"a loss of {find_loss(threshold):.0%}"
     if verdict == FAIL:
         return f"{1 - comparison.ratio:.1%} slower than the baseline, p {comparison.p:.2g}"
     if verdict == PASS:
@@ -168,13 +172,13 @@ def _find_sizes(comparison: Comparison, level: float, threshold: float) -> str:
     """Return the runs in each job, and the jobs, with which a test would find a loss."""
     sides = sum(1 / jobs for jobs in comparison.jobs)
     ways = []
-    room = largest_error(comparison.df, level, threshold) ** 2 / sides - comparison.between**2
+    room = find_largest_error(comparison.df, level, threshold) ** 2 / sides - comparison.between**2
     if room > 0 and (runs := math.ceil(comparison.within**2 / room)) <= MOST_RUNS:
         ways.append(f"n = {runs} runs in each job, of the baseline too,")
     # Few jobs of the check first: a baseline is recorded once.
     for checks, size in product(range(1, MOST_CHECKS + 1), range(max(2, comparison.jobs[0]), MOST_JOBS + 1)):
         error = comparison.error * math.sqrt((1 / size + 1 / checks) / sides)
-        if error <= largest_error(size + checks - 2, level, threshold):
+        if error <= find_largest_error(size + checks - 2, level, threshold):
             check = f" and a check of {checks} (--fom for each)" if checks > 1 else ""
             ways.append(f"a baseline of {size} jobs{check}")
             break

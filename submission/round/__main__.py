@@ -15,10 +15,10 @@ from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
 from submission.round.plan import BENCHMARKS, Series, check_series, read_plan
 from submission.round.scripts import render_round
-from submission.round.throughput import ThroughputRun, make_throughput
+from submission.round.throughput import make_throughput
 from submission.runs.processes import ATTEMPTS, JobRunner, interrupt_by_signals
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
-from submission.runs.setup import check_trainer, quoted
+from submission.runs.setup import check_trainer, quote_yaml
 
 DESCRIPTION: Final = f"""\
 Train all time-to-train runs of a round, each with its own seed, and build a checked submission package from them.
@@ -99,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(options: argparse.Namespace) -> list[Series]:
     plan = read_plan(options.config, options.benchmarks, options.runs)
-    names = [f"submission.org={quoted(options.organisation)}"] if options.organisation else []
-    names += [f"submission.platform={quoted(options.system.stem)}"] if options.system else []
+    names = [f"submission.org={quote_yaml(options.organisation)}"] if options.organisation else []
+    names += [f"submission.platform={quote_yaml(options.system.stem)}"] if options.system else []
     plan = [series.set(*names, *options.set) for series in plan]
     for series in plan:
         check_series(series, bool(options.throughput))
@@ -119,10 +119,10 @@ def _emit(options: argparse.Namespace) -> int:
             f"--instance-ranks {options.instance_ranks}: {instances} instances do not fill {options.nodes} nodes of "
             f"{cluster.ranks_per_node} ranks, {ranks} in all; change --nodes, or leave it out for equal shares"
         )
-    inputs = RoundInputs(system=options.system, sources=options.sources)
-    print(render_round(_plan(options), cluster, options.nodes, options.output, inputs, instances), end="")
-    if cluster.site.lack:
-        print(f"warning: --site {options.site}: {cluster.site.lack}", file=sys.stderr)
+    inputs = RoundInputs(system=options.system, sources=options.sources, instances=instances)
+    print(render_round(_plan(options), cluster, options.nodes, options.output, inputs), end="")
+    if cluster.site.problem:
+        print(f"warning: --site {options.site}: {cluster.site.problem}", file=sys.stderr)
     return 0
 
 
@@ -133,23 +133,21 @@ def _round(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError(f"--system {options.system}: no such file")
     if options.sources and not options.sources.is_dir():
         raise UsageError(f"--sources {options.sources}: no such folder")
-    inputs = RoundInputs(options.data, options.system, options.sources)
+    instances, ranks = options.throughput or 0, options.instance_ranks or 1
+    inputs = RoundInputs(options.data, options.system, options.sources, instances, ranks)
     plan = _plan(options)  # before the folder is created: wrong use leaves nothing behind
     for series in plan:
         check_trainer(series.benchmark)
     interrupt_by_signals()
     runner = JobRunner(options.jobs, options.threads)
-    if options.throughput:
-        instances = ThroughputRun(options.throughput, options.instance_ranks or 1)
-        verdict = make_throughput(plan, instances, options.output, runner, inputs)
-        return 1 if verdict == FAIL else 0
-    verdict = make_round(plan, options.output, runner, inputs)
-    if verdict == INCOMPLETE:
-        print(f"run the missing runs with: {_without_runs(arguments)}", flush=True)
+    make = make_throughput if instances else make_round
+    verdict = make(plan, options.output, runner, inputs)
+    if verdict == INCOMPLETE and not instances:
+        print(f"run the missing runs with: {_format_full_command(arguments)}", flush=True)
     return 1 if verdict == FAIL else 0
 
 
-def _without_runs(arguments: Sequence[str]) -> str:
+def _format_full_command(arguments: Sequence[str]) -> str:
     """Return the command that trains all missing runs: this call without --runs."""
     words = zip(("", *arguments), arguments, strict=False)
     kept = [word for before, word in words if "--runs" not in (before, word) and not word.startswith("--runs=")]

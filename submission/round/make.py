@@ -45,25 +45,22 @@ class RoundInputs:
     """What a round needs besides its plan.
 
     data: parent folder of the datasets; None: as the configurations say. system: file of the system description; None:
-    describe this machine. sources: a checkout of the suite for the package; None: the running suite.
+    describe this machine. sources: a checkout of the suite for the package; None: the running suite. instances: of a
+    throughput result of each benchmark, 0 for runs; instance_ranks: of each of them, where they run on this machine.
     """
 
     data: Path | None = None
     system: Path | None = None
     sources: Path | None = None
+    instances: int = 0
+    instance_ranks: int = 1
 
 
 def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs) -> str:
     """Train the missing runs of a round in the folder `output`; return the verdict on its package."""
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         runs = plan_runs(output, {series.benchmark: series.runs for series in plan})
-        for setup in setups:
-            if (path := output / setup.benchmark / CONFIG).exists():
-                check_same(path, setup.text)
-        for setup in setups:
-            write_config(output / setup.benchmark / CONFIG, setup.text)
-        for setup in setups:
-            provide_data(setup, locked_runner)
+        prepare_benchmarks(setups, output, locked_runner)
         return package.write(make_runs(runs, locked_runner))
 
 
@@ -81,20 +78,32 @@ def open_round(
         yield setups, package, replace(runner, lock=lock)
 
 
-def check_same(path: Path, text: str) -> None:
-    """Raise PlanError if the file holds another configuration: all runs of a result share one."""
-    for before, now in zip_longest(path.read_text().splitlines(), text.splitlines(), fillvalue=""):
-        if before != now:
-            raise PlanError(
-                f"{path} has `{before.strip()}`, but this call has `{now.strip()}`: all runs of a round use the same "
-                "configuration; restore the setting, or choose another folder with -o"
-            )
+def prepare_benchmarks(setups: Sequence[Setup], output: Path, runner: JobRunner) -> None:
+    """Write the configuration that all runs of a benchmark share, and provide its data.
+
+    Raises PlanError, before anything is written, if the round has begun with another configuration.
+    """
+    files = [(output / setup.benchmark / CONFIG, setup.text) for setup in setups]
+    for path, text in files:
+        earlier = path.read_text() if path.exists() else text
+        for before, now in zip_longest(earlier.splitlines(), text.splitlines(), fillvalue=""):
+            if before != now:
+                raise PlanError(
+                    f"{path} has `{before.strip()}`, but this call has `{now.strip()}`: all runs of a round use the "
+                    "same configuration; restore the setting, or choose another folder with -o"
+                )
+    for path, text in files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole_file(path, text)
+    for setup in setups:
+        provide_data(setup, runner)
 
 
-def write_config(path: Path, text: str) -> None:
-    """Write the configuration that all runs of a benchmark share."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole_file(path, text)
+def identify_system(submission: Mapping[str, str], nodes: int) -> tuple[str, dict[str, str]]:
+    """Return the file name of a system description, and its fields that the configurations know."""
+    fields = {"system_name": submission["platform"], "number_of_nodes": str(nodes), "submitter": submission["org"]}
+    fields |= {name: submission[name] for name in ("division", "status")}
+    return f"{'_'.join(submission['platform'].split())}.json", fields
 
 
 class RoundPackage:
@@ -112,12 +121,10 @@ class RoundPackage:
                 raise UsageError(f"{setup.benchmark}: variant is {OWN}; a round is of the full or a mini problem")
             find_implementation(setup.benchmark, IMPLEMENTATION, inputs.sources).find_files()
         self.submission = setups[0].submission
-        self.round = setups[0].round
         self.mini = any(setup.variant != FULL for setup in setups)
         for setup in setups:
-            for name, value in {**setup.submission, "round": setup.round}.items():
-                first = {**self.submission, "round": self.round}[name]
-                if value != first:
+            for name, value in setup.submission.items():
+                if value != (first := self.submission[name]):
                     raise UsageError(
                         f"submission.{name} is {first!r} in {setups[0].config} and {value!r} in "
                         f"{setup.config}; expected one value: use --set submission.{name}=VALUE"
@@ -139,7 +146,7 @@ class RoundPackage:
                     scaling=scaling,
                     read_runs=logs,
                     output=self.folder / PACKAGE,
-                    system=self.inputs.system or self._system_file(Path(scratch)),
+                    system=self.inputs.system or self._write_system(Path(scratch)),
                     organisation=self.submission["org"],
                     sources=self.inputs.sources,
                 )
@@ -150,9 +157,11 @@ class RoundPackage:
 
     def show(self, package: Assembled) -> Report:
         """Check the package, write the report, and return what the check has found."""
-        options = Options(round=self.round, allow_mini=self.mini, progress=sys.stderr.isatty(), details=True)
+        options = Options(
+            round=self.submission["round"], allow_mini=self.mini, progress=sys.stderr.isatty(), details=True
+        )
         report = check_paths([package.root], options)
-        write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.round}")
+        write_report(report, self.folder / REPORT, f"{self.submission['org']}, round {self.submission['round']}")
         width = output_width()
         check = FORMATS["text"](report, Style(width=width or 100, base=os.getcwd()))
         print(f"\n{check}\n{Summary(rows(report)).format_text(width)}")
@@ -162,18 +171,11 @@ class RoundPackage:
             print(f"INCOMPLETE: {shortage(report)}", flush=True)
         return report
 
-    def _system_file(self, scratch: Path) -> Path:
+    def _write_system(self, scratch: Path) -> Path:
         """Return the system description: that of the package, which a user may have completed, or a new one."""
-        name = f"{'_'.join(self.submission['platform'].split())}.json"
+        name, known = identify_system(self.submission, 1)
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
             return path
-        known = {
-            "submitter": self.submission["org"],
-            "division": self.submission["division"],
-            "status": self.submission["status"],
-            "system_name": self.submission["platform"],
-            "number_of_nodes": "1",
-        }
         description = describe_system(known)
         path = scratch / name
         path.write_text(render_description(description.fields))

@@ -59,7 +59,7 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
     benchmarks: only these. runs: per benchmark, overriding the file.
     Raises UsageError for an invalid file, or one without the benchmarks.
     """
-    entries = _entries(config)
+    entries = _read_entries(config)
     missing = [name for name in benchmarks if name not in entries]
     if missing or not entries:
         known = ", ".join(entries) or f"none; expected lines such as `{BENCHMARKS[0]}: {{config: NAME}}`"
@@ -71,7 +71,7 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
     ]
 
 
-def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
+def _read_entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
     """Return (configuration as for the train command, entry) of each benchmark of a round."""
     if is_name(config):
         name_of = CONFIGS.get(config, config)
@@ -85,7 +85,7 @@ def _entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
     file = Path(config)
     sections = [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in BENCHMARKS]
     plans: Mapping[str, BenchmarkPlan] = vars(load(make_dataclass("RoundFile", sections), file))
-    return {name: (_resolved_config(file, entry.config), entry) for name, entry in plans.items() if entry.config}
+    return {name: (_locate_config(file, entry.config), entry) for name, entry in plans.items() if entry.config}
 
 
 def check_series(series: Series, throughput: bool) -> None:
@@ -108,7 +108,7 @@ def check_series(series: Series, throughput: bool) -> None:
         )
 
 
-def _resolved_config(file: Path, config: Path) -> str:
+def _locate_config(file: Path, config: Path) -> str:
     """Return a name unchanged; of a path in round.yaml, return it relative to the current folder, if below it."""
     if is_name(str(config)):
         return str(config)

@@ -10,28 +10,26 @@ from typing import Final
 from common.errors import UsageError
 from common.reference import FULL
 from compliance.model.layout import WEAK
-from submission.round.make import RoundInputs
+from submission.round.make import RoundInputs, identify_system
 from submission.round.plan import Series
 from submission.round.runs import draw_seeds, plan_runs
 from submission.round.throughput import FOLDER, plan_instances
 from submission.runs.plan import keep_seeds
 from submission.runs.scripts.cluster import SUBMIT, Cluster
-from submission.runs.scripts.script import Script, fill, read_sections
+from submission.runs.scripts.script import Script, fill_template, read_sections
 from submission.runs.scripts.site import quote_words
 from submission.runs.setup import Setup, resolve_setup
 
 SECTIONS: Final = read_sections(Path(__file__).with_name("package.sh"))
 
 
-def render_round(  # noqa: PLR0913  (a round, and where it is made)
-    plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path, inputs: RoundInputs, instances: int = 0
-) -> str:
-    """Return the script that makes a round in a folder. nodes: of a run. instances: of a throughput run; 0: runs.
+def render_round(plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path, inputs: RoundInputs) -> str:
+    """Return the script that makes a round in a folder. nodes: of a run, or of all instances.
 
     Runs keep the seeds that the folder has; the others are drawn. Raises UsageError if the round cannot be made.
     """
     setups = [resolve_setup(series.benchmark, series.config, series.overrides) for series in plan]
-    ranks = nodes * cluster.ranks_per_node
+    ranks, instances = nodes * cluster.ranks_per_node, inputs.instances
     if instances:
         runs = keep_seeds([plan_instances(series, out, instances, ranks) for series in plan], draw_seeds())
         if not cluster.count_instance_nodes(runs[0]):
@@ -51,7 +49,7 @@ def render_round(  # noqa: PLR0913  (a round, and where it is made)
         runs=runs,
         cluster=cluster,
         out=out,
-        after=describe + _package(setups, out, inputs, bool(instances)),
+        after=describe + _package(setups, out, inputs),
         title=f"An MLPerf HPC round, printed by `python -m submission.round --emit {cluster.scheduler}`.",
         # The package may be made on another kind of node than the runs.
         before=describe + SECTIONS["describe_first"] if describe and cluster.scheduler in SUBMIT else "",
@@ -61,19 +59,17 @@ def render_round(  # noqa: PLR0913  (a round, and where it is made)
 
 def _describe_system(setup: Setup, nodes: int, out: Path) -> str:
     """Return the function that describes the system."""
-    submission = setup.submission
-    fields = {"system_name": submission["platform"], "number_of_nodes": nodes, "submitter": submission["org"]}
-    fields |= {name: submission[name] for name in ("division", "status")}
-    words = quote_words(setup.benchmark, [f"{name}={value}" for name, value in fields.items()])
-    system = quote_words(setup.benchmark, [f"{'_'.join(submission['platform'].split())}.json"])
-    return fill(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
+    name, fields = identify_system(setup.submission, nodes)
+    words = quote_words(setup.benchmark, [f"{field}={value}" for field, value in fields.items()])
+    system = quote_words(setup.benchmark, [name])
+    return fill_template(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
 
 
-def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs, throughput: bool) -> str:
+def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs) -> str:
     """Return the lines that package, report and check the runs with a result."""
-    folders = f"{FOLDER}/instance_*" if throughput else "run_*"
+    folders = f"{FOLDER}/instance_*" if inputs.instances else "run_*"
     options = f" --sources {quote_words('--sources', [str(inputs.sources)])}" if inputs.sources else ""
-    options += f" --scaling {WEAK}" if throughput else ""
+    options += f" --scaling {WEAK}" if inputs.instances else ""
     values = {
         "system": quote_words("--system", [str(inputs.system)]) if inputs.system else "$(describe)",
         "runs": " ".join(f"{out}/{setup.benchmark}/{folders}" for setup in setups),
@@ -81,4 +77,4 @@ def _package(setups: Sequence[Setup], out: Path, inputs: RoundInputs, throughput
         "options": options,
         "mini": " --allow-mini" if any(setup.variant != FULL for setup in setups) else "",
     }
-    return fill(SECTIONS["package"], values)
+    return fill_template(SECTIONS["package"], values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,60 +17,48 @@ from compliance.model.finding import FAIL, PASSING, listed
 from compliance.model.layout import WEAK
 from compliance.model.result_set import ResultSet
 from compliance.model.score import throughput
-from submission.round.make import RoundInputs, RoundPackage, check_same, open_round, write_config
+from submission.round.make import RoundInputs, RoundPackage, open_round, prepare_benchmarks
 from submission.round.plan import Series
 from submission.round.runs import CONFIG
 from submission.runs.plan import PlanError, PlannedRun, is_finished
 from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
-from submission.runs.setup import Setup, provide_data
+from submission.runs.setup import Setup
 
 FOLDER: Final = "throughput"
 """The folder of the instances, below that of their benchmark."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputRun:
-    """The instances of a throughput run: how many, M, and on how many ranks each, S."""
-
-    count: int
-    ranks: int
 
 
 Logs = dict[Path, Run]
 """The logs of instances that have ended for good, as read."""
 
 
-def make_throughput(
-    plan: Sequence[Series], instances: ThroughputRun, output: Path, runner: JobRunner, inputs: RoundInputs
-) -> str:
+def make_throughput(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: RoundInputs) -> str:
     """Train the instances of each benchmark in one job, package those that met the target, and show the score.
 
     Returns the verdict on the package. Call it again to go on: instances that have their result stay as they are.
     """
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         for setup in setups:
-            folder = output / setup.benchmark
-            present = max(instance_folders(folder / FOLDER), default=-1) + 1
-            if present > instances.count:  # leaving some out would be cherry-picking
+            folder = output / setup.benchmark / FOLDER
+            present = max(instance_folders(folder), default=-1) + 1
+            if present > inputs.instances:  # leaving some out would be cherry-picking
                 raise PlanError(
-                    f"{folder / FOLDER} has {present} instances, but {instances.count} are requested: their number can "
+                    f"{folder} has {present} instances, but {inputs.instances} are requested: their number can "
                     "only grow; which of them do not count is decided by pruning. For fewer choose another folder "
                     "with -o"
                 )
-            if (folder / CONFIG).exists():
-                check_same(folder / CONFIG, setup.text)
-            write_config(folder / CONFIG, setup.text)
-            provide_data(setup, locked_runner)
-        trained = {setup.benchmark: _train(setup, instances, output, locked_runner) for setup in setups}
+        prepare_benchmarks(setups, output, locked_runner)
+        trained = {setup.benchmark: _train(setup, inputs, output, locked_runner) for setup in setups}
         return _finish(package, trained, setups)
 
 
-def _train(setup: Setup, instances: ThroughputRun, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
+def _train(setup: Setup, inputs: RoundInputs, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
     """Train the instances that have no result yet; return all that have, those that met the target first."""
     # The seed is drawn by the first call, and kept.
-    settings = ("train.seed=null", f"instances.ranks={instances.ranks}")
+    settings = ("train.seed=null", f"instances.ranks={inputs.instance_ranks}")
     series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
-    run = plan_instances(series, output, instances.count, min(runner.size, instances.count) * instances.ranks)
+    count = inputs.instances
+    run = plan_instances(series, output, count, min(runner.size, count) * inputs.instance_ranks)
     run.write_record()
     threads = runner.threads or max(1, usable_cores() // run.ranks)
     for _ in range(ATTEMPTS):
@@ -99,7 +86,6 @@ def plan_instances(series: Series, output: Path, count: int, ranks: int) -> Plan
         overrides=series.overrides,
         folder=output / series.benchmark / FOLDER,
         ranks=ranks,
-        continues=True,
         instances=count,
     )
 
@@ -121,14 +107,14 @@ def _finish(package: RoundPackage, trained: Mapping[str, tuple[Logs, Logs]], set
         reference = reference_of(setup.benchmark, setup.variant)
         for results in report.sets:
             if results.scaling == WEAK and results.benchmark == setup.benchmark and reference:
-                print("\n".join(score_lines(results, reference.runs)), flush=True)
+                print("\n".join(describe_score(results, reference.runs)), flush=True)
     return report.verdict if all(met for met, _ in trained.values()) else FAIL
 
 
 # -- the score and what could be better ----------------------------------------------------------------------
 
 
-def score_lines(results: ResultSet, least: int) -> list[str]:
+def describe_score(results: ResultSet, least: int) -> list[str]:
     """Return the score of a throughput result, and which instances to prune for a better one."""
     score = throughput(results.runs, results.system_scale, results.instance_scale)
     if score.minutes is None or score.models_per_minute is None:
@@ -138,35 +124,35 @@ def score_lines(results: ResultSet, least: int) -> list[str]:
     return [
         f"{results.name}: T = {score.system_scale}, S = {scale}, M' = {score.models}, TTTa = {score.minutes:.4g} min: "
         f"{score.models_per_minute:.4g} models/min{'' if valid else f'; not a result: {results.verdict}'}",
-        f"advice: {advice(results, least)}",
+        f"advice: {advise_pruning(results, least)}",
     ]
 
 
-def advice(results: ResultSet, least: int) -> str:
+def advise_pruning(results: ResultSet, least: int) -> str:
     """Return which instances to prune. least: models that the rules ask for."""
     accepted = [run for run in results.runs if run.verdict != FAIL]
     runs = sorted((run for run in accepted if run.start_ms and run.stop_ms), key=lambda run: run.stop_ms or 0.0)
     if len(runs) <= least:
         return f"prune none: {len(runs)} models, of which the rules ask for at least {least}"
     clocks = [(run.start_ms or 0.0, run.stop_ms or 0.0) for run in runs]
-    kept = best_count(clocks, least)
+    kept = find_best_count(clocks, least)
     if kept == len(runs):
         return "prune none: fewer models are not more models/min"
     names = listed([run.path.rsplit("/", 1)[-1] for run in runs[kept:]], 8)
     return (
-        f"move {names} to pruned_results: {kept} models are {rate(clocks[:kept]):.4g} models/min instead of "
-        f"{rate(clocks):.4g}"
+        f"move {names} to pruned_results: {kept} models are {compute_rate(clocks[:kept]):.4g} models/min instead of "
+        f"{compute_rate(clocks):.4g}"
     )
 
 
-def best_count(clocks: Sequence[tuple[float, float]], least: int) -> int:
+def find_best_count(clocks: Sequence[tuple[float, float]], least: int) -> int:
     """Return how many of the instances, those that stop first, give most models per minute; of equals the most.
 
     clocks: start and stop in ms, by their stop. least: that must be kept.
     """
-    return max(range(min(least, len(clocks)), len(clocks) + 1), key=lambda count: (rate(clocks[:count]), count))
+    return max(range(min(least, len(clocks)), len(clocks) + 1), key=lambda count: (compute_rate(clocks[:count]), count))
 
 
-def rate(clocks: Sequence[tuple[float, float]]) -> float:
+def compute_rate(clocks: Sequence[tuple[float, float]]) -> float:
     """Return models per minute: from the first start to the last stop."""
     return len(clocks) / ((max(stop for _, stop in clocks) - min(start for start, _ in clocks)) / 60_000)

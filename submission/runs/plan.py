@@ -25,8 +25,10 @@ from common.record import read_run_times
 Kind = Literal["training", "measurement", "evaluation"]
 MODULES: Final[Mapping[Kind, str]] = {"training": "train", "measurement": "measure", "evaluation": "evaluate"}
 RECORD: Final = "run.json"
-"""The plan of a run, in its folder."""
+"""The plan of a run, in its folder: the fields of RECORDED."""
+RECORDED: Final = "benchmark kind config overrides ranks seed environment options instances".split()
 EVALUATION: Final = "evaluation.json"
+RESUME: Final = "--auto-resume"
 
 
 class PlanError(ValueError):
@@ -40,10 +42,9 @@ class PlannedRun:
     config: as for the command of the kind; of an evaluation the runs to evaluate, in `options`. overrides:
     section.key=value, later ones take precedence. folder: the run's own. ranks: processes that a launcher starts; 1:
     none. seed: of a training, None if it is drawn by the training itself. environment: additional variables. options:
-    further words of the command, such as --steps 30. continues: what a killed run leaves is continued in place, not
-    set aside: for jobs of several instances. instances: of the job, in instance_0, instance_1, …; 0: it trains one
-    network, in its folder. group: runs that are given up together; "": those of the benchmark. title: the name in
-    messages; "": benchmark and folder, such as cosmoflow/run_3.
+    further words of the command, such as --steps 30. instances: of the job, in instance_0, instance_1, …, which a
+    killed job continues in place; 0: it trains one network, in its folder. group: runs that are given up together; "":
+    those of the benchmark. title: the name in messages; "": benchmark and folder, such as cosmoflow/run_3.
     """
 
     benchmark: str
@@ -55,7 +56,6 @@ class PlannedRun:
     seed: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    continues: bool = False
     instances: int = 0
     group: str = ""
     title: str = ""
@@ -83,7 +83,7 @@ class PlannedRun:
             words += [self.config, *self.overrides, f"output_dir={self.folder}"]
             words += [f"instances.count={self.instances}", "instances.first=0"] if self.instances else []
             words += [] if self.seed is None else [f"train.seed={self.seed}"]
-            words += ["--auto-resume"] if self.continues else []
+            words += [RESUME] if self.instances else []
         elif self.kind == "measurement":
             words += [self.config, *self.overrides, "-o", str(self.result_file)]
         else:
@@ -97,24 +97,14 @@ class PlannedRun:
             launcher += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(self.ranks), "-m"]
         return launcher + self.words()
 
-    def describe(self) -> dict[str, Any]:
-        """Return what a run keeps of its plan."""
-        return {
-            "benchmark": self.benchmark,
-            "kind": self.kind,
-            "config": self.config,
-            "overrides": list(self.overrides),
-            "ranks": self.ranks,
-            "seed": self.seed,
-            "environment": dict(self.environment),
-            "options": list(self.options),
-            "instances": self.instances,
-        }
+    def encode(self) -> bytes:
+        """Return what a run keeps of its plan, as JSON on a line."""
+        return msgspec.json.encode({key: getattr(self, key) for key in RECORDED})
 
     def write_record(self) -> None:
         """Write the plan of the run into its folder, which is made."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole_file(self.folder / RECORD, msgspec.json.format(msgspec.json.encode(self.describe())) + b"\n")
+        write_whole_file(self.folder / RECORD, msgspec.json.format(self.encode()) + b"\n")
 
 
 def is_finished(run: PlannedRun) -> bool:
@@ -164,11 +154,12 @@ def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedR
 def check_records(runs: Sequence[PlannedRun]) -> None:
     """Raise PlanError if a folder keeps another plan than that of its run: results of both would be mixed."""
     for run in runs:
-        before, now = read_record(run.folder), run.describe()
-        changeable = {"ranks", "instances"} if run.continues else set()
-        for key in now if before is not None else ():
-            if before is not None and key not in changeable and before.get(key) != now[key]:
+        if (before := read_record(run.folder)) is None:
+            continue
+        changeable = {"ranks", "instances"} if run.instances else set()
+        for key, value in msgspec.json.decode(run.encode()).items():
+            if key not in changeable and before.get(key) != value:
                 raise PlanError(
-                    f"{run.folder / RECORD}: {key} is {before.get(key)!r}, but the plan now has {now[key]!r}; restore "
+                    f"{run.folder / RECORD}: {key} is {before.get(key)!r}, but the plan now has {value!r}; restore "
                     "it, or choose another folder with -o"
                 )

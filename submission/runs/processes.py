@@ -44,14 +44,14 @@ class Attempt:
     """An attempt at a run that has ended.
 
     exit_status: negative for a signal, as in `subprocess`. number: from 1. finished: the run has its result.
-    kept: the folder with the files of the attempt, set aside after a crash. last: the run is not restarted.
+    folder: with the files of the attempt, set aside after a crash. last: the run is not restarted.
     """
 
     run: PlannedRun
     exit_status: int
     number: int
     finished: bool
-    kept: Path
+    folder: Path
     last: bool
 
     @property
@@ -62,18 +62,11 @@ class Attempt:
     @property
     def cause(self) -> str:
         """How the run ended by its own record, else by the exit status."""
-        if ending := read_ending(self.kept):
+        if ending := read_ending(self.folder):
             return ending.text
         if self.exit_status >= 0:
             return f"exit status {self.exit_status}"
         return f"ended by {signal.Signals(-self.exit_status).name}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Active:
-    run: PlannedRun
-    number: int
-    process: subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +91,31 @@ class JobRunner:
         second. Closing the iterator, or an exception, ends the active processes.
         """
         waiting = deque((run, 1) for run in runs)
-        active: list[_Active] = []
+        active: dict[subprocess.Popen[bytes], tuple[PlannedRun, int]] = {}
         given_up: set[str] = set()
         try:
             while waiting or active:
                 while waiting and len(active) < self.size:
                     run, number = waiting.popleft()
                     if (run.group or run.benchmark) not in given_up:
-                        active.append(_Active(run, number, self._start(run)))
+                        active[self._start(run)] = run, number
                 time.sleep(POLL_S)
                 tick()
-                for entry in [entry for entry in active if entry.process.poll() is not None]:
-                    active.remove(entry)
-                    attempt = self._end(entry)
+                for process in [process for process in active if process.poll() is not None]:
+                    attempt = self._end(*active.pop(process), process.returncode)
                     if not attempt.last:
                         waiting.appendleft((attempt.run, attempt.number + 1))
                     elif not attempt.finished:
                         given_up.add(attempt.run.group or attempt.run.benchmark)
                     yield attempt
         finally:
-            _stop([entry.process for entry in active])
+            _stop(list(active))
 
-    def _end(self, entry: _Active) -> Attempt:
-        run, status = entry.run, entry.process.returncode
+    def _end(self, run: PlannedRun, number: int, status: int) -> Attempt:
         finished = is_finished(run)
-        last = finished or entry.number == self.attempts or status == WRONG_USE
-        kept = run.folder if finished or run.continues else set_aside(run.folder)
-        return Attempt(run, status, entry.number, finished, kept, last)
+        last = finished or number == self.attempts or status == WRONG_USE
+        folder = run.folder if finished or run.instances else set_aside(run.folder)
+        return Attempt(run, status, number, finished, folder, last)
 
     def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
         """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.
@@ -143,7 +134,7 @@ class JobRunner:
             _stop([process])
 
     def _start(self, run: PlannedRun) -> subprocess.Popen[bytes]:
-        if run.folder.exists() and not run.continues:  # left by a call that was killed
+        if run.folder.exists() and not run.instances:  # left by a call that was killed
             set_aside(run.folder)
         run.write_record()
         threads = self.threads or max(1, usable_cores() // (self.size * run.ranks))

@@ -23,8 +23,8 @@ from submission.runs.processes import JobRunner
 class Setup:
     """The settings of a run, resolved by its benchmark. text: the complete configuration as YAML.
 
-    config: name or path, as for the train command. overrides: section.key=value. submission: org, division, status and
-    platform.
+    config: name or path, as for the train command. overrides: section.key=value. submission: org, division, status,
+    platform and round.
     """
 
     benchmark: str
@@ -33,7 +33,6 @@ class Setup:
     text: str
     variant: str
     data_dir: Path
-    round: str
     submission: dict[str, str]
 
 
@@ -47,9 +46,9 @@ def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: P
     except ConfigError as error:
         raise UsageError(f"{benchmark}: {error}") from error
     if data is not None:
-        folder = quoted(str(data / resolved.data.data_dir.name))
+        folder = quote_yaml(str(data / resolved.data.data_dir.name))
         return resolve_setup(benchmark, config, [*overrides, f"data.data_dir={folder}"])
-    submission = {name: getattr(resolved.submission, name) for name in ("org", "division", "status", "platform")}
+    names = ("org", "division", "status", "platform", "round")
     return Setup(
         benchmark=benchmark,
         config=config,
@@ -57,8 +56,7 @@ def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: P
         text=to_yaml(resolved),
         variant=resolved.variant,
         data_dir=resolved.data.data_dir,
-        round=resolved.submission.round,
-        submission=submission,
+        submission={name: getattr(resolved.submission, name) for name in names},
     )
 
 
@@ -79,6 +77,6 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
             raise PlanError(f"cannot generate the data of {setup.benchmark} in {folder}: see the error above")
 
 
-def quoted(text: str) -> str:
-    """Return the text as a quoted YAML string."""
+def quote_yaml(text: str) -> str:
+    """Return the text as a quote_yaml YAML string."""
     return "'" + text.replace("'", "''") + "'"

@@ -22,7 +22,7 @@ from submission.runs.scripts.site import quote_words
 from submission.runs.setup import check_trainer, provide_data
 from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
-from submission.study.machine import Machine, describe_machine, leave_out
+from submission.study.machine import StudyMachine, probe_study_machine, split_points
 from submission.study.plan import (
     StudyPlan,
     StudyPoint,
@@ -109,10 +109,10 @@ def _study(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.site:
         raise UsageError("--site is for --emit: it describes jobs on a cluster")
-    machine = describe_machine()
+    machine = probe_study_machine()
     plan, notes = _choose_meter(plan, machine)
-    points, left_out = leave_out(plan_points(plan, output, source), machine)
-    notes += left_out
+    points, exclusions = split_points(plan_points(plan, output, source), machine)
+    notes += exclusions
     if not points:
         raise UsageError(f"{source}: this machine can make no point:\n" + "\n".join(notes))
     threads = arguments.threads or max(1, machine.cores // arguments.jobs // max(point.run.ranks for point in points))
@@ -179,7 +179,7 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
     return plan, source, arguments.output or Path("runs") / f"study-{name}"
 
 
-def _choose_meter(plan: StudyPlan, machine: Machine) -> tuple[StudyPlan, list[str]]:
+def _choose_meter(plan: StudyPlan, machine: StudyMachine) -> tuple[StudyPlan, list[str]]:
     """Return the plan with the machine's meter, if it asks for energy and names none, and a note if there is none."""
     if not plan.energy or any(override.startswith("power.source=") for override in plan.overrides):
         return plan, []

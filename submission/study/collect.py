@@ -43,23 +43,20 @@ def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> l
 
 def add_efficiency(runs: Sequence[StudyRun]) -> list[StudyRun]:
     """Return the runs with the quantity `efficiency`, by the fewest units among runs of one benchmark and label."""
-    rates: dict[tuple[Any, ...], dict[float, list[float]]] = {}
-
-    def find_group(run: StudyRun) -> tuple[Any, ...]:
-        return run.values.get("benchmark"), run.values.get("label")
-
-    def find_rate(run: StudyRun) -> float:
-        quantities = run.quantities
-        return quantities.get("flop_per_s", quantities.get("samples_per_s", 0.0)) / quantities.get("units", math.inf)
-
+    groups: dict[tuple[Any, ...], dict[float, list[float]]] = {}
+    rated = []
     for run in runs:
-        if rate := find_rate(run):
-            rates.setdefault(find_group(run), {}).setdefault(run.quantities["units"], []).append(rate)
+        group = groups.setdefault((run.values.get("benchmark"), run.values.get("label")), {})
+        speed = run.quantities.get("flop_per_s", run.quantities.get("samples_per_s", 0.0))
+        rate = speed / run.quantities.get("units", math.inf)
+        if rate:
+            group.setdefault(run.quantities["units"], []).append(rate)
+        rated.append((run, rate, group))
     return [
-        replace(run, quantities=run.quantities | {"efficiency": find_rate(run) / fmean(group[min(group)])})
-        if find_rate(run) and len(group := rates[find_group(run)]) > 1
+        replace(run, quantities=run.quantities | {"efficiency": rate / fmean(group[min(group)])})
+        if rate and len(group) > 1
         else run
-        for run in runs
+        for run, rate, group in rated
     ]
 
 
@@ -97,9 +94,8 @@ def _explain_missing(folder: Path) -> str:
         if ending := read_ending(path):
             return ending.text
         if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT)):
-            return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1]).removeprefix(
-                "error: "
-            )
+            errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+            return (errors or lines)[-1]
     return "not run"
 
 
@@ -107,11 +103,9 @@ def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
     """Yield the quantities in the figure of merit of a run."""
     figure = _read_json(folder / FIGURE)
     for name, quantity in QUANTITIES.items():
-        for field in quantity.fields:
-            number = figure.get(field)
-            if isinstance(number, int | float) and math.isfinite(number):
-                yield name, number * quantity.scale
-                break
+        number = figure.get(quantity.field or name)
+        if isinstance(number, int | float) and math.isfinite(number):
+            yield name, number * quantity.scale
 
 
 def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TypeGuard
+from dataclasses import dataclass, replace
+from typing import TypeGuard, TypeVar
 
 from submission.results.figures.labels import amount
-from submission.results.fits.laws import LAWS, Law, Observation, fit_law
+from submission.results.fits.laws import TWO_VARIABLES, Law, Observation, fit_law
 from submission.results.fits.least_squares import NoFitError
 from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
 
-SHARED: Final = {"joint", "isoflop"}
-"""Laws of all lines of a curve together; of the others each line has its own."""
+Variable = TypeVar("Variable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class Curve:
         """Label, law and problem of each fit that was asked for."""
         if not self.spec.law:
             return ()
-        if self.spec.law in SHARED or self.problem:
+        if self.spec.law in TWO_VARIABLES or self.problem:
             return (("", self.law, self.problem),)
         return tuple((line.label, line.law, line.problem) for line in self.lines)
 
@@ -76,32 +75,36 @@ def trace_curves(result: StudyResult) -> list[Curve]:
 
 
 def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
-    """Return the curve; ValueError for a law that does not exist."""
-    if spec.law and spec.law not in LAWS:
-        raise ValueError(f"curve '{spec.title}': there is no law '{spec.law}'; expected one of {', '.join(LAWS)}")
-    left_out = [(run.name, reason) for run in runs if (reason := _explain_unfit(run, spec))]
-    kept = [run for run in runs if not _explain_unfit(run, spec)]
-    texts = list(dict.fromkeys(str(run.get(spec.x)) for run in kept))
-    names = () if all(is_number(run.get(spec.x)) for run in kept) else tuple(texts)
+    """Return the curve; a law of two variables is of all lines together, of the others each line has its own."""
+    reasons = [(run, _explain_unfit(run, spec)) for run in runs]
+    kept = [run for run, reason in reasons if not reason]
+    names: tuple[str, ...] = ()
+    if not all(is_number(run.get(spec.x)) for run in kept):
+        names = tuple(dict.fromkeys(str(run.get(spec.x)) for run in kept))
     groups: dict[tuple[tuple[str, Value], ...], list[StudyRun]] = {}
     for run in kept:
         groups.setdefault(tuple(sorted(run.values.items())), []).append(run)
-    points = [_gather_point(several, spec, names) for several in groups.values()]
-    values = list(dict.fromkeys(point.by for point in points))
+    points = sorted((_gather_point(group, spec, names) for group in groups.values()), key=lambda point: point.x)
+    values = list(dict.fromkeys(run.get(spec.by) if spec.by else None for run in kept))
     if all(map(is_number, values)):
         values.sort()
-    lines = [
-        CurveLine(_name_line(spec, by), by, tuple(sorted((p for p in points if p.by == by), key=lambda point: point.x)))
-        for by in values
-    ]
-    problem, law = "" if kept else f"no fit: no run has {spec.x} and {spec.y}", None
+    lines = [CurveLine(_name_line(spec, by), by, tuple(point for point in points if point.by == by)) for by in values]
+    law, problem = None, "" if kept else f"no fit: no run has {spec.x} and {spec.y}"
     if names and spec.law:
         problem = f"no fit: {spec.x} has names, and a law needs numbers"
-    elif spec.law in SHARED and kept:
-        law, problem = _fit(spec.law, [each for point in points for each in _observe(point, spec.law)])
+    elif spec.law in TWO_VARIABLES and kept:
+        law, problem = _fit(spec.law, points)
     elif spec.law:
-        lines = [_fit_line(line, spec.law) for line in lines]
-    return Curve(spec, tuple(lines), names, law, problem, tuple(left_out))
+        for number, line in enumerate(lines):
+            line_law, line_problem = _fit(spec.law, line.points)
+            lines[number] = replace(line, law=line_law, problem=line_problem)
+    left_out = tuple((run.name, reason) for run, reason in reasons if reason)
+    return Curve(spec, tuple(lines), names, law, problem, left_out)
+
+
+def order_variables(law: str, x: Variable, by: Variable) -> tuple[Variable, ...]:
+    """Return what the variables of a law are, in its order."""
+    return {"joint": (by, x), "isoflop": (x, by)}.get(law, (x,))
 
 
 def is_number(value: Value) -> TypeGuard[float | int]:
@@ -139,20 +142,14 @@ def _name_line(spec: CurveSpec, by: Value) -> str:
     return f"{spec.by} {amount(by) if is_number(by) else by}"
 
 
-def _observe(point: CurvePoint, law: str) -> list[Observation]:
-    """Return the repetitions of a point in the variables of a law."""
-    by = float(point.by) if is_number(point.by) else math.nan
-    x = {"joint": (by, point.x), "isoflop": (point.x, by)}.get(law, (point.x,))
-    return [Observation(x, y, name) for y, name in zip(point.ys, point.runs, strict=True)]
-
-
-def _fit(law: str, observations: Sequence[Observation]) -> tuple[Law | None, str]:
+def _fit(law: str, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
+    """Return the law through all repetitions of points; None and the reason if there is none."""
+    observations = [
+        Observation(order_variables(law, point.x, float(point.by) if is_number(point.by) else math.nan), y, name)
+        for point in points
+        for y, name in zip(point.ys, point.runs, strict=True)
+    ]
     try:
         return fit_law(law, observations), ""
     except NoFitError as error:
         return None, str(error)
-
-
-def _fit_line(line: CurveLine, law: str) -> CurveLine:
-    fitted, problem = _fit(law, [each for point in line.points for each in _observe(point, law)])
-    return CurveLine(line.label, line.by, line.points, fitted, problem)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain, cycle, islice
 from typing import Final
 
 from submission.results.export import standalone
-from submission.results.figures.drawing import CHARACTER_WIDTH, Scale
+from submission.results.figures.drawing import CHARACTER_WIDTH, Point, Scale, scale
 from submission.results.figures.labels import LINE, amount, fitted, slug
 from submission.results.figures.panel import HALF, Axis, Figure, Panel, dots, logarithmic
+from submission.results.fits.laws import TWO_VARIABLES
 from submission.results.fits.least_squares import Interval
 from submission.results.page.html import Html
-from submission.study.curves import SHARED, Curve, CurveLine, CurvePoint, is_number
+from submission.study.curves import Curve, CurveLine, CurvePoint, is_number
 from submission.study.records import CurveSpec
 
 LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 24, 40, 320, 58
@@ -21,8 +23,8 @@ LEFT, RIGHT, TOP, HEIGHT, BOTTOM = 60, 24, 40, 320, 58
 STEPS: Final = 48
 COLOURS: Final = tuple(f"org-{number}" for number in (1, 3, 4, 2, 6, 10, 0, 5))
 SHAPES: Final = ("circle", "triangle", "star", "square")
-Function = Callable[[float], float]
-Band = Callable[[float], Interval]
+LawPath = list[tuple[float, float, Interval]]
+"""Places along a law: x, y and interval."""
 
 
 def figure_name(spec: CurveSpec) -> str:
@@ -38,13 +40,12 @@ def draw_curve(curve: Curve, width: int = HALF) -> Html:
     title = f"{spec.title[0].upper()}{spec.title[1:]}"
     figure = Figure(figure_name(spec), title, _describe(curve), width)
     panel = _make_panel(figure, curve, points)
-    looks = list(_choose_looks(curve))
+    looks = list(islice(zip(cycle(SHAPES), cycle(COLOURS), strict=False), len(curve.lines)))
     for line, (_, colour) in zip(curve.lines, looks, strict=True):
-        if spec.ideal is not None and not curve.names:
-            ideal = _find_ideal(line, spec.ideal)
-            figure.curve([panel.locate(x, ideal(x)) for x in _sample_range(curve, line)], "iso")
-        if function := _find_function(curve, line):
-            _draw_law(panel, _sample_range(curve, line), function, colour)
+        if ideal := _trace_ideal(curve, line):
+            figure.curve([panel.locate(x, y) for x, y in ideal], "iso")
+        if law := _trace_law(curve, line):
+            _draw_law(panel, law, colour)
         elif curve.names or not spec.law:
             figure.curve([panel.locate(point.x, point.mean) for point in line.points], f"thread {colour}")
     for line, look in zip(curve.lines, looks, strict=True):
@@ -52,9 +53,8 @@ def draw_curve(curve: Curve, width: int = HALF) -> Html:
             _draw_point(panel, curve, line, point, look)
     if spec.law == "isoflop" and curve.law:
         for parabola in curve.law.parabolas:
-            figure.cross(
-                panel.locate(parabola.minimum, parabola.loss), "failing", f"minimum at {amount(parabola.minimum)}"
-            )
+            spot, hint = panel.locate(parabola.minimum, parabola.loss), f"minimum at {amount(parabola.minimum)}"
+            figure.cross(spot, "failing", hint)
     return _write_legend(figure, curve, looks)
 
 
@@ -63,23 +63,20 @@ def draw_best_sizes(curve: Curve, width: int = HALF) -> Html:
     if curve.spec.law != "isoflop" or not (law := curve.law):
         return Html("")
     spec, minima = curve.spec, law.parabolas
-    title = "Best size over compute"
-    figure = Figure(f"{figure_name(spec)}-best", title, [law.formula], width)
+    figure = Figure(f"{figure_name(spec)}-best", "Best size over compute", [law.formula], width)
     xs = _spread_between(minima[0].compute, minima[-1].compute, is_log=True)
-    bands = [law.interval(x) for x in xs]
-    sizes = [parabola.minimum for parabola in minima] + [end for band in bands for end in band]
-    x = logarithmic([parabola.compute for parabola in minima], LEFT, width - RIGHT)
-    panel = Panel(
-        figure, Axis(x, spec.by), Axis(logarithmic(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}")
-    )
-    _draw_law(panel, xs, (law.at, law.interval), COLOURS[0])
+    path = [(x, law.at(x), law.interval(x)) for x in xs]
+    sizes = [parabola.minimum for parabola in minima] + [end for *_, band in path for end in band]
+    x = Axis(logarithmic(xs, LEFT, width - RIGHT), spec.by)
+    panel = Panel(figure, x, Axis(logarithmic(sizes, TOP + HEIGHT, TOP), f"best {spec.x_label or spec.x}"))
+    _draw_law(panel, path, COLOURS[0])
     for parabola in minima:
         spot = panel.locate(parabola.compute, parabola.minimum)
-        figure.draw_mark(
-            spot, ("circle", ""), f"mark {COLOURS[0]}", f"{amount(parabola.compute)}: {amount(parabola.minimum)}"
-        )
-    top = TOP + HEIGHT + BOTTOM
-    return figure.finish(top, [(f"circle {COLOURS[0]}", law.formula)], [("range", "95 % interval of the law")])
+        hint = f"{amount(parabola.compute)}: {amount(parabola.minimum)}"
+        figure.draw_mark(spot, ("circle", ""), f"mark {COLOURS[0]}", hint)
+    return figure.finish(
+        TOP + HEIGHT + BOTTOM, [(f"circle {COLOURS[0]}", law.formula)], [("range", "95 % interval of the law")]
+    )
 
 
 def draw_files(curves: Iterable[Curve]) -> dict[str, str]:
@@ -100,35 +97,18 @@ def _make_panel(figure: Figure, curve: Curve, points: Sequence[CurvePoint]) -> P
     spec = curve.spec
     ys = [y for point in points for y in point.ys]
     for line in curve.lines:
-        xs = _sample_range(curve, line)
-        if function := _find_function(curve, line):
-            ys += [end for x in xs for end in function[1](x)]
-        if spec.ideal is not None and not curve.names:
-            ys += map(_find_ideal(line, spec.ideal), xs)
+        ys += [end for *_, band in _trace_law(curve, line) for end in band]
+        ys += [y for _, y in _trace_ideal(curve, line)]
     xs = [x for point in points for x in point.xs]
     left, right, bottom = LEFT, figure.width - RIGHT, TOP + HEIGHT
     ys = [y for y in ys if math.isfinite(y) and (y > 0 or not spec.log_y)]
-    y = logarithmic(ys, bottom, TOP) if spec.log_y else _scale_linearly(ys, bottom, TOP)
+    y = (logarithmic if spec.log_y else scale)(ys, bottom, TOP)
     if curve.names:
         x = Scale(-0.5, len(curve.names) - 0.5, left, right)
-    elif spec.log_x:
-        x = logarithmic(xs, left, right)
     else:
-        x = _scale_linearly(xs, left, right)
+        x = (logarithmic if spec.log_x else scale)(xs, left, right)
     names = tuple(fitted(name, (right - left) / len(curve.names) - 6) for name in curve.names)
     return Panel(figure, Axis(x, spec.x_label or spec.x, names=names), Axis(y, spec.y_label or spec.y))
-
-
-def _scale_linearly(values: Sequence[float], start: float, stop: float) -> Scale:
-    low, high = min(values), max(values)
-    margin = 0.08 * (high - low) or abs(high) or 1.0
-    return Scale(0.0 if 0 < low < margin else low - margin, high + margin, start, stop)
-
-
-def _choose_looks(curve: Curve) -> Iterator[tuple[str, str]]:
-    """Yield shape and colour of each line."""
-    for number in range(len(curve.lines)):
-        yield SHAPES[number % len(SHAPES)], COLOURS[number % len(COLOURS)]
 
 
 def _spread_between(low: float, high: float, is_log: bool) -> list[float]:
@@ -146,32 +126,30 @@ def _sample_range(curve: Curve, line: CurveLine) -> list[float]:
     return _spread_between(line.points[0].x, line.points[-1].x, curve.spec.log_x)
 
 
-def _find_ideal(line: CurveLine, exponent: float) -> Function:
+def _trace_ideal(curve: Curve, line: CurveLine) -> list[Point]:
+    """Return places of perfect scaling from the first point of a line on; none if it is not asked for."""
+    if (exponent := curve.spec.ideal) is None:
+        return []
     first = line.points[0]
-    return lambda x: first.mean * (x / first.x) ** exponent
+    return [(x, first.mean * (x / first.x) ** exponent) for x in _sample_range(curve, line)]
 
 
-def _find_function(curve: Curve, line: CurveLine) -> tuple[Function, Band] | None:
-    """Return the law of a line over x, and its band; None without a law."""
-    law = curve.law if curve.spec.law in SHARED else line.law
-    by = line.by
-    if law is None:
-        return None
-    if curve.spec.law not in SHARED or not is_number(by):
-        return law.at, law.interval
-    if curve.spec.law == "joint":
-        return (lambda x: law.at(by, x)), (lambda x: law.interval(by, x))
-    parabola = next((each for each in law.parabolas if each.compute == by), None)
-    return None if parabola is None else (parabola.at, lambda x: (parabola.at(x), parabola.at(x)))
+def _trace_law(curve: Curve, line: CurveLine) -> LawPath:
+    """Return places along the law of a line; none without a law. The parabola of a compute has no band."""
+    xs, by = _sample_range(curve, line), line.by
+    if curve.law and is_number(by):
+        if curve.spec.law == "joint":
+            return [(x, curve.law.at(by, x), curve.law.interval(by, x)) for x in xs]
+        parabolas = (parabola for parabola in curve.law.parabolas if parabola.compute == by)
+        return [(x, y := parabola.at(x), (y, y)) for parabola in parabolas for x in xs]
+    return [(x, line.law.at(x), line.law.interval(x)) for x in xs] if line.law else []
 
 
-def _draw_law(panel: Panel, xs: Sequence[float], function: tuple[Function, Band], colour: str) -> None:
-    at, band = function
-    ends = [(x, band(x)) for x in xs]
-    lower, upper = ([panel.locate(x, interval[side]) for x, interval in ends] for side in (0, 1))
+def _draw_law(panel: Panel, path: LawPath, colour: str) -> None:
+    lower, upper = ([panel.locate(x, band[side]) for x, _, band in path] for side in (0, 1))
     if lower != upper:
         panel.figure.curve([*lower, *reversed(upper)], f"range {colour}", closed=True)
-    panel.figure.curve([panel.locate(x, at(x)) for x in xs], f"stroke {colour}")
+    panel.figure.curve([panel.locate(x, y) for x, y, _ in path], f"stroke {colour}")
 
 
 def _draw_point(panel: Panel, curve: Curve, line: CurveLine, point: CurvePoint, look: tuple[str, str]) -> None:
@@ -182,7 +160,7 @@ def _draw_point(panel: Panel, curve: Curve, line: CurveLine, point: CurvePoint, 
         if len(set(point.xs)) == 1:
             figure.line(min(spots), max(spots), f"component {colour}")
         figure.path(dots(spots), f"runs small {colour}")
-    x = curve.names[int(point.x)] if curve.names else f"{amount(point.x)}"
+    x = curve.names[int(point.x)] if curve.names else amount(point.x)
     spread = f", {amount(min(point.ys))} to {amount(max(point.ys))} in {len(spots)} runs" if len(spots) > 1 else ""
     hint = f"{curve.spec.x} {x}{line.label and ', '}{line.label}: {amount(point.mean)}{spread}"
     figure.draw_mark(panel.locate(point.x, point.mean), (shape, ""), f"mark {colour}", hint, 4.5)
@@ -192,12 +170,12 @@ def _write_legend(figure: Figure, curve: Curve, looks: Sequence[tuple[str, str]]
     """Write what marks and lines mean, a law with its formula and a missing one with its reason, a line each."""
     rows, spec = list[list[tuple[str, str]]](), curve.spec
     width = int((figure.width - 60) / CHARACTER_WIDTH)
-    shared = spec.law in SHARED or curve.problem
+    shared = spec.law in TWO_VARIABLES or curve.problem
     for line, (shape, colour) in zip(curve.lines, looks, strict=True):
         law = "" if shared else line.law.formula if line.law else line.problem
         rows += _wrap(f"{shape} {colour}", ": ".join(filter(None, (line.label, law))) or spec.y_label or spec.y, width)
     if shared:
-        rows = [[item for row in rows for item in row]] if len(rows) < len(COLOURS) * 2 else rows
+        rows = [list(chain(*rows))] if len(rows) < len(COLOURS) * 2 else rows
         rows += _wrap("", curve.law.formula if curve.law else curve.problem, width)
     last = [("cross", "minimum of a parabola")] if spec.law == "isoflop" and curve.law else []
     if spec.law != "isoflop" and any(law for _, law, _ in curve.laws):

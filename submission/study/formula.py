@@ -31,9 +31,7 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
         return int(number) if number == int(number) else number
     except (SyntaxError, RecursionError, MemoryError):
         reason = "it is no formula"
-    except (ArithmeticError, TypeError) as error:
-        reason = str(error)
-    except ValueError as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         reason = str(error)
     raise ValueError(f"{text!r}: {reason}; expected numbers, names of axes, + - * / // % ** and parentheses")
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from common.command import counted
-from submission.results.figures.labels import amount, slug
+from submission.results.figures.labels import amount
 from submission.results.figures.panel import HALF, NARROW
 from submission.results.fits.laws import LAWS, Law, Omission
 from submission.results.page.html import Html, disclosure, element, joined, table, theme_switch
 from submission.results.page.sheets import write_page
 from submission.results.quantity_tables import number
-from submission.study.curves import Curve, is_number
-from submission.study.figures import draw_best_sizes, draw_curve
-from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
+from submission.study.curves import Curve, is_number, order_variables
+from submission.study.figures import draw_best_sizes, draw_curve, figure_name
+from submission.study.records import StudyResult
 
 HOW_TO_READ: Final = (
     "A mark is the mean of a point's repetitions, the small dots are these. A law is fitted to the logarithms of "
@@ -30,7 +30,7 @@ def write_study_page(result: StudyResult, curves: Sequence[Curve], path: Path) -
 
     Raises FileExistsError if there is another kind of file, OSError if the page cannot be written.
     """
-    links = [element("li", element("a", curve.spec.title, href=f"#{_section(curve)}")) for curve in curves]
+    links = [element("li", element("a", curve.spec.title, href=f"#{figure_name(curve.spec)}")) for curve in curves]
     links += [element("li", element("a", "Runs", href="#runs"))]
     body = [
         element(
@@ -45,16 +45,12 @@ def write_study_page(result: StudyResult, curves: Sequence[Curve], path: Path) -
     write_page(path, result.title, body)
 
 
-def _section(curve: Curve) -> str:
-    return slug(f"curve {curve.spec.title}")
-
-
 def _describe_study(result: StudyResult) -> Iterator[Html]:
     """Yield what the study follows, where it ran and how many runs have a result."""
     complete = sum(not run.problem for run in result.runs)
     yield element("p", f"{complete} of {counted(len(result.runs), 'run')} with a result", class_="verdict")
     facts = [("Paper", result.paper)] if result.paper else []
-    if machine := ", ".join(f"{name} {_write(value)}" for name, value in result.machine.items() if value):
+    if machine := ", ".join(f"{name} {_format(value)}" for name, value in result.machine.items() if value):
         facts.append(("Machine", machine))
     rows = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
     yield element("dl", *rows, class_="facts")
@@ -64,12 +60,10 @@ def _describe_study(result: StudyResult) -> Iterator[Html]:
             yield element("ul", *(element("li", sentence) for sentence in sentences))
 
 
-def _write(value: object) -> str:
+def _format(value: object) -> str:
     """Return a value as text, a number that is not whole with four significant digits."""
     if value is None:
         return "–"
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(str, value))
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() else number(value, 4)
     return str(value)
@@ -89,20 +83,18 @@ def _draw_section(curve: Curve) -> Html:
     laws = [_describe_law(curve, *each) for each in curve.laws]
     parts = [element("h2", curve.spec.title), element("div", *figures, element("div", *laws), class_="pairs")]
     if curve.left_out:
-        rows = disclosure(
-            f"{counted(len(curve.left_out), 'run')} not on this curve",
-            table(("run", "reason"), curve.left_out, "Left out", 2),
-        )
-        parts.append(rows)
-    return element("section", *parts, id=_section(curve))
+        rows = table(("run", "reason"), curve.left_out, "Left out", 2)
+        parts.append(disclosure(f"{counted(len(curve.left_out), 'run')} not on this curve", rows))
+    return element("section", *parts, id=figure_name(curve.spec))
 
 
 def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Html:
     heading = element("h4", label) if label else ""
     if law is None:
         return element("div", heading, element("p", problem))
-    variables = zip(LAWS[law.name].variables, _name_variables(curve.spec), strict=True)
-    rows = [(each.name, number(each.value, 4), *(number(end, 4) for end in each.interval)) for each in law.parameters]
+    spec = curve.spec
+    variables = zip(LAWS[law.name].variables, order_variables(law.name, spec.x, spec.by), strict=True)
+    rows = [(each.name, number(each.value), *map(number, each.interval)) for each in law.parameters]
     spread = "" if law.spread is None else f"; repetitions spread by {100 * law.spread:.2g} %"
     return element(
         "div",
@@ -120,27 +112,16 @@ def _describe_law(curve: Curve, label: str, law: Law | None, problem: str) -> Ht
     )
 
 
-def _name_variables(spec: CurveSpec) -> tuple[str, ...]:
-    """Return the names of what the variables of its law stand for."""
-    return {"joint": (spec.by, spec.x), "isoflop": (spec.x, spec.by)}.get(spec.law, (spec.x,))
-
-
 def _list_residuals(law: Law) -> Html:
-    rows = [
-        (
-            each.observation.name,
-            ", ".join(amount(value) for value in each.observation.x),
-            number(each.observation.y, 4),
-            number(each.fitted, 4),
-            f"{100 * each.relative:+.2g} %",
-        )
-        for each in law.residuals
-    ]
+    rows = []
+    for observation, fitted, relative in law.residuals:
+        at = ", ".join(map(amount, observation.x))
+        rows.append((observation.name, at, number(observation.y), number(fitted), f"{100 * relative:+.2g} %"))
     return table(("run", "at", "value", "law", "residual"), rows, "A residual is a share of the law")
 
 
 def _list_omissions(omissions: Iterable[Omission]) -> Html:
-    items = [element("li", " ".join(filter(None, (each.observation.name, each.reason)))) for each in omissions]
+    items = [element("li", f"{each.observation.name} {each.reason}".strip()) for each in omissions]
     return joined([element("p", "Left out of the law:"), element("ul", *items)]) if items else Html("")
 
 
@@ -149,26 +130,24 @@ def _list_omissions(omissions: Iterable[Omission]) -> Html:
 
 def _list_runs(result: StudyResult) -> Html:
     """Return the tables of all runs: what they measured, and their commands."""
-    axes = list(dict.fromkeys(name for run in result.runs for name in run.values))
-    names = list(dict.fromkeys(name for run in result.runs for name in run.quantities))
     problems = [element("li", f"{run.name}: {run.problem}") for run in result.runs if run.problem]
     rows = [
-        (run.name, *_cells(run, axes), *(_write(run.quantities.get(name)) for name in names)) for run in result.runs
+        (
+            run.name,
+            *(amount(value) if is_number(value) else _format(value) for value in map(run.values.get, result.axes)),
+            *map(_format, map(run.quantities.get, result.quantities)),
+        )
+        for run in result.runs
     ]
     commands = [(run.name, element("code", run.command)) for run in result.runs if run.command]
     return element(
         "section",
         element("h2", "Runs"),
         joined([element("p", "Without a result:"), element("ul", *problems)]) if problems else "",
-        table(("run", *axes, *names), rows, "The point of each run, and what it measured", 1 + len(axes)),
+        table(("run", *result.axes, *result.quantities), rows, "Each run and what it measured", 1 + len(result.axes)),
         disclosure(
             "The command that makes each run again",
             table(("run", "command"), commands, "In the folder of the study", 2),
         ),
         id="runs",
     )
-
-
-def _cells(run: StudyRun, axes: Sequence[str]) -> Iterator[str]:
-    values: Iterator[Value] = (run.values.get(name) for name in axes)
-    return (amount(value) if is_number(value) else _write(value) for value in values)

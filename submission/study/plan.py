@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import re
@@ -14,11 +13,11 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from common.command import UsageError
+from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
 from common.named_configs import is_name
 from compliance.benchmarks import MINIS
-from submission.results.fits.laws import LAWS
+from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.runs.plan import PlannedRun
 from submission.runs.setup import Setup, resolve_setup
 from submission.study.formula import compute_formula
@@ -33,8 +32,6 @@ BENCHMARK: Final = "benchmark"
 SEED: Final = "train.seed"
 ENVIRONMENT: Final = "environment."
 INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-TWO_VARIABLES: Final = ("joint", "isoflop")
-"""Laws whose second variable is `by`."""
 VARIABLE: Final = re.compile(r"[A-Za-z_]\w*")
 FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
 """What a folder's name has a dash for."""
@@ -78,7 +75,7 @@ class StudyPlan:
     def __post_init__(self) -> None:
         for name in self.benchmarks:
             if name not in MINIS:
-                raise ValueError(f"benchmarks has {name!r}{suggest(name, MINIS)}; known: {', '.join(MINIS)}")
+                raise ValueError(f"benchmarks has {name!r}{suggest_name(name, MINIS)}; known: {', '.join(MINIS)}")
         for key, values in self.axes.items():
             if not values:
                 raise ValueError(f"axes: {key} has no values")
@@ -112,7 +109,9 @@ def read_plan(name: str, full: bool = False) -> StudyPlan:
     """Return the plan in a YAML file, or of a preset. full: with what its `full` replaces. Raises UsageError."""
     presets = list_presets()
     if is_name(name) and name not in presets:
-        raise UsageError(f"{name!r} is no preset{suggest(name, presets)}; expected {', '.join(presets)}, or FILE.yaml")
+        raise UsageError(
+            f"{name!r} is no preset{suggest_name(name, presets)}; expected {', '.join(presets)}, or FILE.yaml"
+        )
     path = presets.get(name, Path(name))
     plan = load(StudyPlan, path)
     if full and not plan.full:
@@ -144,45 +143,48 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
     """Return the curves of a plan; without any, its first quantity over each axis with numbers. Raises UsageError."""
     axes = dict.fromkeys([*plan.axes, *(key for point in plan.points for key in point)])
     names = [*QUANTITIES, *axes, BENCHMARK]
-    curves = [rebuild(CurveSpec, curve, f"{source}: curves: {number}") for number, curve in enumerate(plan.curves, 1)]
-    for number, curve in enumerate(curves, 1):
-        for key, name in (("x", curve.x), ("y", curve.y), ("by", curve.by)):
-            if name not in names and not (key == "by" and not name):
+    has_benchmarks = len(plan.benchmarks) > 1 or BENCHMARK in axes
+    curves = []
+    for number, content in enumerate(plan.curves or _propose_curves(plan, [*axes]), 1):
+        position = f"{source}: curves: {number}"
+        curve = rebuild(CurveSpec, content, position)
+        lines = [name for name in curve.by.split("+") if name]
+        for key, name in (("x", curve.x), ("y", curve.y), *(("by", name) for name in lines)):
+            if name not in names:
                 known = f"the axes, {', '.join(QUANTITIES)}"
-                raise UsageError(f"{source}: curves: {number}: {key} is {name!r}{suggest(name, names)}; known: {known}")
+                raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {known}")
         if curve.law and curve.law not in LAWS:
-            raise UsageError(f"{source}: curves: {number}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
-    several = len(plan.benchmarks) > 1 or any(BENCHMARK in point for point in plan.points)
-    for number, curve in enumerate(curves, 1):
-        if several and curve.law in TWO_VARIABLES:
-            raise UsageError(f"{source}: curves: {number}: law is {curve.law}, of one network; leave one benchmark")
-    if curves:
-        return tuple(label_axes(add_benchmark(curve) if several else curve) for curve in curves)
+            raise UsageError(f"{position}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
+        if has_benchmarks and curve.law in TWO_VARIABLES:
+            raise UsageError(f"{position}: law is {curve.law}, of one network; leave one benchmark")
+        if has_benchmarks:  # each has lines of its own
+            curve = replace(curve, by="+".join(dict.fromkeys((BENCHMARK, *lines))))
+        x_label, y_label = (_label_axis(name) for name in (curve.x, curve.y))
+        curves.append(replace(curve, x_label=curve.x_label or x_label, y_label=curve.y_label or y_label))
+    return tuple(curves)
+
+
+def _propose_curves(plan: StudyPlan, axes: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a curve over each axis with several numbers, with a line for each combination of the other axes."""
     y = "quality" if plan.kind == "training" else "samples_per_s"
-    numeric = [key for key, values in plan.axes.items() if all(type(value) in (int, float) for value in values)]
-    return tuple(
-        label_axes(
-            CurveSpec(f"{y} over {key}", key, y, "+".join(k for k in axes if k not in (key, SEED)), "", False, False)
-        )
-        for key in numeric
-        if len(plan.axes[key]) > 1 and key != SEED
-    )
+    return [
+        {
+            "title": f"{y} over {key}",
+            "x": key,
+            "y": y,
+            "by": "+".join(name for name in axes if name not in (key, SEED)),
+            "log_x": False,
+            "log_y": False,
+        }
+        for key, values in plan.axes.items()
+        if key != SEED and len(values) > 1 and all(type(value) in (int, float) for value in values)
+    ]
 
 
-def add_benchmark(curve: CurveSpec) -> CurveSpec:
-    """Return the curve with lines of their own for each benchmark."""
-    return replace(curve, by="+".join(dict.fromkeys(filter(None, (BENCHMARK, curve.by)))))
-
-
-def label_axes(curve: CurveSpec) -> CurveSpec:
-    """Return the curve with labels for its axes, by what its quantities mean."""
-    units = {name: QUANTITIES[name].unit for name in (curve.x, curve.y) if name in QUANTITIES}
-    labels = {name: f"{name} ({unit})" for name, unit in units.items() if unit}
-    return replace(
-        curve,
-        x_label=curve.x_label or labels.get(curve.x, curve.x),
-        y_label=curve.y_label or labels.get(curve.y, curve.y),
-    )
+def _label_axis(name: str) -> str:
+    """Return the name of a quantity with its unit; the name of another axis."""
+    unit = QUANTITIES[name].unit if name in QUANTITIES else ""
+    return f"{name} ({unit})" if unit else name
 
 
 def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
@@ -223,12 +225,6 @@ def format_value(value: Any) -> str:
     if isinstance(value, str) and value and yaml.load(value, Loader=Loader) == value:
         return value
     return json.dumps(value)
-
-
-def suggest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    """Return a suggestion of the nearest known name, as a part of a sentence; "" if none is near."""
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def _plan_repetitions(
@@ -281,20 +277,17 @@ def _plan_repetitions(
             seed=seed if training else None,
             environment=environment,
             options=plan.options,
-            continues=training and instances > 1,
             instances=instances if training and instances > 1 else 0,
             group=str(folder / str(seed)),
         )
-        evaluation = replace(
-            run,
+        evaluation = PlannedRun(
+            benchmark=benchmark,
             kind="evaluation",
+            config=plan.config,
             folder=folder / f"{name}_evaluation",
             title=f"evaluation of {run.title}",
-            overrides=(),
-            ranks=1,
-            seed=None,
+            environment=environment,
             options=(str(run.folder),),
-            continues=False,
-            instances=0,
+            group=run.group,
         )
         yield StudyPoint(values, run, setup, evaluation if plan.evaluate else None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from submission.study.quantities import QUANTITIES
+
 Value = str | float | int | bool | None
 """Of an axis."""
 
@@ -67,3 +69,13 @@ class StudyResult:
     runs: tuple[StudyRun, ...] = ()
     curves: tuple[CurveSpec, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes of the runs, in order."""
+        return list(dict.fromkeys(key for run in self.runs for key in run.values))
+
+    @property
+    def quantities(self) -> list[str]:
+        """The quantities that some run has, in the order of `QUANTITIES`."""
+        return [name for name in QUANTITIES if any(name in run.quantities for run in self.runs)]

@@ -27,17 +27,17 @@ ALWAYS: Final = ("samples_per_s", "minutes", "quality", "loss")
 
 def write_results(folder: Path, result: StudyResult, curves: Sequence[Curve], plan: dict[str, Any]) -> None:
     """Write the files of a study. plan: as its file has it, for the record."""
-    names = list_quantities(result.runs)
-    meanings = {name: {"unit": QUANTITIES[name].unit, "meaning": QUANTITIES[name].meaning} for name in names}
+    meanings = {
+        name: {"unit": QUANTITIES[name].unit, "meaning": QUANTITIES[name].meaning} for name in result.quantities
+    }
     content = {"format": FORMAT, **asdict(result), "quantities": meanings, "plan": plan}
-    content["curves"] = [asdict(curve.spec) | {"fits": list(_describe_fits(curve))} for curve in curves]
+    content["curves"] = [asdict(curve.spec) | {"fits": _describe_fits(curve)} for curve in curves]
     write_whole_file(folder / JSON, msgspec.json.format(msgspec.json.encode(content, enc_hook=str)) + b"\n")
-    axes = list_axes(result.runs)
     rows = [
         {
             "run": run.name,
-            **{key: run.values.get(key) for key in axes},
-            **{name: run.quantities.get(name) for name in names},
+            **{key: run.values.get(key) for key in result.axes},
+            **{name: run.quantities.get(name) for name in result.quantities},
             "problem": run.problem,
             "command": run.command,
         }
@@ -52,9 +52,8 @@ def write_results(folder: Path, result: StudyResult, curves: Sequence[Curve], pl
 def format_runs(result: StudyResult, width: int | None) -> str:
     """Return the table of the runs: their axes, and what the curves and everybody ask for."""
     curves = [name for curve in result.curves for name in (curve.x, curve.y, curve.by)]
-    there = list_quantities(result.runs)
-    names = [name for name in dict.fromkeys((*curves, *ALWAYS)) if name in there]
-    axes = [name for name in list_axes(result.runs) if name not in names and "+" not in name]
+    names = [name for name in dict.fromkeys((*curves, *ALWAYS)) if name in result.quantities]
+    axes = [name for name in result.axes if name not in names and "+" not in name]
 
     def make_column(name: str, unit: str) -> Column[StudyRun]:
         return Column(name.removeprefix("environment."), unit, lambda run: _format(run.get(name)))
@@ -65,16 +64,6 @@ def format_runs(result: StudyResult, width: int | None) -> str:
     if any(run.problem for run in result.runs):
         columns.append(Column("problem", "", lambda run: clean(run.problem), numeric=False))
     return plain_text(make_table(result.title, columns, result.runs), width)
-
-
-def list_axes(runs: Sequence[StudyRun]) -> list[str]:
-    """Return the axes of the runs, in order."""
-    return list(dict.fromkeys(key for run in runs for key in run.values))
-
-
-def list_quantities(runs: Sequence[StudyRun]) -> list[str]:
-    """Return the quantities that some run has, in the order of `QUANTITIES`."""
-    return [name for name in QUANTITIES if any(name in run.quantities for run in runs)]
 
 
 def format_notes(result: StudyResult, curves: Sequence[Curve]) -> Iterator[str]:
@@ -93,19 +82,20 @@ def _format_law(law: Law) -> str:
     return f"{law.formula} (95 %: {', '.join(intervals)})"
 
 
-def _describe_fits(curve: Curve) -> Iterator[dict[str, Any]]:
-    """Yield the record of each fit of a curve. problem: why there is none, "" if there is one."""
-    for label, law, problem in curve.laws:
-        parameters = law.parameters if law else ()
-        yield {
+def _describe_fits(curve: Curve) -> list[dict[str, Any]]:
+    """Return the record of each fit of a curve. problem: why there is none, "" if there is one."""
+    return [
+        {
             "line": label,
             "formula": law.formula if law else "",
-            "parameters": {each.name: {"value": each.value, "interval": each.interval} for each in parameters},
+            "parameters": {
+                each.name: {"value": each.value, "interval": each.interval} for each in (law.parameters if law else ())
+            },
             "problem": problem,
         }
+        for label, law, problem in curve.laws
+    ]
 
 
 def _format(value: Value) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else clean(value)
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else clean(value)

@@ -1,5 +1,7 @@
 """The job scripts of a plan that is not a round, on a real Slurm."""
 
+import json
+
 import pytest
 
 from common.measure.fom import read_measurement
@@ -77,5 +79,5 @@ def test_a_study_runs_and_is_not_repeated(cluster, study, tmp_path):
         assert all(map(is_finished, runs)) and (tmp_path / "study/figures").exists(), output
     for run, ranks in zip(runs[:2], (1, 4), strict=True):
         assert read_measurement(run.result_file).units == ranks
-    assert read_record(runs[2].folder) == runs[2].describe()
+    assert read_record(runs[2].folder) == json.loads(runs[2].encode())
     assert output.count("seed_7: target_not_met") == 2 and output.count("ranks_4: done") == 2

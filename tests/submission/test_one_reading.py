@@ -16,7 +16,13 @@ from submission.runs.setup import Setup
 from submission.summary import main as summary
 
 PLATFORM = "two_cores"
-SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": PLATFORM}
+SUBMISSION = {
+    "org": "Example University",
+    "division": "open",
+    "status": "research",
+    "platform": PLATFORM,
+    "round": "3.0",
+}
 
 
 @pytest.fixture
@@ -49,7 +55,7 @@ def runs(tmp_path, monkeypatch):
 
 
 def finish_round(runs):
-    setup = Setup("cosmoflow", "c.yaml", (), "", "mini", Path("data"), "3.0", SUBMISSION)
+    setup = Setup("cosmoflow", "c.yaml", (), "", "mini", Path("data"), SUBMISSION)
     RoundPackage(Path("round"), [setup], RoundInputs()).write(read_logs(runs))
 
 

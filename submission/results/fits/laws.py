@@ -12,11 +12,11 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from common.command import counted
 from common.extras import missing_extra
-from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, PowerLaw, fit_line, power_law
+from submission.results.fits.least_squares import CONFIDENCE, Interval, NoFitError, fit_line, power_law
 
 BY_MEANS: Final = "Student's t over the means of the points, as these miss the law by more than repetitions differ"
 MANY_SEEDS: Final = 20
@@ -40,16 +40,14 @@ class Observation(NamedTuple):
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Omission:
+class Omission(NamedTuple):
     """An observation that does not count."""
 
     observation: Observation
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """An estimate with its interval, which may be open: infinite."""
 
     name: str
@@ -57,33 +55,24 @@ class Parameter:
     interval: Interval
 
 
-@dataclass(frozen=True, slots=True)
-class Residual:
+class Residual(NamedTuple):
     """An observation and what the law says there; relative: (y - fitted) / fitted."""
 
     observation: Observation
     fitted: float
-
-    @property
-    def relative(self) -> float:
-        return self.observation.y / self.fitted - 1
+    relative: float
 
 
-class Solution(Protocol):
-    """A law's parameters for some points, with intervals for independent errors of equal share."""
+class Solution(NamedTuple):
+    """A law through some points, with intervals for independent errors of equal share.
 
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The parameters."""
+    values: the parameters. at: returns y at x. band: returns the interval of the law at x.
+    """
 
-    def at(self, x: Sequence[float]) -> float:
-        """Return y."""
-
-    def band(self, x: Sequence[float]) -> Interval:
-        """Return the interval of the law at x."""
-
-    def find_intervals(self) -> tuple[Interval, ...]:
-        """Return the interval of each parameter."""
+    values: tuple[float, ...]
+    at: Callable[[Sequence[float]], float]
+    band: Callable[[Sequence[float]], Interval]
+    find_intervals: Callable[[], tuple[Interval, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +159,7 @@ LAWS: Final = {
     ),
     ISOFLOP: Form("the law of the best size", "N = {k} C^{a}", ("N", "C"), ("k", "a"), ("a",)),
 }
+TWO_VARIABLES: Final = frozenset(name for name, form in LAWS.items() if len(form.variables) == 2)
 PARABOLA_LEAST: Final = 3 + SPARE
 
 
@@ -180,8 +170,7 @@ def fit_law(name: str, observations: Iterable[Observation]) -> Law:
     """
     form, kept, left_out = LAWS[name], list[Observation](), list[Omission]()
     for each in observations:
-        positive = all(math.isfinite(value) and value > 0 for value in (*each.x, each.y))
-        if positive:
+        if all(math.isfinite(value) and value > 0 for value in (*each.x, each.y)):
             kept.append(each)
         else:
             left_out.append(Omission(each, "a logarithm needs numbers above 0"))
@@ -209,12 +198,12 @@ def _fit_points(
     form, solve = LAWS[name], _choose_solver(name)
     means = [Observation(x, math.exp(statistics.fmean(logs))) for x, logs in points.items()]
     pure = sum((value - statistics.fmean(logs)) ** 2 for logs in points.values() for value in logs)
-    again = len(kept) - len(points)
+    repetitions = len(kept) - len(points)
     solution, degrees, method = solve(kept), len(kept) - len(form.parameters), "Student's t"
     squares = sum(math.log(each.y / solution.at(each.x)) ** 2 for each in kept)
     spare = len(points) - len(form.parameters)
     band, intervals = solution.band, None
-    if again and (squares - pure) / spare > LACK_OF_FIT * pure / again:
+    if repetitions and (squares - pure) / spare > LACK_OF_FIT * pure / repetitions:
         solution, degrees, method = solve(means), spare, BY_MEANS
         band = solution.band
     elif min(map(len, points.values())) >= MANY_SEEDS:
@@ -237,8 +226,8 @@ def _fit_points(
         points=len(points),
         degrees=degrees,
         method=method,
-        spread=math.sqrt(pure / again) if again else None,
-        residuals=tuple(Residual(each, solution.at(each.x)) for each in kept),
+        spread=math.sqrt(pure / repetitions) if repetitions else None,
+        residuals=tuple(Residual(each, y := solution.at(each.x), each.y / y - 1) for each in kept),
         left_out=tuple(left_out),
         parabolas=parabolas,
         _at=solution.at,
@@ -252,9 +241,7 @@ def _write_formula(form: Form, parameters: Iterable[Parameter]) -> str:
 
 
 def _write_number(value: float) -> str:
-    if math.isinf(value):
-        return "minus infinity" if value < 0 else "infinity"
-    return f"{value:.4g}"
+    return f"{value:.4g}".replace("inf", "infinity").replace("-inf", "minus inf")
 
 
 def _explain_empty(parameter: Parameter) -> str:
@@ -294,31 +281,27 @@ def _cut_tails(values: Sequence[float]) -> Interval:
 
 def _choose_solver(name: str) -> Callable[[Sequence[Observation]], Solution]:
     if name in ("power", ISOFLOP):
-        return _PowerSolution
+        return _solve_power
     try:
         from submission.results.fits.nonlinear import NonlinearSolution  # needs the extra `study`
     except ModuleNotFoundError as error:
         raise NoFitError(f"no fit: {missing_extra(error, 'study') or error}") from None
-    return lambda observations: NonlinearSolution(
-        name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+
+    def solve(observations: Sequence[Observation]) -> Solution:
+        fit = NonlinearSolution(
+            name, LAWS[name].title, [each.x for each in observations], [each.y for each in observations]
+        )
+        return Solution(fit.values, fit.at, fit.band, fit.find_intervals)
+
+    return solve
+
+
+def _solve_power(observations: Sequence[Observation]) -> Solution:
+    law = power_law([(each.x[0], each.y) for each in observations])
+    intervals = law.a_interval or (0.0, math.inf), law.b_interval or (-math.inf, math.inf)
+    return Solution(
+        (law.a, law.b), lambda x: law.at(x[0]), lambda x: law.interval(x[0]) or (0.0, math.inf), lambda: intervals
     )
-
-
-class _PowerSolution:
-    """The power law in the form of a Solution."""
-
-    def __init__(self, observations: Sequence[Observation]) -> None:
-        self._law: PowerLaw = power_law([(each.x[0], each.y) for each in observations])
-        self.values = self._law.a, self._law.b
-
-    def at(self, x: Sequence[float]) -> float:
-        return self._law.at(x[0])
-
-    def band(self, x: Sequence[float]) -> Interval:
-        return self._law.interval(x[0]) or (0.0, math.inf)
-
-    def find_intervals(self) -> tuple[Interval, ...]:
-        return self._law.a_interval or (0.0, math.inf), self._law.b_interval or (-math.inf, math.inf)
 
 
 def _find_minima(

@@ -28,9 +28,6 @@ EXACT: Final = 1e-16
 """A mean square below this is that of rounding and of where the search ends."""
 
 
-Transform = Callable[[float], float]
-
-
 @dataclass(frozen=True, slots=True)
 class _Form:
     """A law inside the search.
@@ -40,7 +37,7 @@ class _Form:
     """
 
     compute: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-    transforms: tuple[Transform, ...]
+    transforms: tuple[Callable[[float], float], ...]
 
 
 def _invert(value: float) -> float:
@@ -104,11 +101,9 @@ class NonlinearSolution:
         return float(y[0] * np.exp(-half)), float(y[0] * np.exp(half))
 
     def find_intervals(self) -> tuple[Interval, ...]:
-        intervals = list[Interval]()
-        for at, convert in enumerate(self._form.transforms):
-            low, high = sorted(float(convert(self._profile(at, sign))) for sign in (-1, 1))
-            intervals.append((low, high))
-        return tuple(intervals)
+        transforms = enumerate(self._form.transforms)
+        ends = [[convert(self._profile(at, sign)) for sign in (-1, 1)] for at, convert in transforms]
+        return tuple((float(min(pair)), float(max(pair))) for pair in ends)
 
     def _residuals(self, theta: np.ndarray) -> np.ndarray:
         residuals: np.ndarray = self._log_y - np.log(np.maximum(self._form.compute(theta, self._x)[0], 1e-300))
@@ -138,8 +133,7 @@ class NonlinearSolution:
                 xtol=1e-10,
                 ftol=1e-10,
             )
-        best: np.ndarray = put(answer.x)
-        return best
+        return put(answer.x)
 
     def _profile(self, at: int, sign: int) -> float:
         """Return one end of the interval of a parameter; infinite if the sum of squares stays below the limit."""

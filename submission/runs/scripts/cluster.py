@@ -10,7 +10,16 @@ from typing import Any, Final, Literal
 from common.command import count, positive
 from common.errors import UsageError
 from submission.runs.plan import PlannedRun
-from submission.runs.scripts.site import QUEUE, TORCHRUN, PackageJob, Site, quote_words, read_site, seconds, site_names
+from submission.runs.scripts.site import (
+    QUEUE,
+    TORCHRUN,
+    PackageJob,
+    Site,
+    list_sites,
+    parse_time,
+    quote_words,
+    read_site,
+)
 
 GRACE_S: Final = 300
 """Time between the signal to save and stop and the time limit: enough for an evaluation and a checkpoint."""
@@ -53,7 +62,7 @@ class Cluster:
     @property
     def seconds(self) -> int:
         """The time limit in seconds."""
-        return seconds(self.time)
+        return parse_time(self.time)
 
     @property
     def is_pyxis(self) -> bool:
@@ -159,7 +168,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     add(
         "--site",
         metavar="NAME|FILE",
-        help=f"profile of the machine: a YAML file, or one of the unverified examples: {', '.join(site_names())}",
+        help=f"profile of the machine: a YAML file, or one of the unverified examples: {', '.join(list_sites())}",
     )
     add("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
     add("--gpus-per-node", type=count, help="default: as in the site profile, or 0")

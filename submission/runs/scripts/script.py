@@ -13,8 +13,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from common.ending import FINAL
 from common.ending import NAME as ENDED
 from common.errors import UsageError
@@ -22,7 +20,7 @@ from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from common.reference import FULL, OWN
 from compliance.benchmarks import REFERENCES
-from submission.runs.plan import RECORD, PlannedRun
+from submission.runs.plan import RECORD, RESUME, PlannedRun
 from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
 from submission.runs.scripts.site import END_OF_JOB, quote_words
 from submission.runs.setup import Setup, resolve_setup
@@ -54,7 +52,7 @@ def read_sections(path: Path) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def fill(template: str, values: Mapping[str, Any]) -> str:
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
     """Return a template with {{name}} replaced by its value, a line of it repeated for each item of a tuple.
 
     A line is left out where a value is None.
@@ -130,7 +128,7 @@ class Script:
             title=self.title,
             use=self._fill("use").rstrip("\n"),
             note=site.note or None,
-            lack=site.lack or None,
+            problem=site.problem or None,
             shared=SHARED if shared else None,
         )
         if self.cluster.scheduler not in SUBMIT:
@@ -181,28 +179,28 @@ class Script:
         """Return the lines of a job of instances, each with a launcher and nodes of its own."""
         nodes, ranks = self.cluster.count_instance_nodes(run), run.ranks // run.instances
         step = self._fill("step", nodes=nodes, ranks=ranks).rstrip("\n")
-        options = ["--auto-resume", *run.options]
-        words = replace(prepared, instances=0, continues=False, options=())
+        words = replace(prepared, instances=0, options=())
         body = self._fill("instances", folder=run.folder, plan=self._quote_plan(run)) + before
         return body + self._fill(
             "launch_instances",
             count=run.instances,
             launch=self.cluster.launch(run.ranks, step),
             words=self._quote_command(words),
-            options=quote_words(run.benchmark, options),
+            options=quote_words(run.benchmark, [RESUME, *run.options]),
         )
 
     def _select_run(self, index: int, run: PlannedRun, prepared: PlannedRun) -> str:
         """Return the line that sets what a job needs to know of its run."""
-        resumed = replace(prepared, continues=run.kind == "training")
+        if run.kind == "training" and not run.instances:
+            prepared = replace(prepared, options=(RESUME, *run.options))
         return (
             f"{index}) run={run.folder} result={run.result_file.name} plan={self._quote_plan(run)} "
-            f"words=({self._quote_command(resumed)}) ;;"
+            f"words=({self._quote_command(prepared)}) ;;"
         )
 
     @staticmethod
     def _quote_plan(run: PlannedRun) -> str:
-        return quote_words(run.benchmark, [msgspec.json.encode(run.describe()).decode()])
+        return quote_words(run.benchmark, [run.encode().decode()])
 
     @staticmethod
     def _quote_command(run: PlannedRun) -> str:
@@ -237,7 +235,7 @@ class Script:
         return f"submit {option}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
 
     def _fill(self, section: str, **values: Any) -> str:
-        return fill(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
+        return fill_template(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
 
 
 def _list_mini_data(setups: Collection[Setup]) -> set[tuple[str, str, str]]:

@@ -6,7 +6,6 @@ directive is one line that no shell expands, and only `setup` is shell code.
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from common.command import suggest_name
 from common.config import PLACE, ConfigError, key, load, shown
 from common.errors import UsageError
 from common.named_configs import is_name
@@ -38,7 +38,7 @@ TIME: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
 RequestGpus = Literal["gpus-per-node", "gres", "none"]
 
 
-def seconds(time: str) -> int:
+def parse_time(time: str) -> int:
     """Return HH:MM:SS in seconds; ValueError for another form."""
     match = TIME.fullmatch(time)
     if not match:
@@ -76,7 +76,7 @@ class PackageJob:
 
     def __post_init__(self) -> None:
         _check_directives(self)
-        seconds(self.time)
+        parse_time(self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,7 @@ class Site:
 
     def __post_init__(self) -> None:
         _check_directives(self)
-        for name in ("note", "setup", "local_disk", "launcher"):
-            _check_characters(name, getattr(self, name))
+        _check_characters(self, "note", "setup", "local_disk", "launcher")
         if "\n" in self.note:
             raise ValueError("note has several lines; expected one")
         for line in self.setup:
@@ -138,14 +137,12 @@ class Site:
             raise ValueError(f"cpus_per_task is {self.cpus_per_task}; expected at least 1")
 
     @property
-    def lack(self) -> str:
+    def problem(self) -> str:
         """What the profile lacks so that jobs can be submitted; "" if nothing."""
         jobs: dict[str, Site | PackageJob] = {"account": self, "package.account": self.package_job}
         for name, job in jobs.items():
             if self.needs_account and not job.account and not any(map(ACCOUNT.match, job.options)):
-                return (
-                    f"{name} is not set, and the machine refuses jobs without one: set it in your copy of the profile"
-                )
+                return f"{name} is not set, and the machine refuses jobs without one: set it in a copy of the profile"
         return ""
 
     @property
@@ -155,27 +152,25 @@ class Site:
         return replace(self.package, **inherited)
 
 
-def read_site(given: str) -> Site:
+def read_site(name: str) -> Site:
     """Return the profile in a YAML file, or the example of this name.
 
     Raises UsageError if no example has it, ConfigError for a file with errors.
     """
-    if not is_name(given):
-        site = load(Site, Path(given))
-        if problem := _setup_problem(site.setup):
-            raise ConfigError(f"{given}: setup: {problem}")
+    if not is_name(name):
+        site = load(Site, Path(name))
+        if problem := _check_syntax(site.setup):
+            raise ConfigError(f"{name}: setup: {problem}")
         return site
-    if given not in site_names():
-        near = difflib.get_close_matches(given, site_names(), 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+    if name not in (known := list_sites()):
+        hint = suggest_name(name, known)
         raise UsageError(
-            f"--site {given}: no such example; {hint}expected {', '.join(site_names())}, or a file: ./{given} or "
-            "FILE.yaml"
+            f"--site {name}: no such example{hint}; expected {', '.join(known)}, or a file: ./{name} or FILE.yaml"
         )
-    return load(Site, EXAMPLES / f"{given}.yaml")
+    return load(Site, EXAMPLES / f"{name}.yaml")
 
 
-def site_names() -> list[str]:
+def list_sites() -> list[str]:
     """Return the names of the examples."""
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 
@@ -191,24 +186,24 @@ def quote_words(source: str, words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def _setup_problem(lines: Sequence[str]) -> str:
+def _check_syntax(lines: Sequence[str]) -> str:
     """Return what bash says of the syntax of the lines, with the line, "" if nothing, or without bash."""
-    bash = shutil.which("bash")
-    if bash is None:
+    if (bash := shutil.which("bash")) is None:
         return ""
-    done = subprocess.run([bash, "-nc", "\n".join(lines)], capture_output=True, text=True, check=False)
-    said = done.stderr.partition("\n")[0]  # also a warning, such as of a here-document without its end
-    match = re.search(r"line (\d+):? (.*)", said)
-    if not match:
-        return said
+    process = subprocess.run([bash, "-nc", "\n".join(lines)], capture_output=True, text=True, check=False)
+    message = process.stderr.partition("\n")[0]  # also a warning, such as of a here-document without its end
+    if not (match := re.search(r"line (\d+):? (.*)", message)):
+        return message
     number = min(int(match[1]), len(lines))
     return f"line {number}, {shown(lines[number - 1])}: {match[2]}; expected lines that bash can read"
 
 
-def _check_characters(name: str, value: str | Sequence[str] | None) -> None:
-    for text in (value,) if isinstance(value, str) else value or ():
-        if CONTROL.search(text):
-            raise ValueError(f"{name} has {shown(text)}; expected text without control characters")
+def _check_characters(job: Site | PackageJob, *names: str) -> None:
+    for name in names:
+        value = getattr(job, name) or ()
+        for text in (value,) if isinstance(value, str) else value:
+            if CONTROL.search(text):
+                raise ValueError(f"{name} has {shown(text)}; expected text without control characters")
 
 
 def _check_directives(job: Site | PackageJob) -> None:
@@ -216,7 +211,7 @@ def _check_directives(job: Site | PackageJob) -> None:
         value = getattr(job, name)
         if value is not None and not WORD.fullmatch(value):
             raise ValueError(f"{name} is {shown(value)}; expected one word, without spaces, quotes, $, ; and the like")
-    _check_characters("options", job.options)
+    _check_characters(job, "options")
     for option in job.options:
         if not OPTION.fullmatch(option):
             raise ValueError(

@@ -14,9 +14,9 @@ from submission.accept.statistics import (
     UNDECIDED,
     compare_jobs,
     explain_verdict,
+    find_largest_error,
     find_power,
     judge_jobs,
-    largest_error,
 )
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
@@ -44,7 +44,7 @@ def test_power_is_that_of_the_noncentral_t(df):
     estimates = error * (scipy_stats.chi2(df).rvs(100_000, random_state=2) / df) ** 0.5
     simulated = (draws > (critical * estimates).clip(least)).mean()
     assert find_power(error, df, 0.05, threshold) == pytest.approx(simulated, abs=0.005)
-    assert find_power(largest_error(df, 0.05, threshold), df, 0.05, threshold) == pytest.approx(POWER, abs=1e-4)
+    assert find_power(find_largest_error(df, 0.05, threshold), df, 0.05, threshold) == pytest.approx(POWER, abs=1e-4)
 
 
 def test_verdicts():
@@ -78,8 +78,8 @@ def test_what_is_advised_decides():
     comparison = compare_jobs(base, [[99.0, 104.0, 101.0]])
     text = explain_verdict(UNDECIDED, comparison, 1, 0.95)
     runs, jobs, checks = map(int, re.findall(r"n = (\d+) runs .* baseline of (\d+) jobs and a check of (\d+)", text)[0])
-    assert math.sqrt(comparison.within**2 / runs * (1 / 3 + 1)) <= largest_error(2, 0.05, 0.95)
+    assert math.sqrt(comparison.within**2 / runs * (1 / 3 + 1)) <= find_largest_error(2, 0.05, 0.95)
     error = comparison.error * math.sqrt((1 / jobs + 1 / checks) / (1 / 3 + 1))
-    assert error <= largest_error(jobs + checks - 2, 0.05, 0.95)
+    assert error <= find_largest_error(jobs + checks - 2, 0.05, 0.95)
     wild = [[50.0, 51.0], [100.0, 99.0], [200.0, 201.0]]
     assert "no reasonable number" in explain_verdict(UNDECIDED, compare_jobs(wild, [[100.0, 99.0]]), 1, 0.95)

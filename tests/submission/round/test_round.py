@@ -21,7 +21,13 @@ from submission.round.runs import plan_runs, read_logs
 from submission.runs.setup import Setup
 
 ROOT = Path(__file__).parents[3]
-SUBMISSION = {"org": "Example University", "division": "open", "status": "research", "platform": "two_cores"}
+SUBMISSION = {
+    "org": "Example University",
+    "division": "open",
+    "status": "research",
+    "platform": "two_cores",
+    "round": "3.0",
+}
 BATCHES = {"cosmoflow": 16, "deepcam": 8}
 CONFIG = """
 variant: mini2
@@ -36,7 +42,7 @@ submission: {org: Example University, platform: test_n1, status: research}
 
 
 def setup(benchmark, **changed):
-    return Setup(benchmark, f"{benchmark}.yaml", (), "", "mini", Path("data"), "3.0", SUBMISSION | changed)
+    return Setup(benchmark, f"{benchmark}.yaml", (), "", "mini", Path("data"), SUBMISSION | changed)
 
 
 def finished(folder, counts, edit=lambda log, number: None):

@@ -229,7 +229,7 @@ def test_another_plan_is_refused(folder):
 
 
 def test_a_job_of_instances_is_continued_and_grows(folder):
-    job = PlannedRun(benchmark="first", kind="training", config="mini", folder=folder, continues=True, instances=2)
+    job = PlannedRun(benchmark="first", kind="training", config="mini", folder=folder, instances=2)
     job.write_record()
     for number in range(2):
         assert not is_finished(job)

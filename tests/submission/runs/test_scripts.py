@@ -18,7 +18,7 @@ from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record
 from submission.runs.scripts.cluster import Cluster
 from submission.runs.scripts.script import Script
-from submission.runs.scripts.site import Site, read_site, site_names
+from submission.runs.scripts.site import Site, list_sites, read_site
 
 ROOT = Path(__file__).parents[3]
 STAND_INS = {
@@ -328,7 +328,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
     waits = ["--parsable --dependency=afterany:1:2", "--parsable --dependency=afterany:1:2:3"]
     assert [call.partition(" ")[2] for call in calls("sbatch")] == ["--parsable"] * 2 + waits
     assert trained(jobs[1], "target_met 0", **IDS | {"SLURM_ARRAY_TASK_ID": "0"}) == 0
-    assert read_record(runs[0].folder) == runs[0].describe()
+    assert read_record(runs[0].folder) == json.loads(runs[0].encode())
     assert trained(jobs[1], **IDS) == 1, "a measurement without its file"
     assert calls("python")[-1] == "python -m cosmoflow.measure mini -o study/speed/fom.json --steps 30"
     assert "words=(env NCCL_ALGO=Ring python -m" in jobs[1]
@@ -340,7 +340,7 @@ def test_jobs_of_a_study_are_grouped_by_their_ranks_and_keep_their_plans(cluster
 
 def test_instances_that_share_a_node_have_one_launcher(cluster):
     _, wide, *_ = plan_study(Path("study"))
-    arguments = {"runs": [replace(wide, instances=4, continues=True)], "out": Path("study"), "after": ""}
+    arguments = {"runs": [replace(wide, instances=4)], "out": Path("study"), "after": ""}
     for scheduler, job in (("slurm", {"SLURM_ARRAY_TASK_ID": "0"}), ("pbs", {"PBS_O_WORKDIR": str(Path.cwd())})):
         jobs = Cluster(scheduler=scheduler, ranks_per_node=4)
         assert bash(Script(cluster=jobs, title="A study.", **arguments).render()) == 0
@@ -403,7 +403,7 @@ def test_instances_train_at_the_same_time_in_one_job(cluster, capsys):
 # -- site profiles -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", site_names())
+@pytest.mark.parametrize("name", list_sites())
 def test_examples_are_marked_and_make_scripts(cluster, capsys, name):
     assert "UNVERIFIED" in read_site(name).note and read_site(name).account is None
     script = emitted(capsys, "--emit", "slurm", "--site", name, "--nodes", "2")
@@ -565,7 +565,7 @@ def test_the_guide_lists_the_keys_of_a_profile():
         (["--emit", "slurm", "--container", "docker.tar"], "expected image.sif"),
         (["--emit", "pbs", "--container", "image.sqsh"], "for Slurm with pyxis"),
         (["--emit", "pbs", "--site", "perlmutter"], "qos and constraint are options of Slurm"),
-        (["--emit", "slurm", "--site", "perlmuter"], "did you mean perlmutter"),
+        (["--emit", "slurm", "--site", "perlmuter"], "did you mean 'perlmutter'"),
         (["--emit", "slurm", "--site", "none.yaml"], "cannot be read"),
         (["--emit", "plain", "--nodes", "2"], "for one machine"),
         (["--emit", "plain", "-o", "my runs; rm"], "expected a name of letters"),

@@ -60,11 +60,6 @@ def test_words_on_an_axis_are_places_and_have_no_law():
     assert curve.names == ("float32", "bf16") and "a law needs numbers" in draw_curve(curve)
 
 
-def test_an_unknown_law_is_refused_with_those_that_exist():
-    with pytest.raises(ValueError, match="there is no law 'line'; expected one of power, floor"):
-        trace_curve([], CurveSpec("t", "x", "y", law="line"))
-
-
 def test_isoflop_draws_parabolas_and_the_best_sizes():
     runs = [
         StudyRun(

@@ -7,7 +7,7 @@ import pytest
 
 from common.command import UsageError
 from submission.study.formula import compute_formula
-from submission.study.machine import Machine, leave_out
+from submission.study.machine import StudyMachine, split_points
 from submission.study.plan import list_curves, list_presets, parse_axis, plan_points, read_plan
 
 PLAN = """
@@ -52,10 +52,10 @@ def test_a_label_names_a_point_and_the_networks_of_a_job_are_evaluated_together(
 
 def test_what_a_machine_lacks_is_left_out_and_said(tmp_path):
     points = read(PLAN, tmp_path)
-    machine = Machine(cores=1, accelerators=0, processor="", accelerator="", interfaces=("lo",), meter="")
-    kept, notes = leave_out(points, machine)
+    machine = StudyMachine(cores=1, accelerators=0, interfaces=("lo",))
+    kept, notes = split_points(points, machine)
     assert [point.run.ranks for point in kept] == [1, 1] and notes == ["left out: ranks 2: this machine has 1 core"]
-    kept, notes = leave_out(points, replace(machine, accelerators=8, interfaces=("eth0",)))
+    kept, notes = split_points(points, replace(machine, accelerators=8, interfaces=("eth0",)))
     assert not kept and notes == ["left out: GLOO_SOCKET_IFNAME lo: this machine has eth0"]
 
 

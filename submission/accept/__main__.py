@@ -23,7 +23,7 @@ from common.command import (
     positive,
     run_command,
 )
-from common.files import new_file, write_whole_file
+from common.files import follow_no_link, new_file, write_whole_file
 from common.named_configs import CLOSED
 from compliance.benchmarks import PACKAGES
 from compliance.cli import write_text
@@ -172,15 +172,15 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name} {path}: this is a link, which is not followed; remove it, or name another file")
         if name != "history":
             check_new(f"--{name}", path)
-        _check_writable(f"--{name}", path)
-        if name == "history":
+        else:
             check_history(path)
+        _check_writable(f"--{name}", path)
 
 
 def _check_writable(name: str, path: Path) -> None:
-    """Raise UsageError if no file can be written beside a path."""
+    """Raise UsageError if no file can be written at a path; one that is there stays as it is."""
     try:
-        with new_file(path):
+        with new_file(path) if not path.exists() else open(path, "ab", opener=follow_no_link):
             pass
     except OSError as error:
         raise UsageError(f"{name}: {describe_error(error)}") from None

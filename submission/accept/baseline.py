@@ -244,9 +244,8 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     wrong, or if the folder has all of them.
     """
     for entry in settings:
-        load(
-            find_config_class(REFERENCES[entry.benchmark]), find_config(entry.benchmark, entry.config), entry.overrides
-        )
+        file = find_config(entry.benchmark, entry.config)
+        load(find_config_class(REFERENCES[entry.benchmark]), file, entry.overrides)
     runs = [
         PlannedRun(
             kind="measurement",
@@ -259,9 +258,7 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     if reused := [run.result_file.stat().st_mtime for run in runs if is_finished(run)]:
         since = f"from {datetime.fromtimestamp(min(reused), UTC):{CLOCK}} on"
         if len(reused) == len(runs):
-            raise UsageError(
-                f"{folder} has all measurements, {since}: give its files by --fom, or choose another folder"
-            )
+            raise UsageError(f"{folder} has all measurements, {since}: give them by --fom, or choose another folder")
         print(f"{len(reused)} of {len(runs)} measurements are reused, {since}", flush=True)
     with hold_lock(folder) as lock:
         failed = execute_plan(runs, JobRunner(lock=lock), _describe_measurement)

@@ -87,10 +87,7 @@ def append_history(acceptance: Acceptance, path: Path) -> None:
 
 def check_history(path: Path) -> None:
     """Raise UsageError if verdicts must not be appended to a file: its last whole line is none."""
-    if not path.exists():
-        return
-    with open(path, "ab", opener=follow_no_link):  # the errors of a link, or of a file that cannot be written
-        lines = read_end(path).splitlines(keepends=True)
+    lines = read_end(path).splitlines(keepends=True)
     whole = [line for line in lines if line.endswith(b"\n")] or lines
     try:
         is_history = not lines or json.loads(whole[-1])["kind"] == KIND

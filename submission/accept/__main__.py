@@ -142,7 +142,6 @@ def _accept(options: argparse.Namespace) -> int:
     check_distinct([file for job in options.fom for file in job])
     jobs = options.fom or [_measure(_list_settings(baseline), options)]
     acceptance = judge_machine(baseline, jobs, options.threshold, is_own=not options.fom)
-    write_text(render_table(acceptance, output_width()), None)
     writers: dict[str, Callable[[Path], None]] = {
         "json": lambda path: write_whole_file(path, json_text(describe_acceptance(acceptance))),
         "junit": lambda path: write_whole_file(path, render_junit(acceptance)),
@@ -157,6 +156,7 @@ def _accept(options: argparse.Namespace) -> int:
             except OSError as error:  # the others are still written
                 print(f"error: --{name}: {clean(describe_error(error))}", file=sys.stderr)
                 status = WRONG_USE
+    write_text(render_table(acceptance, output_width()), None)
     return status
 
 

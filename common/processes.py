@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
@@ -27,6 +28,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 POLL_S = 0.5
+PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class ProcessKilledError(RuntimeError):
@@ -176,6 +178,14 @@ def _picklable(error: Exception) -> Exception:
     except Exception as reason:  # whatever its __init__ or its parts raise
         return RuntimeError(f"{error!r}, which cannot be pickled ({reason!r}); {' '.join(error.__notes__)}")
     return error
+
+
+def find_death_signal() -> Callable[[], object] | None:
+    """Return the function that lets the system kill the calling process when its parent ends; None except on Linux.
+
+    The C library is looked up here: a process that was just forked should do as little as possible.
+    """
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL) if sys.platform == "linux" else None
 
 
 def _begin() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as td
 
-from common.processes import bound_cores
+from common.processes import bound_cores, find_death_signal
 from common.ranks.alarm import Alarm, Stores
 from common.ranks.connections import check_open_files, open_sockets
 from common.ranks.cores import bind_process, find_near_cores, format_cores, parse_cores, share_cores
@@ -42,6 +42,8 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
     devices, or the device does not exist. Under mpirun it can be called once per process.
     """
     position = find_rank_position(os.environ)
+    if "TORCHELASTIC_RUN_ID" in os.environ and (die_with_parent := find_death_signal()):
+        die_with_parent()  # a torchrun that is killed leaves its ranks behind
     with contextlib.ExitStack() as stack:
         if not STOP.listens:
             stack.enter_context(STOP.listening())

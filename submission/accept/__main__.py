@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -14,25 +15,45 @@ from common.command import (
     CommandParser,
     UsageError,
     check_new,
+    clean,
+    describe_error,
     file_place,
     folder_place,
     place,
     positive,
     run_command,
 )
-from common.files import write_whole_file
+from common.files import follow_no_link, new_file, write_whole_file
 from common.named_configs import CLOSED
 from compliance.benchmarks import PACKAGES
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width
-from submission.accept.baseline import JOBS, Baseline, MeasurementError, Settings, measure_job, read_baseline, read_jobs
-from submission.accept.outputs import append_history, describe_acceptance, render_junit, render_table, write_archive
+from submission.accept.baseline import (
+    JOBS,
+    Baseline,
+    MeasurementError,
+    Settings,
+    check_distinct,
+    measure_job,
+    read_baseline,
+    read_jobs,
+)
+from submission.accept.outputs import (
+    append_history,
+    check_history,
+    describe_acceptance,
+    render_junit,
+    render_table,
+    write_archive,
+)
 from submission.accept.statistics import ALPHA, POWER, THRESHOLD, find_loss
 from submission.accept.verdict import EXIT_STATUS, FIDELITY_BOUND, judge_machine
-from submission.runs.processes import interrupt_by_signals
+from submission.runs.processes import WRONG_USE, interrupt_by_signals
 
 RUNS: Final = 5
+OUTPUTS: Final = ("json", "junit", "history", "archive")
+"""The options that name a file to write."""
 DESCRIPTION: Final = f"""\
 Accept a machine: measure training steps several times, compare them with a baseline, and say PASS, FAIL or UNDECIDED.
 
@@ -57,7 +78,7 @@ the loss from float32's, is shown where it was measured (--fidelity); a warning 
 by over {FIDELITY_BOUND:.0%} of the loss.
 
 exit status: 0 PASS, or recorded; 1 FAIL, or a measurement failed; 3 UNDECIDED; 2 wrong use, such as an incomplete
-baseline without --provisional. No file is overwritten."""
+baseline without --provisional, or an output that could not be written. No file is overwritten."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,27 +138,58 @@ def _accept(options: argparse.Namespace) -> int:
     if baseline.incomplete_series and not options.provisional:
         incomplete = "\n".join(baseline.incomplete_series)
         raise UsageError(f"{options.baseline} is not complete:\n{incomplete}\nor judge by it with --provisional")
-    for name in ("json", "junit", "archive"):
-        if path := getattr(options, name):
-            check_new(f"--{name}", path)
-    if options.history and not options.history.parent.is_dir():
-        raise UsageError(f"--history {options.history}: there is no folder {options.history.parent}; make it first")
+    _check_outputs(options)
+    check_distinct([file for job in options.fom for file in job])
     jobs = options.fom or [_measure(_list_settings(baseline), options)]
-    acceptance = judge_machine(baseline, jobs, options.threshold)
+    acceptance = judge_machine(baseline, jobs, options.threshold, is_own=not options.fom)
+    writers: dict[str, Callable[[Path], None]] = {
+        "json": lambda path: write_whole_file(path, json_text(describe_acceptance(acceptance))),
+        "junit": lambda path: write_whole_file(path, render_junit(acceptance)),
+        "history": lambda path: append_history(acceptance, path),
+        "archive": lambda path: write_archive(acceptance, baseline, jobs, path),
+    }
+    status = EXIT_STATUS[acceptance.verdict]
+    for name in OUTPUTS:
+        if path := getattr(options, name):
+            try:
+                writers[name](path)
+            except OSError as error:  # the others are still written
+                print(f"error: --{name}: {clean(describe_error(error))}", file=sys.stderr)
+                status = WRONG_USE
     write_text(render_table(acceptance, output_width()), None)
-    if options.json:
-        write_whole_file(options.json, json_text(describe_acceptance(acceptance)))
-    if options.junit:
-        write_whole_file(options.junit, render_junit(acceptance))
-    if options.history:
-        append_history(acceptance, options.history)
-    if options.archive:
-        write_archive(acceptance, baseline, jobs, options.archive)
-    return EXIT_STATUS[acceptance.verdict]
+    return status
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raise UsageError, before anything is measured, if an output cannot be written, or if two are the same file."""
+    names = {os.path.realpath(options.output): "output"} if options.output else {}
+    for name in OUTPUTS:
+        if (path := getattr(options, name)) is None:
+            continue
+        if (other := names.setdefault(os.path.realpath(path), name)) != name:
+            raise UsageError(f"--{other} and --{name} are both {path}; name two")
+        if path.is_symlink():
+            raise UsageError(f"--{name} {path}: this is a link, which is not followed; remove it, or name another file")
+        if name != "history":
+            check_new(f"--{name}", path)
+        else:
+            check_history(path)
+        _check_writable(f"--{name}", path)
+
+
+def _check_writable(name: str, path: Path) -> None:
+    """Raise UsageError if no file can be written at a path; one that is there stays as it is."""
+    try:
+        with new_file(path) if not path.exists() else open(path, "ab", opener=follow_no_link):
+            pass
+    except OSError as error:
+        raise UsageError(f"{name}: {describe_error(error)}") from None
 
 
 def _record(options: argparse.Namespace) -> int:
     """Add a job to the baseline, which is begun if there is none; return 0."""
+    if options.baseline.is_symlink():
+        raise UsageError(f"{options.baseline} is a link; name the file of the baseline itself")
     baseline = read_baseline(options.baseline) if options.baseline.exists() else Baseline()
     if options.fom and (options.words or len(options.fom) > 1):
         raise UsageError("--record adds one job, as its files say: give --fom once, and no BENCHMARK")
@@ -151,12 +203,14 @@ def _record(options: argparse.Namespace) -> int:
     for series in baseline.series:
         if series.settings in settings and now < series.next_begin:
             raise UsageError(f"jobs of a baseline begin an hour or more apart: {series.describe()}")
+    check_distinct([file for job in options.fom for file in job])
+    options.baseline.parent.mkdir(parents=True, exist_ok=True)
+    _check_writable("BASELINE", options.baseline)
     files = options.fom[0] if options.fom else _measure(settings, options)
     if options.baseline.exists():
         baseline = read_baseline(options.baseline)  # again: measuring takes time, in which another job may have ended
-    for measured in read_jobs(files):
+    for measured in read_jobs(files, is_own=not options.fom):
         baseline.add_job(measured)
-    options.baseline.parent.mkdir(parents=True, exist_ok=True)
     write_whole_file(options.baseline, baseline.encode())
     print("\n".join(series.describe() for series in baseline.series))
     return 0
@@ -168,8 +222,6 @@ def _read_settings(options: argparse.Namespace) -> Settings:
     if benchmark not in PACKAGES:
         raise UsageError(f"{benchmark!r} is not a benchmark; expected one of {', '.join(PACKAGES)}")
     config = words.pop(0) if words and "=" not in words[0] else CLOSED
-    if wrong := [word for word in words if "=" not in word]:
-        raise UsageError(f"{wrong[0]!r}: expected section.key=value")
     steps = ("--steps", str(options.steps)) if options.steps else ()
     return Settings(benchmark, config, tuple(words), options.ranks, steps + ("--fidelity",) * options.fidelity)
 

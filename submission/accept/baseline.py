@@ -6,24 +6,30 @@ or more from each other.
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from common.closed import find_config_class
 from common.command import counted, describe_error
+from common.config import load
 from common.errors import UsageError
-from common.measure.fom import MOST, SYNTHETIC, Measurement, read_measurement
+from common.measure.fom import LOWEST, MOST, SYNTHETIC, Measurement, read_measurement
+from common.named_configs import find_config, is_name
 from common.tree import ANYWHERE
 from compliance import __version__
-from compliance.benchmarks import PACKAGES
+from compliance.benchmarks import PACKAGES, REFERENCES
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
-from submission.runs.plan import RECORD, PlannedRun, read_record
+from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.processes import JobRunner, hold_lock
 from submission.system.machine import Machine, probe_machine
 
@@ -34,9 +40,13 @@ FORMAT: Final = 1
 """Version of the file; it grows when a key changes its meaning or goes."""
 MAX_BYTES: Final = 1 << 26
 """Of a baseline, and of a file in an archive."""
+OPTIONS: Final = re.compile(r"(--steps[ =][1-9][0-9]*)? ?(--fidelity)?")
+"""Of the command, in Settings."""
 CLOCK: Final = "%Y-%m-%d %H:%M UTC"
 MACHINE: Final = ("host_processor_model_name", "accelerator_model_name", "accelerators_per_node")
 """The fields of a system description that a job keeps."""
+STATED: Final = ("nodes", "torch", "device")
+"""The fields of a figure of merit that a job keeps."""
 
 
 class MeasurementError(RuntimeError):
@@ -44,13 +54,24 @@ class MeasurementError(RuntimeError):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How a benchmark is measured: the arguments of `python -m BENCHMARK.measure`, and its ranks on this node."""
+    """How a benchmark is measured: the arguments of `python -m BENCHMARK.measure`, and its ranks on this node.
+
+    A baseline may come from others: no other option of the command is taken from it.
+    """
 
     benchmark: str
     config: str
     overrides: tuple[str, ...] = ()
-    ranks: int = 1
+    ranks: Annotated[int, msgspec.Meta(ge=1)] = 1
     options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.config.startswith("-") or not (is_name(self.config) or self.config.endswith(".yaml")):
+            raise UsageError(f"config {self.config!r}: expected the name of a configuration, or a .yaml file")
+        if wrong := [word for word in self.overrides if word.startswith("-") or "=" not in word]:
+            raise UsageError(f"{wrong[0]!r}: expected section.key=value")
+        if not OPTIONS.fullmatch(" ".join(self.options)):
+            raise UsageError(f"options {' '.join(self.options)!r}: expected --steps N and --fidelity, or none")
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -146,7 +167,7 @@ class Baseline(msgspec.Struct):
 
     series: list[Series] = []
     format: int = FORMAT
-    kind: str = "acceptance baseline"
+    kind: Literal["acceptance baseline"] = "acceptance baseline"
 
     @property
     def incomplete_series(self) -> list[str]:
@@ -180,8 +201,10 @@ class Baseline(msgspec.Struct):
 
 
 def check_apart(name: str, jobs: Sequence[Job]) -> None:
-    """Raise UsageError if two jobs begin less than APART from each other."""
+    """Raise UsageError if two jobs begin less than APART from each other, or one in the future."""
     ordered = sorted(jobs, key=lambda job: job.begin)
+    if ordered[-1].begin > datetime.now(UTC) + APART:
+        raise UsageError(f"{name}: a job begins at {ordered[-1].begin:{CLOCK}}, in the future: set the clock right")
     for earlier, later in pairwise(ordered):
         if later.begin - earlier.begin < APART:
             raise UsageError(
@@ -201,11 +224,15 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError(f"{path} is not a baseline that --record writes: {error}") from None
     if baseline.format != FORMAT or not baseline.series:
         raise UsageError(f"{path}: expected format {FORMAT} with series, found {baseline.format}; record it again")
+    if len({series.workload for series in baseline.series}) < len(baseline.series):
+        raise UsageError(f"{path}: expected each workload once in series, found one twice; record it again")
     for series in baseline.series:
         if series.settings and series.settings.benchmark not in PACKAGES:
             raise UsageError(f"{path}: benchmark {series.settings.benchmark!r}: expected one of {', '.join(PACKAGES)}")
-        if not series.jobs or not all(len(job) > 1 and 0 < min(job) <= max(job) <= MOST for job in series.rates):
-            raise UsageError(f"{path}: {series.workload.name}: samples_per_s: expected 2 numbers above 0, or more")
+        least = LOWEST["samples_per_s"]
+        if not series.jobs or not all(len(job) > 1 and least <= min(job) <= max(job) <= MOST for job in series.rates):
+            expected = f"expected 2 numbers from {least:g} to {MOST:g}, or more"
+            raise UsageError(f"{path}: {series.workload.name}: samples_per_s: {expected}")
         check_apart(f"{path}: {series.workload.name}", series.jobs)
     return baseline
 
@@ -213,8 +240,12 @@ def read_baseline(path: Path) -> Baseline:
 def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[Path]:
     """Measure `count` times with each of the settings, in turn, in a folder; return the files of figures of merit.
 
-    Raises MeasurementError if one of them fails; the folder given again continues.
+    Raises MeasurementError if one of them fails; the folder given again continues. UsageError if the settings are
+    wrong, or if the folder has all of them.
     """
+    for entry in settings:
+        file = find_config(entry.benchmark, entry.config)
+        load(find_config_class(REFERENCES[entry.benchmark]), file, entry.overrides)
     runs = [
         PlannedRun(
             kind="measurement",
@@ -224,41 +255,62 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
         for number in range(count)
         for position, entry in enumerate(settings)
     ]
+    if reused := [run.result_file.stat().st_mtime for run in runs if is_finished(run)]:
+        since = f"from {datetime.fromtimestamp(min(reused), UTC):{CLOCK}} on"
+        if len(reused) == len(runs):
+            raise UsageError(f"{folder} has all measurements, {since}: give them by --fom, or choose another folder")
+        print(f"{len(reused)} of {len(runs)} measurements are reused, {since}", flush=True)
     with hold_lock(folder) as lock:
-        missing = execute_plan(runs, JobRunner(lock=lock), _describe_measurement)
-    if missing:
-        raise MeasurementError(f"{counted(len(missing), 'measurement')} failed: no verdict, and nothing is recorded")
+        failed = execute_plan(runs, JobRunner(lock=lock), _describe_measurement)
+    if failed:
+        text = f"{counted(len(failed), 'measurement')} failed: no verdict, and nothing is recorded"
+        raise UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text)
     return [run.result_file for run in runs]
+
+
+def check_distinct(files: Sequence[Path]) -> None:
+    """Raise UsageError if two files have the same measurement, also by a link or a copy."""
+    first: dict[bytes, Path] = {}
+    for file in files:
+        read_measurement(file)  # the errors of a file that has none
+        if (other := first.setdefault(hashlib.sha256(ANYWHERE.read(file, MAX_BYTES)).digest(), file)) is not file:
+            raise UsageError(f"{file} is the same measurement as {other}: give each once")
 
 
 def _describe_measurement(run: PlannedRun) -> str:
     return f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
 
 
-def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
-    """Return the measurements of a job on this machine; UsageError for a file without a measurement."""
+def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:
+    """Return the measurements of a job; UsageError for a file without a measurement.
+
+    is_own: it was measured here and now, so that this machine and its versions are those of the job.
+    """
     groups: dict[Workload, dict[Path, Measurement]] = {}
-    for file in dict.fromkeys(files):
+    for file in files:
         m = read_measurement(file)
         data = SYNTHETIC if m.data == SYNTHETIC else "files"
         flop = float(f"{m.flop_per_step:.3g}")
         workload = Workload(m.benchmark, m.network, m.dtype, m.batch, m.units, data, flop)
         groups.setdefault(workload, {})[file] = m
-    fields = probe_machine(Machine())
-    environment = {"suite": __version__, "python": platform.python_version()}
-    environment |= {name: fields[name] for name in MACHINE if name in fields}
+    environment = {}
+    if is_own:
+        fields = probe_machine(Machine())
+        environment = {"suite": __version__, "python": platform.python_version()}
+        environment |= {name: fields[name] for name in MACHINE if name in fields}
     measured = []
     for workload, measurements in groups.items():
-        source, first = next(iter(measurements.items()))
-        record = source.with_name(RECORD)
-        try:
-            settings = msgspec.convert(read_record(record.parent), Settings | None)
-        except msgspec.ValidationError as error:
-            raise UsageError(f"{record} is not the plan of a measurement: {error}") from None
+        source = next(iter(measurements))
+        settings = None
+        with suppress(msgspec.ValidationError):  # a plan of other means, such as a study with further options
+            settings = msgspec.convert(read_record(source.parent), Settings | None)
+        stated = {
+            name: " and ".join(dict.fromkeys(str(getattr(m, name)) for m in measurements.values())) for name in STATED
+        }
         begin = min(path.stat().st_mtime for path in measurements)
         job = Job(
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
-            environment=environment | {"nodes": str(first.nodes), "torch": first.torch},
+            environment=environment | stated,
             samples_per_s=tuple(measurement.samples_per_s for measurement in measurements.values()),
             fidelity=tuple(value for m in measurements.values() if (value := m.fidelity) is not None),
         )

@@ -14,7 +14,8 @@ from typing import Any, Final
 from xml.etree import ElementTree as Xml
 
 from common.command import clean
-from common.files import follow_no_link, whole_file
+from common.errors import UsageError
+from common.files import follow_no_link, read_end, whole_file
 from common.tree import ANYWHERE
 from compliance.formats.json import json_text
 from compliance.formats.junit import xml_text
@@ -28,6 +29,7 @@ from submission.system.describe import describe_system, render_description
 
 FORMAT: Final = 1
 """Version of the JSON; it grows when a key changes its meaning or goes."""
+KIND: Final = "acceptance"
 MANIFEST: Final = "manifest.json"
 COLUMNS: Final[tuple[Column[WorkloadVerdict], ...]] = (
     Column("benchmark", "", lambda row: clean(row.name), numeric=False),
@@ -36,7 +38,12 @@ COLUMNS: Final[tuple[Column[WorkloadVerdict], ...]] = (
     Column("speed by", "baseline", lambda row: f"{row.comparison.ratio:.1%}"),
     Column("p", "", lambda row: f"{row.comparison.p:.2g}"),
     Column("spread", "in a job", lambda row: f"{row.comparison.within:.1%}"),
-    Column("spread", "of jobs", lambda row: f"{row.comparison.between:.1%}"),
+    Column("spread", "in a job now", lambda row: _format_share(row.comparison.check_within)),
+    Column(
+        "spread",
+        "of jobs",
+        lambda row: _format_share(row.comparison.between if row.comparison.jobs != (1, 1) else None),
+    ),
     Column("runs", "", lambda row: "+".join(map(str, row.runs))),
     Column("fidelity", "", lambda row: "" if row.fidelity is None else f"{row.fidelity:.2%}"),
     Column("verdict", "", lambda row: row.verdict, numeric=False),
@@ -55,7 +62,7 @@ def render_table(acceptance: Acceptance, width: int | None) -> str:
 
 def describe_acceptance(acceptance: Acceptance) -> dict[str, Any]:
     """Return the verdict as plain values, for JSON."""
-    return {"format": FORMAT, "kind": "acceptance", **asdict(acceptance)}
+    return {"format": FORMAT, "kind": KIND, **asdict(acceptance)}
 
 
 def render_junit(acceptance: Acceptance) -> str:
@@ -72,9 +79,26 @@ def render_junit(acceptance: Acceptance) -> str:
 
 
 def append_history(acceptance: Acceptance, path: Path) -> None:
-    """Append the verdict to a file of JSON lines."""
+    """Append the verdict to a file of JSON lines; what a killed process has left of a line stays alone on its own."""
+    end = read_end(path)
     with open(path, "a", encoding="utf-8", opener=follow_no_link) as file:
-        file.write(json.dumps(describe_acceptance(acceptance)) + "\n")
+        file.write("\n" * (end[-1:] not in (b"", b"\n")) + json.dumps(describe_acceptance(acceptance)) + "\n")
+
+
+def check_history(path: Path) -> None:
+    """Raise UsageError if verdicts must not be appended to a file: its last whole line is none."""
+    lines = read_end(path).splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b"\n")] or lines
+    try:
+        is_history = not lines or json.loads(whole[-1])["kind"] == KIND
+    except (ValueError, TypeError, KeyError, RecursionError):
+        is_history = False
+    if not is_history:
+        raise UsageError(f"--history {path}: its last line is no verdict of this command; name another file")
+
+
+def _format_share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
 
 
 def write_archive(acceptance: Acceptance, baseline: Baseline, jobs: Sequence[Sequence[Path]], path: Path) -> None:

@@ -44,7 +44,8 @@ class Comparison:
     difference: the mean of the baseline's jobs less that of the check's; positive if the check is slower. error: its
     standard error, with `df` degrees of freedom. within: standard deviation of the runs of a job. between: that of the
     effects of jobs, by the estimate of variance components; 0 where the runs explain the means of jobs, or of one job.
-    jobs: of the baseline and of the check. mean_rate: of the check's jobs, samples/s;
+    jobs: of the baseline and of the check; runs: in a job of each, the harmonic mean. check_within: as `within`, of the
+    check; None if its jobs have one run each. mean_rate: of the check's jobs, samples/s;
     ratio: by that of the baseline. p: the probability of such a difference, or a larger one, on an unchanged machine.
     """
 
@@ -57,6 +58,14 @@ class Comparison:
     within: float
     between: float
     jobs: tuple[int, int]
+    runs: tuple[float, float]
+    check_within: float | None
+
+    @property
+    def noise(self) -> float:
+        """How many times as much as the baseline's the runs of the check vary, where that counts; else 1."""
+        own = self.check_within or 0.0
+        return own / max(self.within, LEAST_ERROR) if own**2 > NOISIER * self.within**2 else 1.0
 
 
 def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
@@ -71,8 +80,8 @@ def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
     sides = [[[math.log(rate) for rate in job] for job in side] for side in (baseline, check)]
     (base_means, check_means) = ([fmean(job) for job in side] for side in sides)
     base_within, base_df = _pool_variance(sides[0])
-    check_within, _ = _pool_variance(sides[1])
-    own_within = check_within if check_within > NOISIER * base_within else base_within
+    check_within, check_df = _pool_variance(sides[1])
+    own_within = _choose_variance(base_within, check_within)
     runs, check_runs = (len(side) / sum(1 / len(job) for job in side) for side in sides)
     between_jobs, df = _pool_variance((base_means, check_means))
     mean_variance = max(between_jobs, base_within / runs)
@@ -90,7 +99,14 @@ def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
         within=math.sqrt(base_within),
         between=math.sqrt(max(0.0, between_jobs - base_within / runs)),
         jobs=(J, K),
+        runs=(runs, check_runs),
+        check_within=math.sqrt(check_within) if check_df else None,
     )
+
+
+def _choose_variance(baseline: float, check: float) -> float:
+    """Return the variance that the runs of a check count with: their own where it is over NOISIER times the other."""
+    return check if check > NOISIER * baseline else baseline
 
 
 def _pool_variance(groups: Jobs) -> tuple[float, int]:
@@ -165,19 +181,28 @@ def explain_verdict(verdict: str, comparison: Comparison, benchmarks: int, thres
         return f"{1 - comparison.ratio:.1%} slower than the baseline, p {comparison.p:.2g}"
     if verdict == PASS:
         return f"{loss} would have been found with {POWER:.0%} power"
-    return f"{_find_sizes(comparison, ALPHA / benchmarks, threshold)} show {loss} with {POWER:.0%} power"
+    sizes = f"{_find_sizes(comparison, ALPHA / benchmarks, threshold)} show {loss} with {POWER:.0%} power"
+    if comparison.noise == 1:
+        return sizes
+    return f"the runs of the check vary {comparison.noise:.1f} times as much as the baseline's; if that stays, {sizes}"
 
 
 def _find_sizes(comparison: Comparison, level: float, threshold: float) -> str:
     """Return the runs in each job, and the jobs, with which a test would find a loss."""
-    sides = sum(1 / jobs for jobs in comparison.jobs)
+    (base_jobs, check_jobs), (base_runs, check_runs) = comparison.jobs, comparison.runs
+    sides = 1 / base_jobs + 1 / check_jobs
+    variance = comparison.within**2
+    check_variance = _choose_variance(variance, (comparison.check_within or 0.0) ** 2)
+    excess = max(0.0, check_variance / check_runs - variance / base_runs)
+    mean_variance = (comparison.error**2 - excess / check_jobs) / sides  # of a job, as in compare_jobs
     ways = []
-    room = find_largest_error(comparison.df, level, threshold) ** 2 / sides - comparison.between**2
-    if room > 0 and (runs := math.ceil(comparison.within**2 / room)) <= MOST_RUNS:
+    room = find_largest_error(comparison.df, level, threshold) ** 2 - sides * comparison.between**2
+    runs = math.ceil((variance / base_jobs + check_variance / check_jobs) / room) if room > 0 else 0
+    if check_runs < runs <= MOST_RUNS:
         ways.append(f"n = {runs} runs in each job, of the baseline too,")
     # Few jobs of the check first: a baseline is recorded once.
-    for checks, size in product(range(1, MOST_CHECKS + 1), range(max(2, comparison.jobs[0]), MOST_JOBS + 1)):
-        error = comparison.error * math.sqrt((1 / size + 1 / checks) / sides)
+    for checks, size in product(range(1, MOST_CHECKS + 1), range(max(2, base_jobs), MOST_JOBS + 1)):
+        error = math.sqrt(mean_variance * (1 / size + 1 / checks) + excess / checks)
         if error <= find_largest_error(size + checks - 2, level, threshold):
             check = f" and a check of {checks} (--fom for each)" if checks > 1 else ""
             ways.append(f"a baseline of {size} jobs{check}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from common.errors import UsageError
-from submission.accept.baseline import Baseline, Job, Series, check_apart, read_jobs
+from submission.accept.baseline import JOBS, Baseline, Job, Series, check_apart, read_jobs
 from submission.accept.statistics import FAIL, PASS, UNDECIDED, Comparison, compare_jobs, explain_verdict, judge_jobs
 
 EXIT_STATUS: Final = {PASS: 0, FAIL: 1, UNDECIDED: 3}
@@ -45,12 +45,12 @@ class Acceptance:
     environment: Mapping[str, str]
 
 
-def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold: float) -> Acceptance:
-    """Return the verdict on measurements, the files of each job of a check.
+def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold: float, is_own: bool) -> Acceptance:
+    """Return the verdict on measurements, the files of each job of a check. is_own: see `read_jobs`.
 
     Raises UsageError if they are not comparable with the baseline, or lack one of its workloads.
     """
-    measured = [workload for job in files for workload in read_jobs(job)]
+    measured = [workload for job in files for workload in read_jobs(job, is_own)]
     for each in measured:
         baseline.check_comparable(each.workload, each.source)
     pairs = [(entry, [each.job for each in measured if each.workload == entry.workload]) for entry in baseline.series]
@@ -63,11 +63,14 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
     workloads = []
     for (series, jobs), comparison, verdict in zip(pairs, comparisons, verdicts, strict=True):
         fidelity = _find_worst(jobs)
+        reason = explain_verdict(verdict, comparison, len(pairs), threshold)
+        if verdict == UNDECIDED and len(series.jobs) < JOBS:
+            reason = f"complete the baseline first, which has {len(series.jobs)} of {JOBS} jobs; as it is, {reason}"
         workloads.append(
             WorkloadVerdict(
                 name=series.workload.name,
                 verdict=verdict,
-                reason=explain_verdict(verdict, comparison, len(pairs), threshold),
+                reason=reason,
                 comparison=comparison,
                 runs=tuple(len(job.samples_per_s) for job in jobs),
                 fidelity=fidelity,
@@ -90,13 +93,15 @@ def _find_worst(jobs: Sequence[Job]) -> float | None:
 
 def _find_warnings(series: Series, jobs: Sequence[Job], fidelity: float | None) -> Iterator[str]:
     """Yield what a reader of the verdict should know, and what does not decide it."""
-    before = _find_worst(series.jobs)
-    if fidelity is not None and before is not None and fidelity > before + FIDELITY_BOUND:
+    worst = _find_worst(series.jobs)
+    if fidelity is not None and worst is not None and fidelity > worst + FIDELITY_BOUND:
         yield (
-            f"the loss is {fidelity:.2%} from float32's, in the baseline {before:.2%} at most: worse by over "
+            f"the loss is {fidelity:.2%} from float32's, in the baseline {worst:.2%} at most: worse by over "
             f"{FIDELITY_BOUND:.0%} of the loss"
         )
-    for name, value in jobs[-1].environment.items():
-        values = {job.environment.get(name, value) for job in series.jobs}
-        if value not in values:
-            yield f"{name} is {value}, in the baseline {' or '.join(sorted(values))}"
+    for name in dict.fromkeys(name for job in jobs for name in job.environment):
+        now, before = (
+            {job.environment[name] for job in side if name in job.environment} for side in (jobs, series.jobs)
+        )
+        if before and now - before:
+            yield f"{name} is {' or '.join(sorted(now))}, in the baseline {' or '.join(sorted(before))}"

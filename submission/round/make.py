@@ -31,7 +31,7 @@ from submission.results.read_rows import rows
 from submission.results.tables import Summary
 from submission.round.plan import Series
 from submission.round.runs import CONFIG, make_runs, plan_runs
-from submission.runs.plan import PlanError
+from submission.runs.plan import PlanError, check_records
 from submission.runs.processes import JobRunner, hold_lock
 from submission.runs.setup import Setup, provide_data, resolve_setup
 from submission.system.describe import describe_system, render_description
@@ -60,6 +60,7 @@ def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: 
     """Train the missing runs of a round in the folder `output`; return the verdict on its package."""
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         runs = plan_runs(output, {series.benchmark: series.runs for series in plan})
+        check_records(runs)
         prepare_benchmarks(setups, output, locked_runner)
         return package.write(make_runs(runs, locked_runner))
 

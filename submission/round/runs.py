@@ -16,6 +16,8 @@ from submission.runs.plan import RECORD, PlanError, PlannedRun, is_finished, kee
 from submission.runs.processes import JobRunner
 
 CONFIG: Final = "config.yaml"
+FORMER_RECORD: Final = "round.json"
+"""The plan of a round in versions before 0.3."""
 LARGEST_SEED: Final = 2**31 - 2**16
 """An instance adds its number, and seeds are below 2^31."""
 
@@ -25,6 +27,11 @@ def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:
 
     counts: runs of each benchmark. Raises PlanError if there are more: leaving some out would be cherry-picking.
     """
+    if (folder / FORMER_RECORD).exists():
+        raise PlanError(
+            f"{folder / FORMER_RECORD}: this round was begun by a version before 0.3, whose seeds are there; finish it "
+            "with that version, or choose another folder with -o"
+        )
     for benchmark, present in Counter(path.parent.parent.name for path in folder.glob(f"*/run_*/{RECORD}")).items():
         if counts.get(benchmark, 0) < present:
             raise PlanError(

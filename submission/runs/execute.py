@@ -23,8 +23,8 @@ DescribeResult = Callable[[PlannedRun], str]
 
 def execute_plan(
     runs: Sequence[PlannedRun], runner: JobRunner, describe_result: DescribeResult = lambda run: "done"
-) -> list[PlannedRun]:
-    """Make the runs without a result, in order; return those that have none in the end.
+) -> list[Attempt]:
+    """Make the runs without a result, in order; return the last attempts at those that were given up.
 
     A finished run is never repeated, whatever its result. The others are begun again with the same seed: resuming from
     a checkpoint would count the time in between, because the clock of a run does not stop. A run that crashed too often
@@ -34,13 +34,15 @@ def execute_plan(
     missing = [run for run in runs if not is_finished(run)]
     display = _Display(runs, missing, runner.size, describe_result)
     attempts = runner.run_all(missing, display.tick)
+    failed = []
     try:
         with closing(attempts):
             for attempt in attempts:
                 display.show_attempt(attempt)
+                failed += [attempt] if attempt.last and not attempt.finished else []
     finally:
         display.bar.close()
-    return [run for run in missing if run.folder not in display.finished]
+    return failed
 
 
 def measure_seconds(run: PlannedRun) -> float:

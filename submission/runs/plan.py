@@ -20,13 +20,14 @@ from common.errors import UsageError
 from common.files import LOG_NAME, instance_folder, write_whole_file
 from common.measure.fom import NAME as FIGURE
 from common.measure.fom import read_measurement
-from common.record import read_run_times
+from common.record import read_run_times, read_value
 
 Kind = Literal["training", "measurement", "evaluation"]
 MODULES: Final[Mapping[Kind, str]] = {"training": "train", "measurement": "measure", "evaluation": "evaluate"}
 RECORD: Final = "run.json"
 """The plan of a run, in its folder: the fields of RECORDED."""
 RECORDED: Final = "benchmark kind config overrides ranks seed environment options instances".split()
+SEEDS: Final = range(2**63)
 EVALUATION: Final = "evaluation.json"
 RESUME: Final = "--auto-resume"
 
@@ -98,8 +99,14 @@ class PlannedRun:
         return launcher + self.words()
 
     def encode(self) -> bytes:
-        """Return what a run keeps of its plan, as JSON on a line."""
-        return msgspec.json.encode({key: getattr(self, key) for key in RECORDED})
+        """Return what a run keeps of its plan, as JSON on a line.
+
+        A configuration in the folder of the plan is relative to that of the run, so that the plan can be moved.
+        """
+        config = Path(self.config)
+        is_shared = config.name != self.config and config.parent == self.folder.parent
+        values = {key: getattr(self, key) for key in RECORDED}
+        return msgspec.json.encode(values | ({"config": f"../{config.name}"} if is_shared else {}))
 
     def write_record(self) -> None:
         """Write the plan of the run into its folder, which is made."""
@@ -138,17 +145,35 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedRun]:
-    """Return the runs, each with the seed that its folder keeps, else one that is drawn and no other run has."""
-    records = [read_record(run.folder) or {} for run in runs]
-    taken = {record.get("seed") for record in records}
+    """Return the runs, each with the seed that its folder keeps, else one that is drawn and no other run has.
+
+    Raises PlanError if record and log contradict each other, or a log has neither.
+    """
+    kept = [_read_seed(run) for run in runs]
+    taken = set(kept)
     seeded = []
-    for run, record in zip(runs, records, strict=True):
-        seed = record.get("seed")
+    for run, seed in zip(runs, kept, strict=True):
         if seed is None:
             seed = next(seed for seed in draw if seed not in taken)
             taken.add(seed)
         seeded.append(replace(run, seed=seed))
     return seeded
+
+
+def _read_seed(run: PlannedRun) -> int | None:
+    """Return the seed of a run by its record, else by its log; None if it has not begun."""
+    record, log = read_record(run.folder), run.result_folders[0] / LOG_NAME
+    planned, logged = (record or {}).get("seed"), read_value(log, "seed")
+    if planned is not None and (type(planned) is not int or planned not in SEEDS):
+        raise PlanError(f"{run.folder / RECORD}: seed is {planned!r}, expected a whole number from 0 on; restore it")
+    if None not in (planned, logged) and planned != logged:
+        raise PlanError(
+            f"{run.folder / RECORD}: seed is {planned}, but {log} has {logged}; restore the file that is wrong"
+        )
+    seed = logged if planned is None else planned
+    if seed is None and record is None and log.exists():
+        raise PlanError(f"{run.folder} has a log without a seed, and no {RECORD}; restore it, or remove the folder")
+    return seed
 
 
 def check_records(runs: Sequence[PlannedRun]) -> None:

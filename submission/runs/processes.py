@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from typing import Final
 from common.ending import read_ending
 from common.files import follow_no_link, read_end
 from common.lock import LockFile
-from common.processes import usable_cores
+from common.processes import find_death_signal, usable_cores
 from common.stop import NAMES, find_signals
 from common.training.progress import duration
 from compliance.model.layout import RESULT_NAME
@@ -34,7 +32,6 @@ BEAT_S: Final = 60.0
 """The longest time without a line that says what is being done."""
 GRACE_S: Final = 20.0
 """Time for a process to end after SIGTERM."""
-PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 WRONG_USE: Final = 2
 """Exit status of a command that was called with wrong arguments."""
 
@@ -226,14 +223,14 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 def _end_with(parent: int) -> Callable[[], None] | None:
     """Return the function that lets a new process be killed when its parent ends; None where the OS cannot do it.
 
+    The ranks that torchrun starts do the same, see `common.ranks.connect`.
     On systems other than Linux the lock tells the next call that a process is left.
     """
-    if sys.platform != "linux":
+    if (die_with_parent := find_death_signal()) is None:
         return None
-    prctl = ctypes.CDLL(None).prctl  # looked up before the fork: a new process should do as little as possible
 
     def end_with_parent() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() != parent:  # the parent ended before the call
             os._exit(1)
 

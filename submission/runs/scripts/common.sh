@@ -38,8 +38,8 @@ submit() {
   jobs+=("${id%%;*}")
 }
 #: data
-# Generate the data of a mini problem, once.
-suite {{benchmark}}.synthesize {{folder}} --preset {{variant}}
+# Generate the data of a mini problem, unless they are complete.
+[ -e {{folder}}/{{manifest}} ] || suite {{benchmark}}.synthesize {{folder}} --preset {{variant}}
 #: endings
 # A training records how it ended in {{ended}}, and removes it when the run continues. Nothing else tells whether it has
 # its result; the exit status of a launcher does not. A log that has not ended contradicts the record. Other runs have
@@ -56,6 +56,20 @@ has_result() {
   case $(how "$1") in done | {{final}}) ;; *) return 1 ;; esac
   [ ! -e "$1/{{log}}" ] || tail -n 1 "$1/{{log}}" | grep -qF '"key": "run_stop"'
 }
+#: keep_plan
+# Keep the plan of a run in its folder; end if that has another one, because results of both would be mixed. A job of
+# instances may continue with more of them, and on other ranks.
+keep_plan() {
+  local file=$1/{{record}}
+  mkdir -p "$1"
+  if [ -s "$file" ] && [ "$(comparable <"$file")" != "$(comparable <<<"$2")" ]; then
+    echo "$file: the run has another plan than this script, such as another seed; print the script again, which" >&2
+    echo "keeps the seeds of runs that have begun, or choose another folder with -o" >&2
+    exit 2
+  fi
+  printf '%s\n' "$2" >"$file"
+}
+comparable() { tr -d ' \n' | sed -E '/"instances":0/!s/"(ranks|instances)":[0-9]+//g'; }
 #: outcome
 stamp() { stat --format='%i %y' "$1/$result" 2>/dev/null || true; }
 job={{job}}
@@ -115,8 +129,7 @@ if has_result "$run"; then
   echo "$run: $(how "$run")"
   exit 0
 fi
-mkdir -p "$run"
-printf '%s\n' "$plan" >"$run/{{record}}"
+keep_plan "$run" "$plan"
 #: launch
 before=$(stamp "$run")
 status=0
@@ -127,8 +140,7 @@ if [ -n "$stopped" ]; then again; fi
 exit "$code"
 #: instances
 run={{folder}}
-mkdir -p "$run"
-printf '%s\n' {{plan}} >"$run/{{record}}"
+keep_plan "$run" {{plan}}
 #: launch_instances
 processes=() stamps=()
 for ((i = 0; i < {{count}}; i++)); do

@@ -13,6 +13,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+from common.datasets import manifest
 from common.ending import FINAL
 from common.ending import NAME as ENDED
 from common.errors import UsageError
@@ -34,6 +35,7 @@ FACTS: Final = {
     "ended": ENDED,
     "log": LOG_NAME,
     "record": RECORD,
+    "manifest": manifest.NAME,
     "final": " | ".join(FINAL),
     "job": JOB,
     "restarts": RESTARTS,
@@ -132,7 +134,7 @@ class Script:
             shared=SHARED if shared else None,
         )
         if self.cluster.scheduler not in SUBMIT:
-            return head + self._begin("caches", "suite", "endings", "outcome", "again")
+            return head + self._begin("caches", "suite", "endings", "keep_plan", "outcome", "again")
         submit, cancel, _ = SUBMIT[self.cluster.scheduler]
         head += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
         return head + (self._fill("suite", suite=self.cluster.suite) if _list_mini_data(setups) else "")
@@ -171,7 +173,7 @@ class Script:
             last=count - 1 if array else None,
         )
         directives += self._fill("queue", **cluster.describe_queue(cluster.site))
-        begin = self._begin("caches", "suite", "endings", "outcome", "again")
+        begin = self._begin("caches", "suite", "endings", "keep_plan", "outcome", "again")
         index = self._fill("index") if count else ""
         return self._submit(directives + begin + index + body, waits=first.kind == "evaluation" and not is_first)
 

@@ -94,6 +94,23 @@ def unwound(folder):
     return sorted(path.name for path in folder.glob("unwound*"))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent ended")
+def test_ranks_end_with_a_torchrun_that_is_killed(environment, tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(
+        "import os, pathlib, time\nfrom common.ranks.connect import connect\n"
+        "with connect():\n    pathlib.Path(__file__).with_name(f'pid_{os.getpid()}').touch()\n    time.sleep(600)\n"
+    )
+    with subprocess.Popen([*torchrun(2), str(script)], env=environment) as process:
+        deadline = time.monotonic() + HANGS_S
+        while len(pids := [int(path.name[4:]) for path in tmp_path.glob("pid_*")]) < 2:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        process.kill()
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=5)
+    assert not [rank for rank in alive if rank.status() != psutil.STATUS_ZOMBIE]
+
+
 def test_two_nodes_under_torchrun(environment, tmp_path):
     """All methods; then a rank fails while the others wait in the backward pass: all unwind, and the error is shown."""
     done = launch(

@@ -12,6 +12,7 @@ import pytest
 
 from submission.accept import baseline as baseline_module
 from submission.accept.__main__ import main
+from submission.runs.processes import Attempt
 from tests.measurement import STEPS
 
 DAY = datetime(2026, 1, 2, tzinfo=UTC)
@@ -54,8 +55,7 @@ def test_recording_a_baseline(tmp_path, capsys):
     (job,) = content["series"][0]["jobs"]
     assert (
         job["samples_per_s"] == [100.0, 101.0]
-        and job["environment"]["torch"] == STEPS.torch
-        and "host_processor_model_name" in job["environment"]
+        and job["environment"] == {"nodes": "1", "torch": STEPS.torch, "device": "cpu"}  # not of this machine
     )
 
 
@@ -100,6 +100,82 @@ def test_files_of_a_verdict(baseline, tmp_path, capsys):
         assert "already exists" in capsys.readouterr().err
 
 
+def test_outputs_are_checked_before_measuring(baseline, tmp_path, monkeypatch, capsys):
+    now = write_job(tmp_path / "now", 9, 90.0, 90.5)
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "torn").write_text('{"kind": "acceptance"}\n{"kind": "acc')
+    monkeypatch.chdir(tmp_path)
+    judge = [str(baseline), "--fom", *now]
+    for options, words in (
+        (["--history", str(baseline)], "no verdict of this command"),
+        (["--history", now[0]], "no verdict of this command"),
+        (["--history", "a", "--json", "./a"], "--json and --history are both"),
+        (["--json", "link"], "is a link"),
+        (["--junit", "nowhere/a.xml"], "there is no folder"),
+        (["--archive", "/proc/a.tar.gz"], "/proc/a.tar.gz"),
+    ):
+        assert main([*judge, *options]) == 2
+        assert words in capsys.readouterr().err
+    assert main([*judge, "--history", "torn"]) == 1
+    assert len((tmp_path / "torn").read_text().splitlines()) == 3
+
+    def fail(*arguments):
+        raise OSError(28, "No space left on device", "v.json")
+
+    monkeypatch.setattr("submission.accept.__main__.write_whole_file", fail)
+    assert main([*judge, "--json", "v.json", "--archive", "a.tar.gz"]) == 2
+    assert "--json: v.json: No space" in capsys.readouterr().err and (tmp_path / "a.tar.gz").exists()
+    assert main(["--record", "link", "--fom", *now]) == 2
+
+
+def test_a_measurement_counts_once(baseline, tmp_path, capsys):
+    (job,) = write_job(tmp_path / "now", 9, 100.0)
+    (tmp_path / "copy.json").write_bytes((tmp_path / "now/run_0/fom.json").read_bytes())
+    (tmp_path / "link.json").symlink_to(job)
+    for again in ("copy.json", "link.json"):
+        assert main([str(baseline), "--fom", job, "--fom", str(tmp_path / again)]) == 2
+        assert "the same measurement" in capsys.readouterr().err
+
+
+def test_what_differs_is_a_warning(baseline, tmp_path, capsys):
+    jobs = [write_job(tmp_path / "a", 9, 100.0, 100.1), write_job(tmp_path / "b", 11, 100.2, 100.3)]
+    replace(STEPS, samples_per_s=100.1, device="cuda").write_file(tmp_path / "a/run_1/fom.json")
+    os.utime(jobs[0][1], (0, os.stat(jobs[0][0]).st_mtime))
+    assert main([str(baseline), "--fom", *jobs[0], "--fom", *jobs[1]]) == 0
+    assert "device is cpu or cpu and cuda, in the baseline cpu" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_incomplete_baseline_is_completed_first(tmp_path, capsys):
+    main(["--record", str(tmp_path / "base.json"), "--fom", *write_job(tmp_path / "a", 0, 100.0, 120.0)])
+    capsys.readouterr()
+    now = write_job(tmp_path / "now", 9, 80.0, 100.0, 125.0)
+    assert main([str(tmp_path / "base.json"), "--provisional", "--fom", *now]) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "complete the baseline first, which has 1 of 3 jobs" in out and " – " in out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda content: content.update(kind="acceptance"), "kind"),
+        (lambda content: content["series"].append(content["series"][0]), "one twice"),
+        (lambda content: content["series"][0]["jobs"][0].update(begin="2126-01-01T00:00:00Z"), "in the future"),
+        (lambda content: content["series"][0]["jobs"][0].update(samples_per_s=[1e-9, 1.0]), "from 1e-06"),
+        (lambda content: content["series"][0]["settings"].update(options=["-o", "/tmp/a"]), "--steps N"),
+        (lambda content: content["series"][0]["settings"].update(config="--help"), "config"),
+        (lambda content: content["series"][0]["settings"].update(overrides=["--data"]), "section.key=value"),
+        (lambda content: content["series"][0]["settings"].update(ranks=0), "ranks"),
+    ],
+)
+def test_a_baseline_that_record_would_not_write_is_refused(baseline, change, words, capsys):
+    content = json.loads(baseline.read_text())
+    content["series"][0]["settings"] = {"benchmark": "cosmoflow", "config": "mini"}
+    change(content)
+    baseline.write_text(json.dumps(content))
+    assert main([str(baseline)]) == 2
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "fields", [{"dtype": "bf16"}, {"batch": 32}, {"units": 4}, {"network": "full"}, {"flop_per_step": 9e9}]
 )
@@ -138,16 +214,23 @@ def test_measuring(tmp_path, monkeypatch, capsys):
         return []
 
     monkeypatch.setattr(baseline_module, "execute_plan", execute)
-    record = ["--record", "base.json", "cosmoflow", "mini", "data.workers=0", "--steps", "7", "-n", "2"]
+    record = ["--record", "base.json", "cosmoflow", "mini", "data.workers=1", "--steps", "7", "-n", "2"]
     assert main(record) == 0
     assert main(["--record", "base.json"]) == 2
     assert "an hour or more apart" in capsys.readouterr().err and len(made) == 2
     assert main(["base.json", "--provisional", "-n", "4", "-o", "now"]) in (0, 3)
-    words = ["cosmoflow.measure", "mini", "data.workers=0", "-o", "now/cosmoflow-0/run_3/fom.json", "--steps", "7"]
+    words = ["cosmoflow.measure", "mini", "data.workers=1", "-o", "now/cosmoflow-0/run_3/fom.json", "--steps", "7"]
     assert len(made) == 6 and made[-1].words() == words
-    monkeypatch.setattr(baseline_module, "execute_plan", lambda runs, runner, describe_result: runs[:1])
-    assert main(["base.json", "--provisional"]) == 1
-    assert "1 measurement failed" in capsys.readouterr().err
+    environment = json.loads((tmp_path / "base.json").read_text())["series"][0]["jobs"][0]["environment"]
+    assert "host_processor_model_name" in environment
+    assert main(["base.json", "--provisional", "-n", "4", "-o", "now"]) == 2
+    assert "now has all measurements, from 20" in capsys.readouterr().err
+    for status, expected in ((1, 1), (2, 2)):
+        failed = [Attempt(made[0], status, 3, False, tmp_path, True)]
+        monkeypatch.setattr(baseline_module, "execute_plan", lambda runs, runner, describe, failed=failed: failed)
+        assert main(["base.json", "--provisional", "-n", "5", "-o", "now"]) == expected
+        out, error = capsys.readouterr()
+        assert "4 of 5 measurements are reused, from 20" in out and "1 measurement failed" in error
 
 
 @pytest.mark.parametrize(

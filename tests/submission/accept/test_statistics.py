@@ -71,6 +71,13 @@ def test_holm_asks_more_of_several_benchmarks():
 def test_noise_of_the_check_counts():
     calm, noisy = (compare_jobs(QUIET, [[95 - by, 95.0, 95 + by]]) for by in (0.5, 5))
     assert noisy.error > 2 * calm.error
+    assert calm.noise == 1 and noisy.noise == pytest.approx(noisy.check_within / noisy.within)
+    wild = compare_jobs(QUIET, [[90.0, 100.0, 111.0]])
+    text = explain_verdict(UNDECIDED, wild, 1, 0.95)
+    runs = int(re.search(r"vary [\d.]+ times as much .* n = (\d+) runs", text)[1])
+    assert runs > wild.runs[1]
+    more = compare_jobs(QUIET, [[90.0, 100.0, 111.0] * math.ceil(runs / 3)])
+    assert more.error < 1.1 * find_largest_error(more.df, 0.05, 0.95)
 
 
 def test_what_is_advised_decides():

@@ -1,6 +1,7 @@
 """The runs of a round, with stand-ins for the training: runs that crash, are killed, or miss the target."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -226,6 +227,31 @@ def test_another_plan_is_refused(folder):
     runs = [replace(run, overrides=("train.epochs=2",)) for run in plan_runs(folder, {"first": 1})]
     with pytest.raises(PlanError, match=r"run_0/run\.json: overrides is \[\], but the plan now has"):
         make_runs(runs, JobRunner())
+
+
+def test_a_round_may_be_named_by_another_path(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    (run,) = plan_runs(Path(folder.name), {"first": 1})
+    run.write_record()
+    check_records(plan_runs(folder, {"first": 1}))
+
+
+def test_a_seed_is_never_replaced(folder):
+    runs, _ = make(folder, {"first": 1})
+    run, record = runs[0], runs[0].folder / RECORD
+    record.unlink()
+    assert plan_runs(folder, {"first": 1}) == runs, "the log has it, too"
+    for seed, words in ((run.seed + 1, f"but .* has {run.seed}"), ("1", "whole number"), (-1, "whole number")):
+        record.write_text(json.dumps({"seed": seed}))
+        with pytest.raises(PlanError, match=words):
+            plan_runs(folder, {"first": 1})
+    record.unlink()
+    (run.folder / "result_0.txt").write_text("")
+    with pytest.raises(PlanError, match="a log without a seed"):
+        plan_runs(folder, {"first": 1})
+    (folder / "round.json").touch()
+    with pytest.raises(PlanError, match="a version before"):
+        plan_runs(folder, {"first": 1})
 
 
 def test_a_job_of_instances_is_continued_and_grows(folder):

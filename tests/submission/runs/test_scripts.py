@@ -111,6 +111,21 @@ def slurm_job(capsys, *arguments):
     return Path("job_1.sh").read_text()
 
 
+def test_a_second_script_keeps_the_plans_of_the_first(cluster, capfd, tmp_path):
+    arguments = ["--emit", "plain", "--benchmarks", "cosmoflow", "--runs", "1", "-o", "r"]
+    first, second = (emitted(capfd, *arguments, config="mini") for _ in range(2))
+    assert trained(first, "stopped 3") == 3
+    seed = read_record(Path("r/cosmoflow/run_0"))["seed"]
+    Path("data/cosmoflow-mini").mkdir(parents=True)
+    Path("data/cosmoflow-mini/manifest.json").touch()
+    generated = len(calls("python -m cosmoflow.synthesize"))
+    assert trained(second, "target_met 0") == 2
+    assert "r/cosmoflow/run_0/run.json: the run has another plan" in capfd.readouterr().err
+    assert read_record(Path("r/cosmoflow/run_0"))["seed"] == seed
+    assert trained(emitted(capfd, *arguments, config="mini"), "target_met 0") == 0
+    assert len(calls("python -m cosmoflow.synthesize")) == generated == 1  # only without data
+
+
 def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
     script = emitted(
         capsys, "--emit", "slurm", "--benchmarks", "cosmoflow", "oc20", "--nodes", "4", "--ranks-per-node", "2",

@@ -103,7 +103,7 @@ def test_a_run_without_a_target_trains_past_it(small, capsys):
     assert figure["target"] is None and figure["target_met"] is False
     report = compliance.check_logs([str(longer.log)])
     quality = [finding for finding in report.findings if finding.rule.startswith("QUA")]
-    assert [finding.message for finding in quality] == ["no result: no target (train.target: none)"]
+    assert [finding.message for finding in quality] == ["no MLPerf result: no target (train.target: none)"]
     with pytest.raises(ConfigError, match=r'(?s)train.target is "none" .*closed: null or 0.124'):
         train.run(small, "train.target=none", "submission.division=closed")
 

@@ -70,7 +70,7 @@ class RunDetails(Struct, frozen=True):
     says of versions, sources, data and configuration; else empty. sample_means: sizes of a training sample on average,
     where such a log states them; flop_per_sample: operations for one of them. precision: the number format in which
     products are computed, "" if it is not stated. sharing: how many ranks share each sample; 1 unless such a log states
-    more.
+    more. last_steps: of the epoch that the last evaluation names, as a log of this suite states them.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -83,6 +83,7 @@ class RunDetails(Struct, frozen=True):
     flop_per_sample: Mapping[str, Any]
     precision: str
     sharing: int
+    last_steps: float | None
 
     @property
     def samples_per_epoch(self) -> int | None:
@@ -356,8 +357,10 @@ def text_of(value: Any) -> str | None:
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means, flop = (log.value(key) for key in (PROVENANCE, "sample_means", "flop_per_sample"))
     timeline = Timeline(log)
+    evaluations = tuple(_read_evaluations(log, reference.target)) if reference else ()
+    last = log.rates.get(evaluations[-1].epoch) if evaluations and evaluations[-1].epoch is not None else None
     return RunDetails(
-        tuple(_read_evaluations(log, reference.target)) if reference else (),
+        evaluations,
         tuple(timeline.epoch_seconds()),
         timeline.seconds_by_part(),
         timeline.phases(),
@@ -367,6 +370,7 @@ def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
         flop if isinstance(flop, dict) else {},
         text_of(log.value("precision")) or "",
         _sharing_ranks(log.value(SPATIAL_EXTENTS)),
+        last.step if last and is_number(last.step) and last.step > 0 else None,
     )
 
 

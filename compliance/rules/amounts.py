@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from math import ceil, inf
 from typing import Any, ClassVar, Final, NamedTuple
 
-from common.reference import FULL
+from common.reference import FULL, NO_TARGET
 from common.settings.keys import take
 from common.values import is_number
 from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
-from compliance.logs.run import PROVENANCE, configuration, is_bagged, is_resumed
+from compliance.logs.run import PROVENANCE, configuration, find_completion, is_bagged, is_resumed
 from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
 from compliance.rules.closed import configured
@@ -114,6 +114,7 @@ class StepsOfEpoch(Amounts):
         lambda log: log(benchmark="deepcam").steps(),
         lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None),
         lambda log: log(benchmark="oc20", division="open").steps(3_908).add("gradient_accumulation_steps", 2),
+        lambda log: log().by_suite({"train.target": NO_TARGET}).throughput().meta("tracked_stats", "step", 9, -1),
     )
     bad = (
         lambda log: log(benchmark="deepcam").steps(59),
@@ -149,7 +150,8 @@ class StepsOfEpoch(Amounts):
             subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
             if last and evaluated and (limits := _find_limits(log)):
                 subject += f" ({limits})"
-            may_be_cut = last and not evaluated  # the target may end the last epoch at any step
+            # The target may end the last epoch at any step; a run without is no result, as QUA01 says.
+            may_be_cut = last and (not evaluated or bool(find_completion(log)))
             yield Pair(line, subject, count, implied, 0 if may_be_cut else least, most)
 
     @staticmethod

@@ -82,6 +82,14 @@ def test_fidelity(tmp_path, monkeypatch, capsys):
     assert found["fidelity"] == 0 and found["loss"] is None and "float32 itself" in out
 
 
+def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
+    command = ["-m", "cosmoflow.measure", "mini", "--steps", "3", "--fidelity", "-o", "f.json"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *command]
+    subprocess.run([*torchrun, "precision.dtype=fp32", "dist.gradients=bf16"], cwd=tmp_path, check=True)
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert found["dtype"] == "fp32" and 0 < found["fidelity"] < 0.5
+
+
 def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("result_0.txt", "fom.json"):

@@ -17,6 +17,7 @@ import compliance
 from common.config import ConfigError
 from common.mllog import LogError
 from common.record import read_value
+from common.training.checkpoint import CheckpointError
 from common.training.trainer import BusyError
 from compliance.benchmarks import PACKAGES
 from cosmoflow import evaluate, train
@@ -95,7 +96,7 @@ def test_a_run_without_a_target_trains_past_it(small, capsys):
     run = train.run(small, *options, output_dir="own")
     assert (run.ending.how, run.ending.exit_status, run.target.range_text) == ("completed", 0, "none")
     assert "completed without a target" in capsys.readouterr().out
-    assert evaluate.main(["own"]) == 0 and "; no target" in capsys.readouterr().out
+    assert evaluate.main(["own"]) == 0 and "; the run had no target" in capsys.readouterr().out
     run = train.run(small, "train.target=none", "train.epochs=2", output_dir="past")
     longer = train.run(small, "train.target=none", "train.epochs=3", output_dir="past", resume=True)
     assert curve(longer)[:2] == curve(run)[:2] and len(longer.history) == 3 and longer.ending.how == "completed"
@@ -103,22 +104,29 @@ def test_a_run_without_a_target_trains_past_it(small, capsys):
     assert figure["target"] is None and figure["target_met"] is False
     report = compliance.check_logs([str(longer.log)])
     quality = [finding for finding in report.findings if finding.rule.startswith("QUA")]
-    assert [finding.message for finding in quality] == ["no result: no target (train.target: none)"]
+    assert [finding.message for finding in quality] == ["no MLPerf result: no target (train.target: none)"]
+    assert evaluate.main(["past"]) == 0 and "; the run had no target" in capsys.readouterr().out
+    with pytest.raises(CheckpointError, match=r'train.target is 0.1, but "none" in .*cannot be changed'):
+        train.run(small, "train.target=0.1", "train.epochs=4", output_dir="past", resume=True)
     with pytest.raises(ConfigError, match=r'(?s)train.target is "none" .*closed: null or 0.124'):
         train.run(small, "train.target=none", "submission.division=closed")
 
 
-def test_a_run_ends_after_the_operations_that_it_may_make(small):
+def test_a_run_ends_after_the_operations_that_it_may_make(small, capsys):
     """Two epochs of five steps, the second cut after one: six steps and a half of its operations are six."""
     whole = train.run(small, "train.steps=6", output_dir="steps")
     step = 5 * read_value(whole.log, "flop_per_sample")["training"]
+    capsys.readouterr()
     run = train.run(small, {"train.flop": 6.5 * step})
+    assert "train.flop: at most 6 steps" in capsys.readouterr().out
     assert curve(run) == curve(whole) and len(run.history) == 2
     assert len((run.folder / "metrics.jsonl").read_text().splitlines()) == 6 + 2
     log = run.log.read_bytes()
     again = train.run(small, {"train.flop": 6.5 * step}, resume=True)
     assert again.ending.how == "target_not_met" and run.log.read_bytes() == log
-    with pytest.raises(ValueError, match=r"train.steps is 9, but None in .*keeps its settings"):
+    assert train.main(["./small.yaml", f"train.flop={6.5 * step}", "--resume"]) == 4
+    assert "this run has ended" in capsys.readouterr().out and run.log.read_bytes() == log
+    with pytest.raises(ValueError, match=r"train.steps is 9, but null in .*train.steps cannot be changed"):
         train.run(small, "train.steps=9", resume="run")
 
 

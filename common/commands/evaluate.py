@@ -22,7 +22,7 @@ from common.named_configs import SUFFIXES, find_config, named_configs
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
-from common.reference import NoTarget, Target
+from common.reference import NO_TARGET, NoTarget, Target
 from common.settings.run import RunConfig
 from common.training import ensemble
 from common.training.benchmark import Benchmark, Problem
@@ -112,7 +112,7 @@ def _evaluate_member(benchmark: Benchmark, member: Member, dist: Dist, output: P
         quality = problem.evaluate()
         if not math.isfinite(quality):
             check_samples(problem, "validation", problem.eval_share().tolist())
-    target = problem.reference.target
+    target = _find_target(problem, member)
     if dist.is_main:
         samples = f"{problem.eval_samples:,} validation samples, after {counted(member.epochs, 'epoch')}"
         print(f"{member.checkpoint}: {format_verdict(target, quality, samples)}")
@@ -225,7 +225,7 @@ def _evaluate_ensemble(
     split = "train" if arguments.out_of_bag else "validation"
     list_parts = ensemble.list_out_of_bag_parts if arguments.out_of_bag else ensemble.list_validation_parts
     judged = ensemble.judge_members(problem, members, split, list_parts(problem, members))
-    target = problem.reference.target
+    target = _find_target(problem, *members)
     if dist.is_main:
         print("\n".join(_format_table(members, judged, problem, arguments.out_of_bag)))
         content = _describe_ensemble(members, judged, problem, arguments.out_of_bag)
@@ -235,7 +235,7 @@ def _evaluate_ensemble(
 
 def _format_table(members: Sequence[Member], judged: Judged, problem: Problem, out_of_bag: bool) -> Iterator[str]:
     """Yield the lines about members and ensemble."""
-    target = problem.reference.target
+    target = _find_target(problem, *members)
     noun = "training samples, each by the members that did not draw it" if out_of_bag else "validation samples"
     yield f"{len(members)} member(s), on {judged.predicted:,} {noun}"
     if out_of_bag:
@@ -309,9 +309,15 @@ def find_status(target: Target, quality: float) -> int:
     return 0 if isinstance(target, NoTarget) or target.met(quality) else 1
 
 
+def _find_target(problem: Problem, *members: Member) -> Target:
+    """Return the target of the benchmark; none if a member was trained without."""
+    without = any(member.config.train.target == NO_TARGET for member in members)
+    return problem.reference.target.choose(NO_TARGET if without else None)
+
+
 def _compare_target(target: Target, quality: float) -> str:
     if isinstance(target, NoTarget):
-        return "no target"
+        return "the run had no target"
     return f"target {target.range_text}: {'met' if target.met(quality) else 'not met'}"
 
 

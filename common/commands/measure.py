@@ -207,18 +207,16 @@ def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
 
 
 def _measure_fidelity(benchmark: Benchmark, config: Any, dist: Dist) -> dict[str, Any]:
-    """Return how much the configured precision changes the loss after some steps, for `Measurement`.
+    """Return how much the configured precision, of messages too, changes the loss after some steps, for `Measurement`.
 
     Both trainings have the same seed, batches and rates. A collective call; FloatingPointError for a loss that is not
     finite.
     """
     dtype, reference = resolved(config.precision, dist.device), replace(config.precision, dtype="fp32")
-    if dtype == "fp32":
+    if dtype == "fp32" and (dist.world_size == 1 or config.dist.gradients == "fp32"):
         return {"fidelity": 0.0}
-    loss, loss_fp32 = (
-        _train_briefly(benchmark, replace(config, precision=precision), dist)
-        for precision in (config.precision, reference)
-    )
+    loss = _train_briefly(benchmark, config, dist)
+    loss_fp32 = _train_briefly(benchmark, replace(config, precision=reference), dist.in_float32())
     if not (math.isfinite(loss) and math.isfinite(loss_fp32)):
         raise FloatingPointError(
             f"--fidelity: the loss after {FIDELITY_STEPS} steps is {loss} in {dtype}, and {loss_fp32} in float32; "
@@ -289,10 +287,11 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
         following += f"\ncompare it:    python -m submission.summary {path}"
     fidelity = ""
     if m.loss is not None:
-        losses = f"{m.loss:.6g} in {m.dtype}, {m.loss_fp32:.6g} in float32"
+        messages = " with messages in bf16" if m.dtype == "fp32" else ""  # float32 itself has no loss
+        losses = f"{m.loss:.6g} in {m.dtype}{messages}, {m.loss_fp32:.6g} in float32"
         fidelity = f"fidelity: loss after {FIDELITY_STEPS} steps {losses}: {m.fidelity:.2%} apart\n"
     elif m.fidelity is not None:
-        fidelity = "fidelity: the precision is float32 itself\n"
+        fidelity = "fidelity: the precision is float32 itself, that of messages too\n"
     print(
         f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"

@@ -228,8 +228,10 @@ def read_measurement(path: Path) -> Measurement:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {expected}") from None
     except (ValueError, RecursionError):
         raise UsageError(f"{path}: this is not JSON; {expected}") from None
-    if not isinstance(content, dict) or content.pop("kind", None) != Measurement.kind:
-        raise UsageError(f"{path} has no measurement; {expected}")
+    kind = content.pop("kind", None) if isinstance(content, dict) else None
+    if kind != Measurement.kind:
+        of_runs = f"; what a training gave shows `python -m submission.summary {path.parent} --runs`" if kind else ""
+        raise UsageError(f"{path} has no measurement; {expected}{of_runs}")
     if (version := content.pop("format", None)) != FORMAT:
         raise UsageError(f"{path}: format is {str(version)[:20]!r}, this suite reads {FORMAT}; measure again")
     content.pop("mlperf_result", None)

@@ -11,6 +11,7 @@ listens. Tested on CPUs under torchrun, Open MPI, MPICH and Slurm (tests/cluster
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -89,6 +90,10 @@ class Dist:
         They are sent in the format of `dist.gradients`, and in messages of `dist.bucket_mb`.
         """
         return gradients
+
+    def in_float32(self) -> Dist:
+        """Return the same ranks with gradients that travel in float32, whatever `dist.gradients` says."""
+        return self
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         """Copy rank `src`'s values into `tensor`, of any type and the same shape on all ranks, and return it."""
@@ -259,6 +264,12 @@ class RankGroup(Dist):
         if self.traffic is not None:
             self.traffic.ends()
         return gradients.copy_(sent).div_(self.world_size)
+
+    def in_float32(self) -> Dist:
+        ranks = copy.copy(self)
+        ranks._config = replace(self._config, gradients="fp32")
+        ranks.peers = ranks if self.peers is self else self.peers.in_float32()
+        return ranks
 
     def broadcast(self, tensor: Tensor, src: int = 0) -> Tensor:
         STOP.check()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import sys
 import time
@@ -19,7 +20,7 @@ import torch
 
 from common import mllog
 from common.command import as_called, counted
-from common.config import ConfigError, Override, leaves, to_dict
+from common.config import ConfigError, Override, leaves, shown, to_dict
 from common.datasets.manifest import read_variant_and_digest
 from common.ending import COMPLETED, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
@@ -30,6 +31,7 @@ from common.provenance import provenance, shown_path
 from common.ranks.device import read_limits, read_model_name
 from common.ranks.dist import Dist
 from common.ranks.launch import LaunchError
+from common.record import read_value
 from common.reference import FULL, NO_TARGET, OWN
 from common.settings.run import RunConfig
 from common.staging.stage import Staged, StagingError
@@ -165,7 +167,19 @@ class Training:
             return ending
 
     def _is_over(self, ended: Ending) -> bool:
-        return self.start.auto_resume and has_result(ended, self.config)
+        """Tell whether nothing is left to do. A collective call; CheckpointError for a setting that is another one."""
+        if not has_result(ended, self.config):
+            return False
+        if self.start.auto_resume or self.start.resume != "":  # with the name of a checkpoint, it goes on from there
+            return self.start.auto_resume
+        logged = read_value(self.folder / LOG_NAME, "provenance") if self.dist.is_main else None
+        before = self.dist.broadcast_json(logged.get("config") if isinstance(logged, dict) else None)
+        if not isinstance(before, dict):
+            return False
+        now = json.loads(json.dumps(self.resolved))  # with lists in place of tuples
+        check_unchanged(self.benchmark.config, before, now, "its log")
+        (target,) = (leaf for leaf in leaves(self.benchmark.config) if leaf.name == "train.target")
+        return bool(target.of(before) == target.of(now))  # another one may be left to reach
 
     def _train_with_log(self) -> Ending:
         """Train; return how the run ended."""
@@ -475,7 +489,10 @@ class Training:
                 raise ConfigError("train.flop is set, but the benchmark counts no operations: set train.steps instead")
             steps = int(train.flop // (flops.training * min(train.global_batch_size, problem.train_samples)))
         steps = max(1, int(self.dist.broadcast_json(steps)))
-        return min(steps, train.steps or steps)
+        steps = min(steps, train.steps or steps)
+        if self.shared is None:
+            self._say(f"train.flop: at most {counted(steps, 'step')}")
+        return steps
 
     def _print_result(self, run: Fit, ending: Ending, seconds: float) -> None:
         """Print how the run ended and what to do next."""
@@ -565,8 +582,10 @@ def check_seed(config: RunConfig, seed: int) -> None:
 def check_unchanged(kind: type[RunConfig], before: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raise CheckpointError if a setting that a run must keep is not what it was before; where: it is written."""
     for leaf in leaves(kind):
-        if not leaf.key.role.may_differ and leaf.of(before) != leaf.of(now):
+        value, earlier = leaf.of(now), leaf.of(before)
+        is_kept = not leaf.key.role.may_differ or (leaf.name == "train.target" and NO_TARGET in (value, earlier))
+        if is_kept and value != earlier:
             raise CheckpointError(
-                f"{leaf.name} is {leaf.of(now)!r}, but {leaf.of(before)!r} in {where}; a resumed run keeps its "
-                "settings: restore it, or start a new run in another output_dir"
+                f"{leaf.name} is {shown(value)}, but {shown(earlier)} in {where}; a resumed run keeps its settings, so "
+                f"{leaf.name} cannot be changed: restore it, or start a new run in another output_dir"
             )

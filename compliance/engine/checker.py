@@ -346,7 +346,8 @@ def _score_results(results: ResultSet) -> TimeToTrain | Throughput | None:
         score = throughput(results.runs, results.system_scale, results.instance_scale, factor)
     else:
         score = time_to_train(results.runs, factor, results.committee_factor)
-    return without_result(score) if results.missing_runs else score
+    incomplete = results.missing_runs or any(run.without_target for run in results.runs)
+    return without_result(score) if incomplete else score
 
 
 def read_others(tree: str, options: Options, checked: Iterable[LogTask]) -> list[ResultSet]:

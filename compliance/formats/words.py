@@ -185,5 +185,6 @@ def run_text(run: JudgedRun) -> str:
     if is_number(run.convergence):
         reference = REFERENCES.get(run.benchmark or "")
         count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
-        parts.append(count if run.converged else f"not converged in {count}")
+        failed = "trained without a target for" if run.without_target else "not converged in"
+        parts.append(count if run.converged else f"{failed} {count}")
     return ", ".join(parts)

@@ -27,7 +27,7 @@ _UNPACK: Final = "Unpack it: `{} FILE`, then check what it contains."
 _CHECK_SYSTEM: Final = "Check it with `mlperf-hpc system --check FILE`."
 _STORAGE: Final = "mlpstorage judges it: `mlpstorage reports reportgen`, see github.com/mlcommons/storage."
 _INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
-_PTDAEMON: Final = (
+PTDAEMON: Final = (
     "Write its watts as records power_reading of mllog, in ms since 1970: its times are local, of a zone that it does "
     "not state."
 )
@@ -58,7 +58,7 @@ _TEXT: Final = (
     (rb"[./\w]{0,99}/annex/objects/", "a pointer of git-annex", "Fetch the content: `git annex get FILE`."),
     (rb"=+\s+MLPerf Results Summary\b", "a summary of MLPerf Inference", _INFERENCE),
     (rb'\{.*"(?:num_accelerators|train_au_\w+)"', "a summary of MLPerf Storage", _STORAGE),
-    (rb"Time,[\d-]+ [\d:.]+,Watts,", "a log of PTDaemon, the power daemon of SPEC", _PTDAEMON),
+    (rb"Time,[\d-]+ [\d:.]+,Watts,", "a log of PTDaemon, the power daemon of SPEC", PTDAEMON),
     (rb'\{[^{}]*"time_ms"', "records without `:::MLLOG ` before each", "Write them with mllog, which puts it there."),
     (rb'\{.*"(?:system_name|host_processors_per_node|accelerators_per_node)"', "a system description", _CHECK_SYSTEM),
     (rb'\{\s*"', "a JSON object", _CHECK_LOG),

@@ -7,14 +7,14 @@ down. It is small and can be sent to another process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
 
-from common.ending import Ending, stated_ending
-from common.reference import FULL, OWN, VARIANTS, Reference, Setting, Target
+from common.ending import COMPLETED, Ending, stated_ending
+from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import as_count, is_number, plain
 from common.version import DISTRIBUTION
@@ -22,6 +22,7 @@ from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
 from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
+from compliance.logs.record import Record
 from compliance.logs.timeline import Phases, Timeline, clock, samples_per_second, staging_ms
 
 PER_RUN: Final = "output_dir, train.seed and instances.first"
@@ -69,7 +70,7 @@ class RunDetails(Struct, frozen=True):
     says of versions, sources, data and configuration; else empty. sample_means: sizes of a training sample on average,
     where such a log states them; flop_per_sample: operations for one of them. precision: the number format in which
     products are computed, "" if it is not stated. sharing: how many ranks share each sample; 1 unless such a log states
-    more.
+    more. last_steps: of the epoch that the last evaluation names, as a log of this suite states them.
     """
 
     evaluations: tuple[Evaluation, ...]
@@ -82,6 +83,7 @@ class RunDetails(Struct, frozen=True):
     flop_per_sample: Mapping[str, Any]
     precision: str
     sharing: int
+    last_steps: float | None
 
     @property
     def samples_per_epoch(self) -> int | None:
@@ -102,8 +104,8 @@ class RunDetails(Struct, frozen=True):
     @property
     def configuration(self) -> dict[str, Any] | None:
         """The resolved configuration without what differs between runs; None where the log does not tell it."""
-        resolved = self.provenance.get("config")
-        if not isinstance(resolved, dict):
+        resolved = configuration(self.provenance)
+        if resolved is None:
             return None
         shared = {key: value for key, value in resolved.items() if key != "output_dir"}
         for section, key, value in (("train", "seed", None), ("instances", "first", 0)):
@@ -124,6 +126,7 @@ class Run(Struct, frozen=True):
     convergence: epoch_num (openfold: samples) of the last evaluation that counts, None if there is none.
     epochs_trained: how many epochs started before run_stop, whatever their numbers; 0 if none is logged.
     converged: that evaluation meets the target and the run stopped with success.
+    without_target: the run was trained without a target, so that it gives no result, whatever its evaluations are.
     samples_per_s: samples trained per second, by the times of the epochs; None if the log does not tell.
     official_convergence: what the official RCP checker reads, None for a run that it takes as not converged.
     seeds: (line, source file, source line, value) of the first seed records; seed_count: number of all.
@@ -155,6 +158,7 @@ class Run(Struct, frozen=True):
     convergence: Any = None
     epochs_trained: float = 0
     converged: bool = False
+    without_target: bool = False
     official_convergence: float | None = None
     samples_per_s: float | None = None
     software: Mapping[str, str] = {}
@@ -235,6 +239,7 @@ def extract_run(
         evidence.pop(PROVENANCE, None)
     stop = log["run_stop"][-1] if log["run_stop"] else None
     convergence, converged = _read_convergence(log, reference) if reference else (None, False)
+    without_target = find_completion(log) is not None
     return Run(
         log.path,
         benchmark,
@@ -256,7 +261,8 @@ def extract_run(
         ending=stated_ending(stop.metadata) if stop else None,
         convergence=convergence,
         epochs_trained=log.course(reference.target.key).trained if reference else 0,
-        converged=converged,
+        converged=converged and not without_target,
+        without_target=without_target,
         official_convergence=official_convergence(log),
         samples_per_s=samples_per_second(log, reference) if reference else None,
         software=software,
@@ -303,6 +309,21 @@ def is_bagged(log: Log) -> bool:
     return any(record.value not in (None, "none") for record in log[BAGGING])
 
 
+def find_completion(log: Log) -> Record | None:
+    """Return the record that says that a run was trained without a target; None if it had one."""
+    stated = (record for record in log[TARGET_RECORD] if record.value == NO_TARGET)
+    stops = (stop for stop in log["run_stop"] if stop.meta("ended") == COMPLETED)
+    trains = ((record, (configuration(record.value) or {}).get("train")) for record in log[PROVENANCE])
+    configured = (record for record, train in trains if isinstance(train, dict) and train.get("target") == NO_TARGET)
+    return next(chain(stated, stops, configured), None)
+
+
+def configuration(provenance: Any) -> dict[str, Any] | None:
+    """Return the configuration in a provenance, whoever claims to have written it; None if it has none."""
+    config = provenance.get("config") if isinstance(provenance, dict) else None
+    return config if isinstance(config, dict) else None
+
+
 def names_suite(provenance: Any) -> TypeGuard[dict[str, Any]]:
     """Tell whether a provenance states a version of this suite."""
     versions = provenance.get("versions") if isinstance(provenance, dict) else None
@@ -336,8 +357,10 @@ def text_of(value: Any) -> str | None:
 def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means, flop = (log.value(key) for key in (PROVENANCE, "sample_means", "flop_per_sample"))
     timeline = Timeline(log)
+    evaluations = tuple(_read_evaluations(log, reference.target)) if reference else ()
+    last = log.rates.get(evaluations[-1].epoch) if evaluations and evaluations[-1].epoch is not None else None
     return RunDetails(
-        tuple(_read_evaluations(log, reference.target)) if reference else (),
+        evaluations,
         tuple(timeline.epoch_seconds()),
         timeline.seconds_by_part(),
         timeline.phases(),
@@ -347,6 +370,7 @@ def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
         flop if isinstance(flop, dict) else {},
         text_of(log.value("precision")) or "",
         _sharing_ranks(log.value(SPATIAL_EXTENTS)),
+        last.step if last and is_number(last.step) and last.step > 0 else None,
     )
 
 

@@ -118,13 +118,13 @@ class ResultSet(Struct, frozen=True):
 
     @property
     def tolerated(self) -> set[str]:
-        """Paths of failing runs that do not fail the result: one of a time-to-train result.
+        """Paths of failing runs that do not fail the result: one of a time-to-train result, if it had a target.
 
         The official tool also allows one per throughput result, and never reads pruned logs or folders of other names.
         """
         paths = set()
         may_fail = not (self.loose or self.foreign) and (self.scaling == STRONG or not self.strict)
-        if may_fail and len(self.failing) == 1:
+        if may_fail and len(self.failing) == 1 and not (self.strict and self.failing[0].without_target):
             paths.add(self.failing[0].path)
         if not self.strict:
             paths.update(run.path for run in self.pruned)

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from compliance.model.finding import FAIL
 from compliance.model.judged_run import JudgedRun
 from compliance.rcp.stats import olympic_mean, without_extremes
 
@@ -158,7 +159,7 @@ def throughput(
 
 
 def without_result(score: TimeToTrain | Throughput) -> TimeToTrain | Throughput:
-    """Return the score of a result that lacks runs: the same without what is of all runs together."""
+    """Return the score of a result whose runs lack some, or a target: the same without what is of all runs together."""
     of_all = {name for name in score.__struct_fields__ if name.endswith("minutes") and name != "run_minutes"}
     of_all |= {"convergence", "energy_joules"} & set(score.__struct_fields__)
     return replace(score, **dict.fromkeys(of_all))
@@ -207,5 +208,9 @@ def _total_energy(runs: list[JudgedRun]) -> float | None:
 
 
 def _sorted_out(runs: list[JudgedRun]) -> tuple[list[JudgedRun], list[str]]:
-    accepted = [run for run in runs if run.verdict != "FAIL"]
-    return accepted, [run.path.rsplit("/", 1)[-1] for run in runs if run.verdict == "FAIL"]
+    accepted = [run for run in runs if _may_count(run)]
+    return accepted, [run.path.rsplit("/", 1)[-1] for run in runs if not _may_count(run)]
+
+
+def _may_count(run: JudgedRun) -> bool:
+    return run.verdict != FAIL and not run.without_target

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from common.reference import COMMON_SETTINGS, FULL, TARGET_RECORD, VARIANTS, Target
+from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
 from common.tree import ANYWHERE
 from common.values import is_integer, is_number
 from compliance.benchmarks import REFERENCES, reference_of
 from compliance.logs.log import Log, read_log
-from compliance.logs.run import BAGGING, INIT_WEIGHTS
+from compliance.logs.run import BAGGING, INIT_WEIGHTS, find_completion
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, is_digest, read_table, write_table
 
@@ -51,7 +51,7 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
         raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(variants)}")
     if log[BAGGING]:
         raise ValueError("it is a run with bagging; a reference run trains on the whole training set")
-    if log[TARGET_RECORD]:
+    if find_completion(log):
         raise ValueError("it is a run without a target; a reference run trains to that of the benchmark")
     if log[INIT_WEIGHTS]:
         raise ValueError("it started from given weights; a reference run starts from random ones")

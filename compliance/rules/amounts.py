@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from math import ceil, inf
 from typing import Any, ClassVar, Final, NamedTuple
 
-from common.reference import FULL
+from common.reference import FULL, NO_TARGET
+from common.settings.keys import take
 from common.values import is_number
 from compliance.logs.course import Course, steps
 from compliance.logs.log import Log
-from compliance.logs.run import PROVENANCE, is_bagged, is_resumed
+from compliance.logs.run import PROVENANCE, configuration, find_completion, is_bagged, is_resumed
 from compliance.model.case import Case
 from compliance.model.finding import NOTE, WARNING, Finding
+from compliance.rules.closed import configured
 from compliance.rules.epochs import counts_samples, course_of
 from compliance.rules.order import LOGGING, TIMING
 from compliance.rules.rule import LogRule, show
@@ -107,11 +109,12 @@ class StepsOfEpoch(Amounts):
     id = "AMT01"
     cite = DATASET
     why = "An epoch trains on all samples. Fewer steps, or a smaller batch size than stated, change the convergence."
-    fix = "Log the batch size and the steps of the run; train each epoch on the whole dataset."
+    fix = "Log the batch size and the steps of the run; train each epoch on the whole dataset, without train.steps."
     good = (
         lambda log: log(benchmark="deepcam").steps(),
         lambda log: log(benchmark="deepcam").steps().meta("epoch_stop", "step_num", None),
         lambda log: log(benchmark="oc20", division="open").steps(3_908).add("gradient_accumulation_steps", 2),
+        lambda log: log().by_suite({"train.target": NO_TARGET}).throughput().meta("tracked_stats", "step", 9, -1),
     )
     bad = (
         lambda log: log(benchmark="deepcam").steps(59),
@@ -121,6 +124,9 @@ class StepsOfEpoch(Amounts):
         lambda log: log(benchmark="deepcam").steps(59).add("run_resumed", False),
         lambda log: log().steps(512).add("gradient_accumulation_steps", 8),
         lambda log: log(division="open").by_suite().throughput(step=128),
+        lambda log: (
+            log(division="open").by_suite({"train.steps": 3000}).throughput().meta("tracked_stats", "step", 9, -1)
+        ),
     )
     pair = "steps of an epoch, and train_samples / global_batch_size"
     message = "{subject} has {stated} steps; train_samples / global_batch_size is {implied} steps"
@@ -138,15 +144,19 @@ class StepsOfEpoch(Amounts):
         least, most = ceil(min(implied // 1, FULL_EPOCH * implied)), ceil(implied)
         factors = [log.value(key) for key in ACCUMULATION]
         factor = max((value for value in factors if is_number(value)), default=1)
-        for number, count, line in self._count_steps(log, course):
+        for number, count, line, evaluated in self._count_steps(log, course):
             if most < count <= factor * most:  # some count each of the batches that a step accumulates
                 count /= factor
-            cut = number == course.epochs[-1][0]  # the target may end the last epoch at any step
-            yield Pair(line, f"epoch {show(number)}", count, implied, 0 if cut else least, most)
+            subject, last = f"epoch {show(number)}", number == course.epochs[-1][0]
+            if last and evaluated and (limits := _find_limits(log)):
+                subject += f" ({limits})"
+            # The target may end the last epoch at any step; a run without is no result, as QUA01 says.
+            may_be_cut = last and (not evaluated or bool(find_completion(log)))
+            yield Pair(line, subject, count, implied, 0 if may_be_cut else least, most)
 
     @staticmethod
-    def _count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int]]:
-        """Yield number, steps and line of each epoch that states them."""
+    def _count_steps(log: Log, course: Course) -> Iterator[tuple[float, float, int, bool]]:
+        """Yield number, steps and line of each epoch that states them, and whether it is known to be over."""
         some = (course.epochs[at][1] for at in (0, len(course.epochs) // 2, -1))  # most logs state none
         stated = any(is_number(record.meta("step_num")) for record in some)
         starts, stops = (steps(course.epochs), steps(course.epoch_stops)) if stated else ({}, {})
@@ -155,9 +165,17 @@ class StepsOfEpoch(Amounts):
             if end == start:  # some count the steps so far once for each epoch
                 end = starts.get(number + 1)
             if end is not None:
-                yield number, end - start, course.started[number].line
-        if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch
-            yield from ((number, rate.step, rate.line) for number, rate in log.rates.items() if is_number(rate.step))
+                yield number, end - start, course.started[number].line, False
+        if log[PROVENANCE]:  # the logs of this suite state the steps of each epoch at its end
+            rates = ((number, rate) for number, rate in log.rates.items() if is_number(rate.step))
+            yield from ((number, rate.step, rate.line, True) for number, rate in rates)
+
+
+def _find_limits(log: Log) -> str:
+    """Return which keys of the configuration, with their values, may end the run within an epoch; "" if none does."""
+    config = configuration(log.value(PROVENANCE)) or {}
+    values = ((name, configured(take(name), config)) for name in ("train.steps", "train.flop"))
+    return ", ".join(f"{name}: {show(value)}" for name, value in values if value is not None)
 
 
 class OneVocabulary(Amounts):

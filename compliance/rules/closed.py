@@ -18,7 +18,16 @@ from common.version import DISTRIBUTION, VERSION, version_numbers
 from compliance.benchmarks import PACKAGES
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import BAGGING, INIT_WEIGHTS, PROVENANCE, SOURCES, names_suite, read_suite_version, variant_of
+from compliance.logs.run import (
+    BAGGING,
+    INIT_WEIGHTS,
+    PROVENANCE,
+    SOURCES,
+    configuration,
+    names_suite,
+    read_suite_version,
+    variant_of,
+)
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
 from compliance.model.layout import FLAT, NAMED
@@ -212,12 +221,6 @@ class NetworkSize(LogRule, strict_only=True):
         for record in log[PARAMETERS]:
             if not is_integer(record.value) or record.value != expected:
                 yield self.finding_at(log, record, f"the network has {show(record.value)} parameters", f"{expected:,}")
-
-
-def configuration(provenance: Any) -> Mapping[str, Any] | None:
-    """Return the configuration in a provenance, whoever claims to have written it; None if it has none."""
-    config = provenance.get("config") if isinstance(provenance, dict) else None
-    return config if isinstance(config, dict) else None
 
 
 def _find_mark(log: Log, case: Case) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from common.measure.power.keys import START
 from common.values import is_integer
+from compliance.logs.file_kind import PTDAEMON
 from compliance.logs.power import ESTIMATE, equal_readings
 from compliance.model.finding import ERROR, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
@@ -18,6 +19,8 @@ from compliance.model.result_set import POWER as COPIED_POWER
 from compliance.model.result_set import ResultSet
 from compliance.rules.rule import SetRule, SubmissionsRule, show
 
+PTDAEMON_NAME = "spl.txt"
+"""Of its log, as MLPerf's power measurement calls it."""
 PLAUSIBLE_WATTS = (0.1, 100_000)
 """Of the interconnect, for each node that it connects."""
 RULES_OF_POWER = "power_measurement.adoc"
@@ -38,6 +41,7 @@ class EveryRunMeasured(SetRule):
         lambda package: package().file("power/node_0.txt", ""),
         lambda package: package("deepcam").power().file("power/result_9/node_0.txt", ""),
         lambda package: package("deepcam").power().file("power/result_1/meter.csv", ""),
+        lambda package: package("deepcam").power().file("power/result_1/spl.txt", ""),
     )
 
     def check(self, results: ResultSet) -> Iterator[Finding]:
@@ -64,8 +68,10 @@ class EveryRunMeasured(SetRule):
                 yield self.finding(files.folder, 0, message, "a run for each folder", severity=WARNING)
             elif files.others:
                 names = [os.path.basename(path) for path in files.others]
-                message = f"file names: unexpected {listed(names)}"
-                yield self.finding(files.folder, 0, message, "node_<i>.txt and sw_<i>.txt", severity=WARNING)
+                message, fix = f"file names: unexpected {listed(names)}", ""
+                if PTDAEMON_NAME in names:
+                    message, fix = f"{message}: {PTDAEMON_NAME} is the name of a log of PTDaemon", PTDAEMON
+                yield self.finding(files.folder, 0, message, "node_<i>.txt and sw_<i>.txt", "", WARNING, fix)
 
 
 class PowerNumbers(SetRule):

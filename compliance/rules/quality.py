@@ -11,6 +11,7 @@ from common.reference import NO_TARGET, TARGET_RECORD, Target
 from common.values import is_number
 from compliance.logs.log import Log
 from compliance.logs.record import Record
+from compliance.logs.run import find_completion
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.rules.epochs import more
@@ -61,9 +62,9 @@ class TargetReached(LogRule):
     )
     differs = (
         "strict counts only evaluations after the first epoch_start and before run_stop; "
-        "the official tool counts any in the file"
+        "the official tool counts any in the file, and knows no run without a target, which is then a warning"
     )
-    good = (lambda log: log().last_evaluation(0.124),)
+    good = (lambda log: log().last_evaluation(0.124), lambda log: log(division="open").add(TARGET_RECORD, 0.124))
     bad = (
         lambda log: log().last_evaluation(0.125),
         lambda log: log().last_evaluation(-0.1),
@@ -72,6 +73,7 @@ class TargetReached(LogRule):
         lambda log: log().rename("eval_error", "eval_accuracy"),
         lambda log: log(benchmark="deepcam").last_evaluation(0.8199999),
         lambda log: log(division="open").add(TARGET_RECORD, NO_TARGET),
+        lambda log: log(division="open").by_suite({"train.target": NO_TARGET}),
         lambda log: log().meta("run_stop", "status", "aborted").meta("run_stop", "ended", COMPLETED),
     )
 
@@ -80,10 +82,13 @@ class TargetReached(LogRule):
             return
         target = case.reference.target
         evaluations = log[target.key]
-        if case.strict and (record := find_completion(log)):
-            message = "no result: no target (train.target: none)"
-            yield self.finding(log.path, record.line, message, target.range_text, record.key)
-        elif not evaluations:
+        if record := find_completion(log):
+            message, severity = "no MLPerf result: no target (train.target: none)", "" if case.strict else WARNING
+            fix = "Train with train.target=null; a run without a target is for studies."
+            yield self.finding_at(log, record, message, target.range_text, severity, fix)
+            if case.strict:
+                return
+        if not evaluations:
             message = f"{target.key} is not logged: no evaluation result"
             yield self.finding(log.path, 0, message, target.range_text, target.key)
         elif not case.strict:
@@ -247,12 +252,6 @@ class StopsAtTarget(LogRule, strict_only=True):
                 f" {show(counted[-1].meta('epoch_num'))} ({unit}): the run is longer than necessary"
             )
             yield self.finding_at(log, first, message, "run_stop after this evaluation")
-
-
-def find_completion(log: Log) -> Record | None:
-    """Return the record that says that a run was trained without a target; None if it had one."""
-    stops = (stop for stop in log["run_stop"] if stop.meta("ended") == COMPLETED)
-    return log.first(TARGET_RECORD) or next(stops, None)
 
 
 def _official_met(target: Target, value: Any) -> bool:

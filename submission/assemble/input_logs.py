@@ -93,7 +93,7 @@ def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
 
 
 def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:
-    """Raise AssemblyError if there are no runs, for duplicate logs, unknown benchmarks, own data, and unfinished runs.
+    """Raise AssemblyError if there are no runs, or for runs that cannot be submitted.
 
     unfinished: accept runs without run_stop, as failed ones. Pruned instances may always lack it.
     """
@@ -111,6 +111,8 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
         if log.run.variant == OWN:
             raise AssemblyError(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")
+        if log.run.without_target:
+            raise AssemblyError(f"{log.path}: trained without a target (train.target: none): leave it out")
     open_ended = [log.path for log in runs if not log.run.finished]
     if open_ended and not unfinished:
         raise AssemblyError(

@@ -206,8 +206,9 @@ def quantities(run: JudgedRun, reference: Reference | None, units: int | None) -
     train, evaluation_set = _samples(run, "train_samples"), _samples(run, "eval_samples")
     by_samples = reference is not None and reference.epoch_unit == "samples"
     epochs = samples = None
-    if is_number(converged_after) and converged_after < LARGEST and not _may_cut_epoch(run):
-        later = float(phases.first == 0)
+    last = _find_share_of_last(run)
+    if is_number(converged_after) and converged_after < LARGEST and last is not None:
+        later = float(phases.first == 0) - (1 - last)
         epochs = None if by_samples else converged_after + later
         samples = float(converged_after) if by_samples else _product(epochs, train)
     evaluated = evaluated_samples(run)
@@ -257,10 +258,13 @@ def evaluated_samples(run: JudgedRun) -> float | None:
     return _product(run.details.phases.evaluations, _samples(run, "eval_samples"))
 
 
-def _may_cut_epoch(run: JudgedRun) -> bool:
-    """Tell whether the run may have ended in the middle of the epoch that its last evaluation names."""
+def _find_share_of_last(run: JudgedRun) -> float | None:
+    """Return how much of the epoch that its last evaluation names the run trained; None if it is unknown."""
     train = (run.details.configuration or {}).get("train")
-    return isinstance(train, dict) and any(train.get(name) is not None for name in ("steps", "flop"))
+    if not isinstance(train, dict) or all(train.get(name) is None for name in ("steps", "flop")):
+        return 1.0
+    share = _rate(_product(run.details.last_steps, _samples(run, "global_batch_size")), _samples(run, "train_samples"))
+    return None if share is None else min(1.0, share)
 
 
 def _target_epoch(run: JudgedRun, reference: Reference | None) -> float | None:

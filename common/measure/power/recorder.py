@@ -253,13 +253,17 @@ class Energy:
 
 @dataclass(slots=True)
 class _FileEnergy:
-    """What a power file says of some time: covered_ms, readings and joules are of that time alone."""
+    """What a power file says of some time: covered_ms and joules are of that time alone.
+
+    readings: those whose time overlaps it; spanned_ms: all of their time.
+    """
 
     scope: str
     source: str = ""
     joules: float = 0.0
     covered_ms: float = 0.0
     readings: int = 0
+    spanned_ms: float = 0.0
 
 
 def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Energy:
@@ -288,7 +292,7 @@ def read_energy(folder: Path, nodes: int, begin_ms: float, end_ms: float) -> Ene
         energy_j=sum(part.joules for part in parts),
         energy_scope=scope,
         energy_source=", ".join(sorted({part.source for part in parts} - {""})) or None,
-        energy_rate_hz=min(1000 * part.readings / part.covered_ms for part in parts),
+        energy_rate_hz=min(1000 * part.readings / part.spanned_ms for part in parts),
         energy_window_s=(end_ms - begin_ms) / 1000,
     )
 
@@ -315,6 +319,7 @@ def _read_file(path: Path, begin_ms: float, end_ms: float) -> _FileEnergy:
                 energy.joules += value * part_ms / 1000
                 energy.covered_ms += part_ms
                 energy.readings += 1
+                energy.spanned_ms += time_ms - until_ms
             until_ms = time_ms
     energy.joules *= efficiency
     return energy

@@ -121,6 +121,7 @@ def test_measured_here(tmp_path, monkeypatch, capsys):
         (None, "No such file"),
         ("", "not JSON"),
         ("{}", "has no measurement"),
+        ('{"kind": "training"}', "`python -m submission.summary . --runs`"),
         ("[" * 100_000, "not JSON"),
         ({"format": 99}, "format is '99'"),
         ({"units": 0}, "units: expected a number from 1 to 1e+30; got 0"),

@@ -124,6 +124,10 @@ def many_seeds(log):
     log.records[at : at + 1] = [seed | {"value": 5000 + number} for number in range(SEEDS_KEPT + 5)]
 
 
+def untargeted(log):
+    return log.by_suite({"train.target": "none"})
+
+
 def empty(log):
     log.records = []
     return log
@@ -135,6 +139,17 @@ def empty(log):
 def test_one_failed_run_may_lack_its_seed_or_everything(fail, tmp_path):
     found = report(SamplePackage().edit(2, fail), tmp_path)
     assert found.verdict == "WARN" and len(found.tolerated) == 1
+
+
+@pytest.mark.parametrize("state", [lambda log: log.add("quality_target", "none"), untargeted])
+def test_a_run_without_a_target_is_no_failure_that_is_tolerated_and_gives_no_score(state, tmp_path):
+    package = SamplePackage().edit(2, state)
+    found = report(package, tmp_path)
+    assert found.verdict == "FAIL" and not found.tolerated
+    (results,) = report(package, tmp_path, "official").sets
+    assert results.score.minutes is None and results.score.rejected == ("result_2.txt",)
+    (warning,) = [finding for finding in results.runs[1].findings if finding.rule == "QUA01"]
+    assert warning.severity == "warning" and "train.target=null" in warning.fix
 
 
 def test_a_killed_pruned_log_is_one_cause(tmp_path):

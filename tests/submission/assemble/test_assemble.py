@@ -160,6 +160,7 @@ REFUSED = {
         "is not a known benchmark",
     ),
     "own data": (damaged(lambda log: log.add("dataset_variant", "own")), "dataset_variant is own"),
+    "no target": (damaged(lambda log: log.add("quality_target", "none")), "trained without a target"),
     "a benchmark of no type": (
         damaged(lambda log: log.set("submission_benchmark", ["oc20"])),
         "is not a known benchmark",

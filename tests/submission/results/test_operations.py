@@ -59,6 +59,13 @@ def test_a_run_as_computed_by_hand(cost):
     assert run["reason"] == "" and run["mini"] is False
 
 
+def test_the_last_epoch_counts_as_far_as_its_steps_go(cost):
+    log = deepcam().by_suite({"train.steps": 70}).throughput()
+    batch, reason = log.records_of("global_batch_size")[0]["value"], "samples unknown"
+    assert cost(log.meta("tracked_stats", "step", 10, -1))["samples"] == pytest.approx(121_266 + 10 * batch)
+    assert cost(log.drop("tracked_stats"))["reason"].startswith(reason)
+
+
 def test_a_better_quality_than_the_target_makes_more_of_the_flops(cost):
     run = cost(deepcam(0.9), "--n", "2")
     assert run["vflops"] == pytest.approx(run["flops"] * (0.9 / 0.82) ** 2)

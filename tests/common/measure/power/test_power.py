@@ -437,6 +437,8 @@ def test_250_watts_for_100_seconds_are_25_kilojoules_and_pass_the_checker(kind, 
     assert (energy.energy_j, energy.energy_scope) == (pytest.approx(25_000, rel=1e-3), scope)
     assert (energy.energy_source, energy.energy_window_s) == ("file", 100)
     assert energy.energy_rate_hz == pytest.approx(2, rel=0.01)
+    cut = read_energy(tmp_path / "power", 1, WINDOW[0] + 10_250, WINDOW[0] + 11_500)
+    assert cut.energy_rate_hz == pytest.approx(2, rel=0.01)  # readings reach beyond the window
     package = SamplePackage("deepcam").power(nodes=1)
     for name in [name for name in package.files if name.endswith("/node_0.txt")]:
         lines = package.files[name].splitlines()

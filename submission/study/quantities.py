@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Final, NamedTuple
+
+from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
 
 
 class Quantity(NamedTuple):
@@ -16,7 +19,7 @@ class Quantity(NamedTuple):
 
 
 QUANTITIES: Final[Mapping[str, Quantity]] = {
-    "units": Quantity("ranks", "accelerators that work, or processes on CPUs", ("units",)),
+    "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs", ("units",)),
     "batch": Quantity("samples", "samples of a step, over all units", ("batch",)),
     "samples_per_s": Quantity("samples/s", "training speed of all units, without evaluations", ("samples_per_s",)),
     "step_ms": Quantity("ms", "median time of a measured step", ("median_step_ms",)),
@@ -29,7 +32,7 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "flop_per_s": Quantity("FLOP/s", "operations of all units, a multiply-add as two", ("flop_per_s",)),
     "vflop_per_s": Quantity("FLOP/s", "valid FLOP/s: times (achieved / target quality)^n", ("vflop_per_s",)),
     "efficiency": Quantity("", "FLOP/s (or samples/s) per unit, by that of the point with the fewest units"),
-    "flop": Quantity("FLOP", "operations that the training has spent", ("flop",)),
+    "flop": Quantity("FLOP", "operations that the training has spent"),
     "utilization": Quantity("", "FLOP/s by the peak of the units, where it is known", ("utilization",)),
     "quality": Quantity("", "of the last evaluation, as the benchmark defines it; of a job, the mean", ("quality",)),
     "best_quality": Quantity("", "of the best evaluation"),
@@ -49,6 +52,17 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "spread": Quantity("", "standard deviation of the steps or epochs, by the median", ("spread",)),
 }
 """By name: what axes of curves, columns of tables, and the records of study.json can be."""
+
+EVERYWHERE: Final = ("efficiency",)
+"""What follows from quantities of any kind; the others without `fields` are of trainings."""
+
+
+def has_quantity(kind: str, name: str) -> bool:
+    """Tell whether runs of a kind, "training" or "measurement", can have a quantity."""
+    if not (keys := QUANTITIES[name].fields):
+        return kind == "training" or name in EVERYWHERE
+    records = (TrainedRun, TrainedEnsemble) if kind == "training" else (Measurement,)
+    return any(field.name in keys for record in records for field in fields(record))
 
 
 def describe_quantities() -> str:

@@ -114,9 +114,9 @@ def _parse_threshold(text: str) -> float:
 def _accept(options: argparse.Namespace) -> int:
     """Judge the machine; return the exit status of the verdict."""
     baseline = read_baseline(options.baseline)
-    if baseline.lacks and not options.provisional:
-        lacks = "\n".join(baseline.lacks)
-        raise UsageError(f"{options.baseline} is not complete:\n{lacks}\nor judge by it with --provisional")
+    if baseline.incomplete_series and not options.provisional:
+        incomplete = "\n".join(baseline.incomplete_series)
+        raise UsageError(f"{options.baseline} is not complete:\n{incomplete}\nor judge by it with --provisional")
     for name in ("json", "junit", "archive"):
         if path := getattr(options, name):
             check_new(f"--{name}", path)

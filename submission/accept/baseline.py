@@ -17,7 +17,7 @@ import msgspec
 
 from common.command import counted, describe_error
 from common.errors import UsageError
-from common.measure.fom import MOST, SYNTHETIC, read_measurement
+from common.measure.fom import MOST, SYNTHETIC, Measurement, read_measurement
 from common.tree import ANYWHERE
 from compliance import __version__
 from compliance.benchmarks import PACKAGES
@@ -149,7 +149,7 @@ class Baseline(msgspec.Struct):
     kind: str = "acceptance baseline"
 
     @property
-    def lacks(self) -> list[str]:
+    def incomplete_series(self) -> list[str]:
         """The workloads that are not complete, a line each."""
         return [series.describe() for series in self.series if len(series.jobs) < JOBS]
 
@@ -237,33 +237,30 @@ def _describe_measurement(run: PlannedRun) -> str:
 
 def read_jobs(files: Sequence[Path]) -> list[MeasuredWorkload]:
     """Return the measurements of a job on this machine; UsageError for a file without a measurement."""
-    groups: dict[Workload, list[Path]] = {}
+    groups: dict[Workload, dict[Path, Measurement]] = {}
     for file in dict.fromkeys(files):
-        groups.setdefault(_read_workload(file), []).append(file)
+        m = read_measurement(file)
+        data = SYNTHETIC if m.data == SYNTHETIC else "files"
+        flop = float(f"{m.flop_per_step:.3g}")
+        workload = Workload(m.benchmark, m.network, m.dtype, m.batch, m.units, data, flop)
+        groups.setdefault(workload, {})[file] = m
     fields = probe_machine(Machine())
     environment = {"suite": __version__, "python": platform.python_version()}
     environment |= {name: fields[name] for name in MACHINE if name in fields}
     measured = []
-    for workload, paths in groups.items():
-        measurements = [read_measurement(path) for path in paths]
-        first, record = measurements[0], paths[0].with_name(RECORD)
+    for workload, measurements in groups.items():
+        source, first = next(iter(measurements.items()))
+        record = source.with_name(RECORD)
         try:
             settings = msgspec.convert(read_record(record.parent), Settings | None)
         except msgspec.ValidationError as error:
             raise UsageError(f"{record} is not the plan of a measurement: {error}") from None
-        begin = min(path.stat().st_mtime for path in paths)
+        begin = min(path.stat().st_mtime for path in measurements)
         job = Job(
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
             environment=environment | {"nodes": str(first.nodes), "torch": first.torch},
-            samples_per_s=tuple(measurement.samples_per_s for measurement in measurements),
-            fidelity=tuple(value for m in measurements if (value := m.fidelity) is not None),
+            samples_per_s=tuple(measurement.samples_per_s for measurement in measurements.values()),
+            fidelity=tuple(value for m in measurements.values() if (value := m.fidelity) is not None),
         )
-        measured.append(MeasuredWorkload(paths[0], workload, settings, job))
+        measured.append(MeasuredWorkload(source, workload, settings, job))
     return measured
-
-
-def _read_workload(file: Path) -> Workload:
-    """Return what was measured, by the file of its figure of merit."""
-    m = read_measurement(file)
-    data = SYNTHETIC if m.data == SYNTHETIC else "files"
-    return Workload(m.benchmark, m.network, m.dtype, m.batch, m.units, data, float(f"{m.flop_per_step:.3g}"))

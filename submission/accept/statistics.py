@@ -75,11 +75,11 @@ def compare_jobs(baseline: Jobs, check: Jobs) -> Comparison:
     own_within = check_within if check_within > NOISIER * base_within else base_within
     runs, check_runs = (len(side) / sum(1 / len(job) for job in side) for side in sides)
     between_jobs, df = _pool_variance((base_means, check_means))
-    of_mean = max(between_jobs, base_within / runs)
-    further = max(0.0, own_within / check_runs - base_within / runs)
+    mean_variance = max(between_jobs, base_within / runs)
+    excess = max(0.0, own_within / check_runs - base_within / runs)
     J, K = len(base_means), len(check_means)
     difference = fmean(base_means) - fmean(check_means)
-    error = max(LEAST_ERROR, math.sqrt(of_mean / J + (of_mean + further) / K))
+    error = max(LEAST_ERROR, math.sqrt(mean_variance / J + (mean_variance + excess) / K))
     return Comparison(
         mean_rate=math.exp(fmean(check_means)),
         ratio=math.exp(-difference),
@@ -109,13 +109,13 @@ def judge_jobs(comparisons: Sequence[Comparison], threshold: float = THRESHOLD) 
     count = len(comparisons)
     level, slower = ALPHA / count, True
     verdicts = [PASS] * count
-    for rank, at in enumerate(sorted(range(count), key=lambda at: comparisons[at].p)):
-        comparison = comparisons[at]
+    for rank, number in enumerate(sorted(range(count), key=lambda number: comparisons[number].p)):
+        comparison = comparisons[number]
         slower = slower and comparison.p <= ALPHA / (count - rank)
         if slower and comparison.ratio < threshold:
-            verdicts[at] = FAIL
+            verdicts[number] = FAIL
         elif comparison.error > find_largest_error(comparison.df, level, threshold):
-            verdicts[at] = UNDECIDED
+            verdicts[number] = UNDECIDED
     return verdicts
 
 

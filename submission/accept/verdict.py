@@ -78,7 +78,7 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
         verdict=next((verdict for verdict in (FAIL, UNDECIDED) if verdict in verdicts), PASS),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         threshold=threshold,
-        provisional=tuple(baseline.lacks),
+        provisional=tuple(baseline.incomplete_series),
         workloads=tuple(workloads),
         environment=pairs[0][1][-1].environment,
     )

@@ -121,8 +121,8 @@ def _emit(options: argparse.Namespace) -> int:
         )
     inputs = RoundInputs(system=options.system, sources=options.sources, instances=instances)
     print(render_round(_plan(options), cluster, options.nodes, options.output, inputs), end="")
-    if cluster.site.lack:
-        print(f"warning: --site {options.site}: {cluster.site.lack}", file=sys.stderr)
+    if cluster.site.problem:
+        print(f"warning: --site {options.site}: {cluster.site.problem}", file=sys.stderr)
     return 0
 
 

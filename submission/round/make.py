@@ -99,6 +99,13 @@ def prepare_benchmarks(setups: Sequence[Setup], output: Path, runner: JobRunner)
         provide_data(setup, runner)
 
 
+def identify_system(submission: Mapping[str, str], nodes: int) -> tuple[str, dict[str, str]]:
+    """Return the file name of a system description, and its fields that the configurations know."""
+    fields = {"system_name": submission["platform"], "number_of_nodes": str(nodes), "submitter": submission["org"]}
+    fields |= {name: submission[name] for name in ("division", "status")}
+    return f"{'_'.join(submission['platform'].split())}.json", fields
+
+
 class RoundPackage:
     """The package of a round, with its check and report."""
 
@@ -166,16 +173,9 @@ class RoundPackage:
 
     def _write_system(self, scratch: Path) -> Path:
         """Return the system description: that of the package, which a user may have completed, or a new one."""
-        name = f"{'_'.join(self.submission['platform'].split())}.json"
+        name, known = identify_system(self.submission, 1)
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
             return path
-        known = {
-            "submitter": self.submission["org"],
-            "division": self.submission["division"],
-            "status": self.submission["status"],
-            "system_name": self.submission["platform"],
-            "number_of_nodes": "1",
-        }
         description = describe_system(known)
         path = scratch / name
         path.write_text(render_description(description.fields))

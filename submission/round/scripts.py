@@ -10,7 +10,7 @@ from typing import Final
 from common.errors import UsageError
 from common.reference import FULL
 from compliance.model.layout import WEAK
-from submission.round.make import RoundInputs
+from submission.round.make import RoundInputs, identify_system
 from submission.round.plan import Series
 from submission.round.runs import draw_seeds, plan_runs
 from submission.round.throughput import FOLDER, plan_instances
@@ -59,11 +59,9 @@ def render_round(plan: Sequence[Series], cluster: Cluster, nodes: int, out: Path
 
 def _describe_system(setup: Setup, nodes: int, out: Path) -> str:
     """Return the function that describes the system."""
-    submission = setup.submission
-    fields = {"system_name": submission["platform"], "number_of_nodes": nodes, "submitter": submission["org"]}
-    fields |= {name: submission[name] for name in ("division", "status")}
-    words = quote_words(setup.benchmark, [f"{name}={value}" for name, value in fields.items()])
-    system = quote_words(setup.benchmark, [f"{'_'.join(submission['platform'].split())}.json"])
+    name, fields = identify_system(setup.submission, nodes)
+    words = quote_words(setup.benchmark, [f"{field}={value}" for field, value in fields.items()])
+    system = quote_words(setup.benchmark, [name])
     return fill_template(SECTIONS["describe"], {"out": out, "system": system, "fields": words})
 
 

@@ -92,8 +92,8 @@ class _Display:
         if not attempt.finished:
             again = f"given up after {attempt.number} attempts" if attempt.last else "restarting"
             how = "was refused (wrong use), not restarted" if attempt.refused else f"crashed ({attempt.cause}), {again}"
-            self._print(f"{run.name} {how}; its output: {attempt.kept / OUTPUT}")
-            for line in read_last_lines(attempt.kept / OUTPUT):
+            self._print(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
+            for line in read_last_lines(attempt.folder / OUTPUT):
                 self._print(f"  | {clean(line)}")
             return
         self.bar.update()

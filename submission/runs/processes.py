@@ -44,14 +44,14 @@ class Attempt:
     """An attempt at a run that has ended.
 
     exit_status: negative for a signal, as in `subprocess`. number: from 1. finished: the run has its result.
-    kept: the folder with the files of the attempt, set aside after a crash. last: the run is not restarted.
+    folder: with the files of the attempt, set aside after a crash. last: the run is not restarted.
     """
 
     run: PlannedRun
     exit_status: int
     number: int
     finished: bool
-    kept: Path
+    folder: Path
     last: bool
 
     @property
@@ -62,7 +62,7 @@ class Attempt:
     @property
     def cause(self) -> str:
         """How the run ended by its own record, else by the exit status."""
-        if ending := read_ending(self.kept):
+        if ending := read_ending(self.folder):
             return ending.text
         if self.exit_status >= 0:
             return f"exit status {self.exit_status}"
@@ -114,8 +114,8 @@ class JobRunner:
     def _end(self, run: PlannedRun, number: int, status: int) -> Attempt:
         finished = is_finished(run)
         last = finished or number == self.attempts or status == WRONG_USE
-        kept = run.folder if finished or run.instances else set_aside(run.folder)
-        return Attempt(run, status, number, finished, kept, last)
+        folder = run.folder if finished or run.instances else set_aside(run.folder)
+        return Attempt(run, status, number, finished, folder, last)
 
     def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
         """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.

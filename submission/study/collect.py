@@ -103,11 +103,9 @@ def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
     """Yield the quantities in the figure of merit of a run."""
     figure = _read_json(folder / FIGURE)
     for name, quantity in QUANTITIES.items():
-        for field in quantity.fields:
-            number = figure.get(field)
-            if isinstance(number, int | float) and math.isfinite(number):
-                yield name, number * quantity.scale
-                break
+        number = figure.get(quantity.field or name)
+        if isinstance(number, int | float) and math.isfinite(number):
+            yield name, number * quantity.scale
 
 
 def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:

@@ -10,59 +10,59 @@ from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
 
 
 class Quantity(NamedTuple):
-    """What a study can measure. unit: "" for plain numbers. fields: of fom.json that have it, the first one first."""
+    """What a study can measure. unit: "" for plain numbers. field: of fom.json, "" for one of the same name."""
 
     unit: str
     meaning: str
-    fields: tuple[str, ...] = ()
+    field: str = ""
     scale: float = 1.0
 
 
 QUANTITIES: Final[Mapping[str, Quantity]] = {
-    "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs", ("units",)),
-    "batch": Quantity("samples", "samples of a step, over all units", ("batch",)),
-    "samples_per_s": Quantity("samples/s", "training speed of all units, without evaluations", ("samples_per_s",)),
-    "step_ms": Quantity("ms", "median time of a measured step", ("median_step_ms",)),
+    "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs"),
+    "batch": Quantity("samples", "samples of a step, over all units"),
+    "samples_per_s": Quantity("samples/s", "training speed of all units, without evaluations"),
+    "step_ms": Quantity("ms", "median time of a measured step", "median_step_ms"),
     "epoch_s": Quantity("s", "mean time of an epoch, without its evaluation"),
-    "minutes": Quantity("min", "from run_start to run_stop; of a job, from the first to the last", ("minutes",)),
-    "steps": Quantity("steps", "steps of the optimizer that were made", ("steps",)),
-    "epochs": Quantity("epochs", "epochs that were trained", ("epochs",)),
-    "models_per_min": Quantity("models/min", "networks trained per minute by a job", ("models_per_min",)),
-    "models": Quantity("models", "networks that a job has trained", ("models",)),
-    "flop_per_s": Quantity("FLOP/s", "operations of all units, a multiply-add as two", ("flop_per_s",)),
-    "vflop_per_s": Quantity("FLOP/s", "valid FLOP/s: times (achieved / target quality)^n", ("vflop_per_s",)),
+    "minutes": Quantity("min", "from run_start to run_stop; of a job, from the first to the last"),
+    "steps": Quantity("steps", "steps of the optimizer that were made"),
+    "epochs": Quantity("epochs", "epochs that were trained"),
+    "models_per_min": Quantity("models/min", "networks trained per minute by a job"),
+    "models": Quantity("models", "networks that a job has trained"),
+    "flop_per_s": Quantity("FLOP/s", "operations of all units, a multiply-add as two"),
+    "vflop_per_s": Quantity("FLOP/s", "valid FLOP/s: times (achieved / target quality)^n"),
     "efficiency": Quantity("", "FLOP/s (or samples/s) per unit, by that of the point with the fewest units"),
     "flop": Quantity("FLOP", "operations that the training has spent"),
-    "utilization": Quantity("", "FLOP/s by the peak of the units, where it is known", ("utilization",)),
-    "quality": Quantity("", "of the last evaluation, as the benchmark defines it; of a job, the mean", ("quality",)),
+    "utilization": Quantity("", "FLOP/s by the peak of the units, where it is known"),
+    "quality": Quantity("", "of the last evaluation, as the benchmark defines it; of a job, the mean"),
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
-    "loss": Quantity("", "training loss of the last epoch; of a measurement, after the steps of --fidelity", ("loss",)),
-    "fidelity": Quantity("", "difference of the loss from float32's after equal steps, by that", ("fidelity",)),
-    "parameters": Quantity("parameters", "numbers that the network learns", ("parameters",)),
-    "train_samples": Quantity("samples", "training samples", ("train_samples",)),
-    "energy_j": Quantity("J", "energy of all nodes, where a meter was read", ("energy_j",)),
-    "samples_per_j": Quantity("samples/J", "samples trained by the energy", ("samples_per_j",)),
-    "power_limit_w": Quantity("W", "power limit of a device, where it tells", ("power_limit_w",)),
-    "clock_mhz": Quantity("MHz", "clock of a device when the run ended, where it tells", ("clock_mhz",)),
-    "memory_gb": Quantity("GB", "the most memory that a rank used", ("memory_bytes",), 1e-9),
-    "wait_share": Quantity("", "share of a step in which a rank waited for data", ("wait_share",)),
-    "communicating_ms": Quantity("ms", "time of a step in which a rank only communicated", ("communicating_ms",)),
-    "bytes_reduced": Quantity("B", "gradients that a rank sends in a step", ("bytes_reduced_per_step",)),
-    "spread": Quantity("", "standard deviation of the steps or epochs, by the median", ("spread",)),
+    "loss": Quantity("", "training loss of the last epoch; of a measurement, after the steps of --fidelity"),
+    "fidelity": Quantity("", "difference of the loss from float32's after equal steps, by that"),
+    "parameters": Quantity("parameters", "numbers that the network learns"),
+    "train_samples": Quantity("samples", "training samples"),
+    "energy_j": Quantity("J", "energy of all nodes, where a meter was read"),
+    "samples_per_j": Quantity("samples/J", "samples trained by the energy"),
+    "power_limit_w": Quantity("W", "power limit of a device, where it tells"),
+    "clock_mhz": Quantity("MHz", "clock of a device when the run ended, where it tells"),
+    "memory_gb": Quantity("GB", "the most memory that a rank used", "memory_bytes", 1e-9),
+    "wait_share": Quantity("", "share of a step in which a rank waited for data"),
+    "communicating_ms": Quantity("ms", "time of a step in which a rank only communicated"),
+    "bytes_reduced": Quantity("B", "gradients that a rank sends in a step", "bytes_reduced_per_step"),
+    "spread": Quantity("", "standard deviation of the steps or epochs, by the median"),
 }
 """By name: what axes of curves, columns of tables, and the records of study.json can be."""
 
 EVERYWHERE: Final = ("efficiency",)
-"""What follows from quantities of any kind; the others without `fields` are of trainings."""
+"""What follows from quantities of any kind; the others that no fom.json has are of trainings."""
 
 
 def has_quantity(kind: str, name: str) -> bool:
     """Tell whether runs of a kind, "training" or "measurement", can have a quantity."""
-    if not (keys := QUANTITIES[name].fields):
-        return kind == "training" or name in EVERYWHERE
-    records = (TrainedRun, TrainedEnsemble) if kind == "training" else (Measurement,)
-    return any(field.name in keys for record in records for field in fields(record))
+    records = {"training": (TrainedRun, TrainedEnsemble), "measurement": (Measurement,)}
+    keys = {key: {field.name for record in record_types for field in fields(record)} for key, record_types in records.items()}
+    field = QUANTITIES[name].field or name
+    return field in keys[kind] or (field not in set().union(*keys.values()) and (kind == "training" or name in EVERYWHERE))
 
 
 def describe_quantities() -> str:

@@ -198,12 +198,12 @@ def _fit_points(
     form, solve = LAWS[name], _choose_solver(name)
     means = [Observation(x, math.exp(statistics.fmean(logs))) for x, logs in points.items()]
     pure = sum((value - statistics.fmean(logs)) ** 2 for logs in points.values() for value in logs)
-    again = len(kept) - len(points)
+    repetitions = len(kept) - len(points)
     solution, degrees, method = solve(kept), len(kept) - len(form.parameters), "Student's t"
     squares = sum(math.log(each.y / solution.at(each.x)) ** 2 for each in kept)
     spare = len(points) - len(form.parameters)
     band, intervals = solution.band, None
-    if again and (squares - pure) / spare > LACK_OF_FIT * pure / again:
+    if repetitions and (squares - pure) / spare > LACK_OF_FIT * pure / repetitions:
         solution, degrees, method = solve(means), spare, BY_MEANS
         band = solution.band
     elif min(map(len, points.values())) >= MANY_SEEDS:
@@ -226,7 +226,7 @@ def _fit_points(
         points=len(points),
         degrees=degrees,
         method=method,
-        spread=math.sqrt(pure / again) if again else None,
+        spread=math.sqrt(pure / repetitions) if repetitions else None,
         residuals=tuple(Residual(each, y := solution.at(each.x), each.y / y - 1) for each in kept),
         left_out=tuple(left_out),
         parabolas=parabolas,

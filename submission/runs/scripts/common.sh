@@ -7,7 +7,7 @@
 # Call it again after an interruption: runs with a result are skipped, the others continue.
 # Read it before you use it, and adapt it to your machine.
 # Site profile: {{note}}
-# {{lack}}
+# {{problem}}
 # {{shared}}
 #: use
 submits the runs as arrays of jobs, and a last job for what follows from them.

@@ -128,7 +128,7 @@ class Script:
             title=self.title,
             use=self._fill("use").rstrip("\n"),
             note=site.note or None,
-            lack=site.lack or None,
+            problem=site.problem or None,
             shared=SHARED if shared else None,
         )
         if self.cluster.scheduler not in SUBMIT:

@@ -137,7 +137,7 @@ class Site:
             raise ValueError(f"cpus_per_task is {self.cpus_per_task}; expected at least 1")
 
     @property
-    def lack(self) -> str:
+    def problem(self) -> str:
         """What the profile lacks so that jobs can be submitted; "" if nothing."""
         jobs: dict[str, Site | PackageJob] = {"account": self, "package.account": self.package_job}
         for name, job in jobs.items():

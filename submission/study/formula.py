@@ -37,7 +37,12 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
         reason = "it is no formula"
     except (ArithmeticError, TypeError, ValueError) as error:
         reason = str(error)
-    raise ValueError(f"{shorten_end(text, SHOWN)}: {shorten_end(reason, SHOWN)}; expected numbers, axes, + - * / // % ** and parentheses")
+    raise ValueError(
+        f"{shorten_end(text, SHOWN)!r}: {shorten_end(reason, SHOWN)}; "
+        "expected numbers, names of axes, + - * / // % ** and parentheses"
+    )
+
+
 def _compute(node: ast.expr, values: Mapping[str, Any]) -> Any:
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):

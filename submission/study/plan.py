@@ -51,13 +51,12 @@ class StudyPlan:
 
     paper: the source of the study. differences: in which points it differs from it. config: name, or a file relative to
     the plan. kind: what a run is. evaluate: the networks of each training, those of its instances together, too.
-    energy: meter it where the machine can. overrides: section.key=value for all runs. options: of a measurement, each as
-    `OPTION` has it. axes: values by key, of which every combination is a point; a key is `ranks`,
-    section.key of the configuration, environment.NAME, or `label`, which names a point and sets nothing. points: values
-    of single points, each combined with the axes. scales: formula by key, for what follows from the values of points
-    that do not have the key. seeds: of the repetitions of each point. stop: what ends a training; unless it is the
-    target, its number is train.epochs, train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that
-    --full replaces.
+    energy: meter it where the machine can. overrides: section.key=value for all runs. options: of a measurement, each
+    as `OPTION` has it. axes: values by key, of which every combination is a point; a key is `ranks`, section.key of the
+    configuration, environment.NAME, or `label`, which names a point and sets nothing. points: values of single points,
+    each combined with the axes. scales: formula by key, for what follows from the values of points that do not have the
+    key. seeds: of the repetitions of each point. stop: what ends a training; unless it is the target, its number is
+    train.epochs, train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that --full replaces.
     """
 
     title: str
@@ -110,7 +109,12 @@ class StudyPlan:
                 raise ValueError(f"{name} has {OUTPUT}, but each run has a folder of its own, in that of -o")
             if SEED in keys and name != "axes":
                 raise ValueError(f"{name} has {SEED}; give seeds: [1, 2], or an axis")
-        for first, second in (("axes", "overrides"), ("points", "overrides"), ("scales", "overrides"), ("axes", "scales")):
+        for first, second in (
+            ("axes", "overrides"),
+            ("points", "overrides"),
+            ("scales", "overrides"),
+            ("axes", "scales"),
+        ):
             for key in sorted(parts[first] & parts[second]):
                 raise ValueError(f"{key} is in {first} and in {second} (or --set); leave it in one of them")
 
@@ -187,7 +191,9 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
                 known = f"the axes, {', '.join(QUANTITIES)}"
                 raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {known}")
             if name not in axes and name in QUANTITIES and not has_quantity(plan.kind, name):
-                raise UsageError(f"{position}: {key} is {name}, which no {plan.kind} has; see the reference of quantities")
+                raise UsageError(
+                    f"{position}: {key} is {name}, which no {plan.kind} has; see the reference of quantities"
+                )
         if curve.law and curve.law not in LAWS:
             raise UsageError(f"{position}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
         if has_benchmarks and curve.law in TWO_VARIABLES:
@@ -232,7 +238,9 @@ def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
     axes |= {key: values for key, values in plan.axes.items() if key != SEED}
     count = math.prod(map(len, axes.values())) * len(plan.points or ({},)) * len(seeds)
     if count > MOST_RUNS:
-        raise UsageError(f"{source}: {count:,} runs; expected at most {MOST_RUNS:,}: give fewer values, points or seeds")
+        raise UsageError(
+            f"{source}: {count:,} runs; expected at most {MOST_RUNS:,}: give fewer values, points or seeds"
+        )
     points = [
         dict(zip(axes, values, strict=True)) | further
         for further in plan.points or ({},)

@@ -60,9 +60,11 @@ EVERYWHERE: Final = ("efficiency",)
 def has_quantity(kind: str, name: str) -> bool:
     """Tell whether runs of a kind, "training" or "measurement", can have a quantity."""
     records = {"training": (TrainedRun, TrainedEnsemble), "measurement": (Measurement,)}
-    keys = {key: {field.name for record in record_types for field in fields(record)} for key, record_types in records.items()}
-    field = QUANTITIES[name].field or name
-    return field in keys[kind] or (field not in set().union(*keys.values()) and (kind == "training" or name in EVERYWHERE))
+    key = QUANTITIES[name].field or name
+    kinds = [
+        each for each, types in records.items() if any(key == field.name for type_ in types for field in fields(type_))
+    ]
+    return kind in kinds or (not kinds and (kind == "training" or name in EVERYWHERE))
 
 
 def describe_quantities() -> str:

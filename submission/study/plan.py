@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import yaml
+from tqdm import tqdm
 
 from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
@@ -228,7 +229,7 @@ def _propose_curves(plan: StudyPlan, axes: Sequence[str]) -> list[dict[str, Any]
 def _label_axis(name: str) -> str:
     """Return the name of a quantity with its unit; the name of another axis."""
     unit = QUANTITIES[name].unit if name in QUANTITIES else ""
-    return f"{name} ({unit})" if unit not in ("", name) else name
+    return f"{name} ({unit})" if unit else name
 
 
 def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
@@ -254,9 +255,10 @@ def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
             raise UsageError(f"{source}: {count} points would have the folder {path}: give each combination once")
         if len(path.name) > LONGEST:
             raise UsageError(f"{path.name} is too long for the name of a folder; vary fewer keys at once")
+    pairs = list(zip(points, folders, strict=True))
     return [
         point
-        for values, path in zip(points, folders, strict=True)
+        for values, path in tqdm(pairs, "checking points", disable=None, leave=False, delay=1)
         for point in _plan_repetitions(plan, values, path, seeds, source)
     ]
 

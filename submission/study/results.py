@@ -56,6 +56,8 @@ def write_results(folder: Path, result: StudyResult, curves: Sequence[Curve], pl
 
 def check_files(folder: Path, curves: Sequence[CurveSpec]) -> None:
     """Raise FileExistsError where `write_results` would replace a file that no study has written."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise FileExistsError(f"{folder} is no folder; choose another one with -o")
     check_replaceable(folder / PAGE)
     if ANYWHERE.begin(folder / JSON, len(BEGIN)) == BEGIN:  # of an earlier call, as the other files
         return

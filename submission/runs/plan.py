@@ -166,8 +166,8 @@ def check_records(runs: Sequence[PlannedRun]) -> None:
             if key not in changeable and before.get(key) != value:
                 old, new = _list_items(before.get(key)), _list_items(value)
                 raise PlanError(
-                    f"{run.folder / RECORD}: {key} had {_list_others(old, new)}, but the plan now has "
-                    f"{_list_others(new, old)}; restore it, or choose another folder with -o"
+                    f"{run.folder / RECORD}: {key} has changed: {_list_others(old, new)} before, "
+                    f"{_list_others(new, old)} now; restore it, or choose another folder with -o"
                 )
 
 
@@ -179,4 +179,4 @@ def _list_items(value: Any) -> list[str]:
 
 def _list_others(items: Sequence[str], others: Sequence[str]) -> str:
     """Return the items that are not among the others."""
-    return ", ".join(item for item in items if item not in others) or "not that"
+    return ", ".join(item for item in items if item not in others) or "none"

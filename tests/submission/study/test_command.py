@@ -59,7 +59,7 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
     assert "momentum" in Path("out/study.html").read_text() and list(Path("out").glob("curve-*.svg"))
     for mode in ([], ["--dry-run"], ["--emit", "plain"]):
         assert main([*tiny, *axes, "--set", "train.global_batch_size=2", *mode]) == 1
-        assert "had not that, but the plan now has train.global_batch_size=2" in capsys.readouterr().err
+        assert "none before, train.global_batch_size=2 now" in capsys.readouterr().err
     assert len(logs()) == 4
     command = study["runs"][0]["command"].replace("python", sys.executable, 1)
     assert "output_dir=again/out/momentum-0.8/seed_1" in command and study["cwd"] == str(Path.cwd())

@@ -79,9 +79,13 @@ class _RefusedError(ValueError):
 
 
 class Loader(yaml.SafeLoader):
-    """A loader of plain values, which rejects repeated keys."""
+    """A loader of plain values, which rejects repeated keys and values that contain themselves."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (filled below)
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        self.deep_construct = True  # refuses a value that contains itself
+        return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

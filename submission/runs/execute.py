@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from common.command import clean
+from common.command import clean, counted
 from common.training.progress import duration
 from submission.runs.plan import RECORD, PlannedRun, check_records, is_finished
 from submission.runs.processes import BEAT_S, OUTPUT, Attempt, JobRunner, read_last_lines
@@ -92,7 +92,7 @@ class _Display:
         if attempt.last:
             self.ended.add(run.folder)
         if not attempt.finished:
-            again = f"given up after {attempt.number} attempts" if attempt.last else "restarting"
+            again = f"given up after {counted(attempt.number, 'attempt')}" if attempt.last else "restarting"
             how = "was refused (wrong use), not restarted" if attempt.refused else f"crashed ({attempt.cause}), {again}"
             self._print(f"{run.name} {how}; its output: {attempt.folder / OUTPUT}")
             for line in read_last_lines(attempt.folder / OUTPUT):

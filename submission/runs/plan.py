@@ -144,6 +144,11 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     return record
 
 
+def has_result(run: PlannedRun) -> bool:
+    """Tell whether a run, or an instance of it, has ended with a result."""
+    return any(map(_has_ended, run.result_folders)) if run.kind == "training" else is_finished(run)
+
+
 def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedRun]:
     """Return the runs, each with the seed that its folder keeps, else one that is drawn and no other run has.
 
@@ -184,7 +189,19 @@ def check_records(runs: Sequence[PlannedRun]) -> None:
         changeable = {"ranks", "instances"} if run.instances else set()
         for key, value in msgspec.json.decode(run.encode()).items():
             if key not in changeable and before.get(key) != value:
+                old, new = _list_items(before.get(key)), _list_items(value)
                 raise PlanError(
-                    f"{run.folder / RECORD}: {key} is {before.get(key)!r}, but the plan now has {value!r}; restore "
-                    "it, or choose another folder with -o"
+                    f"{run.folder / RECORD}: {key} has changed: {_list_others(old, new)} before, "
+                    f"{_list_others(new, old)} now; restore it, or choose another folder with -o"
                 )
+
+
+def _list_items(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{name}={text}" for name, text in value.items()]
+    return [str(item) for item in (value if isinstance(value, list) else [value])]
+
+
+def _list_others(items: Sequence[str], others: Sequence[str]) -> str:
+    """Return the items that are not among the others."""
+    return ", ".join(item for item in items if item not in others) or "none"

@@ -70,14 +70,15 @@ class Attempt:
 class JobRunner:
     """A pool that makes runs as processes.
 
-    size: concurrent runs. threads: per process; 0 divides the usable cores equally. attempts: per run.
-    lock: file descriptor that the processes inherit, so that a lock on it is held until the last of them has ended;
-    -1 for none.
+    size: concurrent runs. threads: per process; 0 divides the usable cores equally. attempts: per run. repeats_errors:
+    also after an error that the run itself has reported, which in a round may have been of the machine. lock: file
+    descriptor that the processes inherit, so that a lock on it is held until the last of them has ended; -1 for none.
     """
 
     size: int = 1
     threads: int = 0
     attempts: int = ATTEMPTS
+    repeats_errors: bool = True
     lock: int = -1
 
     def run_all(self, runs: Sequence[PlannedRun], tick: Callable[[], None]) -> Generator[Attempt]:
@@ -111,6 +112,7 @@ class JobRunner:
     def _end(self, run: PlannedRun, number: int, status: int) -> Attempt:
         finished = is_finished(run)
         last = finished or number == self.attempts or status == WRONG_USE
+        last = last or not (self.repeats_errors or status < 0 or not read_error(run.folder))
         folder = run.folder if finished or run.instances else set_aside(run.folder)
         return Attempt(run, status, number, finished, folder, last)
 
@@ -190,6 +192,12 @@ def set_aside(folder: Path) -> Path:
     for path in paths:  # a log gets a name that no checker picks up
         path.rename(kept / (f"{path.name}.interrupted" if RESULT_NAME.fullmatch(path.name) else path.name))
     return kept
+
+
+def read_error(folder: Path) -> str:
+    """Return the error that ended a run, as it reported it; "" if it reported none, as when it was killed."""
+    errors = [line for line in read_last_lines(folder / OUTPUT, 100) if line.startswith("error: ")]
+    return errors[-1].removeprefix("error: ") if errors else ""
 
 
 def read_last_lines(path: Path, count: int = 5) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,8 +15,8 @@ from common.config import to_dict
 from compliance.benchmarks import MINIS
 from compliance.formats.table import output_width
 from submission.runs.execute import execute_plan
-from submission.runs.plan import check_records, is_finished
-from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals
+from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
+from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals, set_aside
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
 from submission.runs.scripts.script import Script
 from submission.runs.scripts.site import quote_words
@@ -24,6 +25,7 @@ from submission.study.collect import collect_runs, describe_run, format_command
 from submission.study.curves import trace_curves
 from submission.study.machine import StudyMachine, probe_study_machine, split_points
 from submission.study.plan import (
+    SEED,
     StudyPlan,
     StudyPoint,
     list_curves,
@@ -34,7 +36,16 @@ from submission.study.plan import (
 )
 from submission.study.quantities import describe_quantities
 from submission.study.records import StudyResult
-from submission.study.results import CSV, JSON, PAGE, format_notes, format_runs, write_results
+from submission.study.results import (
+    CSV,
+    JSON,
+    PAGE,
+    check_files,
+    describe_origin,
+    format_notes,
+    format_runs,
+    write_results,
+)
 
 THREADS: Final = "OMP_NUM_THREADS"
 DESCRIPTION: Final = """\
@@ -103,9 +114,16 @@ def _study(arguments: argparse.Namespace) -> int:
             print(f"{name:<12} {preset.title}\n{'':<12} {preset.paper}\n{'':<12} {path}")
         return 0
     plan, source, output = _read_arguments(arguments)
+    if sum(map(bool, (arguments.emit, arguments.dry_run, arguments.no_run))) > 1:
+        raise UsageError("--emit, --dry-run and --no-run: expected one of them")
     specs = list_curves(plan, source)
+    check_files(output, specs)
     if arguments.emit:
-        print(_render_script(plan_points(plan, output, source), arguments, output), end="")
+        points = plan_points(plan, output, source)
+        if arguments.threads:
+            points = [_set_threads(point, arguments.threads) for point in points]
+        check_records([point.run for point in points])  # a job refuses to replace even a run without a result
+        print(_render_script(points, arguments, output), end="")
         return 0
     if arguments.site:
         raise UsageError("--site is for --emit: it describes jobs on a cluster")
@@ -118,14 +136,17 @@ def _study(arguments: argparse.Namespace) -> int:
     threads = arguments.threads or max(1, machine.cores // arguments.jobs // max(point.run.ranks for point in points))
     points = [_set_threads(point, threads) for point in points]
     if arguments.dry_run:
-        print("\n".join([*(format_command(point.run) for point in points), *notes]))
+        _check_settings(points)
+        commands = (format_command(point.run) for point in points)
+        print("\n".join([*commands, *describe_origin(plan.paper, plan.differences), *notes]))
         return 0
     if not arguments.no_run:
-        _make_runs(points, output, JobRunner(arguments.jobs))
+        _make_runs(points, output, JobRunner(arguments.jobs, repeats_errors=False))
     elif not output.is_dir():
         raise UsageError(f"-o {output}: there is no such study; leave out --no-run to make its runs")
     runs = tuple(collect_runs(points, specs))
-    result = StudyResult(plan.title, plan.paper, plan.differences, machine.describe(), runs, specs, tuple(notes))
+    origin = plan.title, plan.paper, plan.differences, machine.describe()
+    result = StudyResult(*origin, runs, specs, tuple(notes), os.getcwd())
     curves = trace_curves(result)
     write_results(output, result, curves, to_dict(plan))
     print("\n".join(["", format_runs(result, output_width()), *format_notes(result, curves)]))
@@ -136,7 +157,7 @@ def _study(arguments: argparse.Namespace) -> int:
 def _render_script(points: Sequence[StudyPoint], arguments: argparse.Namespace, output: Path) -> str:
     """Return the script for a cluster that makes the runs, then collects them."""
     words = [*([arguments.plan] if arguments.plan else []), *(["--full"] if arguments.full else [])]
-    for option in ("benchmark", "config", "kind", "axis", "set"):
+    for option in ("benchmark", "config", "kind", "axis", "set", "threads"):
         values = getattr(arguments, option)
         words += [f"--{option}={value}" for value in (values if isinstance(values, list) else [values]) if value]
     collect = quote_words("study", [*words, "--no-run", "-o", str(output)])
@@ -167,14 +188,20 @@ def _read_arguments(arguments: argparse.Namespace) -> tuple[StudyPlan, str, Path
         plan, source = read_plan(arguments.plan, arguments.full), arguments.plan
     if arguments.kind and arguments.plan:
         raise UsageError(f"--kind is for studies without a plan; {arguments.plan} has its own kind")
-    plan = replace(
-        plan,
-        benchmarks=(arguments.benchmark,) if arguments.benchmark else plan.benchmarks,
-        config=arguments.config or plan.config,
-        kind=arguments.kind or plan.kind,
-        axes=plan.axes | axes,
-        overrides=(*plan.overrides, *arguments.set),
-    )
+    overrides = [override for override in plan.overrides if override.partition("=")[0].strip() not in axes]
+    try:
+        plan = replace(  # an axis takes the place of what the plan has of its key
+            plan,
+            benchmarks=(arguments.benchmark,) if arguments.benchmark else plan.benchmarks,
+            config=arguments.config or plan.config,
+            kind=arguments.kind or plan.kind,
+            axes=plan.axes | axes,
+            scales={key: formula for key, formula in plan.scales.items() if key not in axes},
+            seeds=(1,) if SEED in axes else plan.seeds,
+            overrides=(*overrides, *arguments.set),
+        )
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from error
     name = Path(arguments.plan or "axes").stem
     return plan, source, arguments.output or Path("runs") / f"study-{name}"
 
@@ -193,14 +220,29 @@ def _set_threads(point: StudyPoint, threads: int) -> StudyPoint:
     return replace(point, run=replace(point.run, environment={THREADS: str(threads), **point.run.environment}))
 
 
+def _check_settings(points: Sequence[StudyPoint]) -> list[StudyPoint]:
+    """Return the points that have no result yet, whose settings may change; PlanError if others have changed."""
+    groups = {point.run.folder.parent: list[StudyPoint]() for point in points}
+    for point in points:
+        groups[point.run.folder.parent].append(point)
+    empty = [group for group in groups.values() if not any(has_result(point.run) for point in group)]
+    check_records([point.run for group in groups.values() if group not in empty for point in group])
+    return [point for group in empty for point in group]
+
+
 def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) -> None:
     """Make the missing runs, then the evaluations of those that have their networks. Raises PlanError beforehand."""
-    check_records([point.run for point in points])
     for benchmark in {point.run.benchmark for point in points}:
         check_trainer(benchmark)
     interrupt_by_signals()
     with hold_lock(output) as lock:
         runner = replace(runner, lock=lock)
+        for point in _check_settings(points):
+            try:
+                check_records([point.run])
+            except PlanError:
+                set_aside(point.run.folder)
+                (point.run.folder / RECORD).unlink()
         setups = {point.setup.data_dir: point.setup for point in points if point.run.kind == "training"}
         for setup in setups.values():
             provide_data(setup, runner)

@@ -17,14 +17,17 @@ from common.measure.fom import NAME as FIGURE
 from common.reference import variant_of
 from common.tree import ANYWHERE
 from compliance.benchmarks import MINIS, REFERENCES
-from submission.runs.plan import PlannedRun, is_finished
-from submission.runs.processes import OUTPUT, SET_ASIDE, read_last_lines
+from submission.runs.plan import PlannedRun, is_finished, read_record
+from submission.runs.processes import OUTPUT, SET_ASIDE, read_error, read_last_lines
+from submission.study.curves import name_value
 from submission.study.plan import StudyPoint
 from submission.study.quantities import QUANTITIES
 from submission.study.records import CurveSpec, StudyRun
 
 MAX_BYTES: Final = 1 << 24
 HISTORY: Final = "history.csv"
+AGAIN: Final = "again"
+"""The folder of runs that are made again by the commands of a study."""
 
 
 def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
@@ -35,7 +38,7 @@ def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> l
     runs = add_efficiency([_collect_run(point) for point in points])
     for by in {curve.by for curve in curves if "+" in curve.by}:
         runs = [
-            replace(run, values=run.values | {by: " ".join(str(run.get(name)) for name in by.split("+"))})
+            replace(run, values=run.values | {by: " ".join(name_value(name, run.get(name)) for name in by.split("+"))})
             for run in runs
         ]
     return runs
@@ -75,7 +78,9 @@ def describe_run(run: PlannedRun) -> str:
 
 def _collect_run(point: StudyPoint) -> StudyRun:
     run, ending = point.run, read_ending(point.run.folder)
-    record = StudyRun(run.title, point.values, command=format_command(run))
+    kept = {key: value for key, value in (read_record(run.folder) or {}).items() if key in ("overrides", "environment")}
+    command = format_command(replace(run, folder=Path(AGAIN, *run.folder.parts[-3:]), **kept))
+    record = StudyRun(run.title, point.values, command=command)
     if not is_finished(run):
         return replace(record, problem=_explain_missing(run.folder))
     quantities = dict(_read_figure(run.folder))
@@ -93,9 +98,8 @@ def _explain_missing(folder: Path) -> str:
     for path in (folder, *reversed(attempts)):
         if ending := read_ending(path):
             return ending.text
-        if (path / OUTPUT).exists() and (lines := read_last_lines(path / OUTPUT)):
-            errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-            return (errors or lines)[-1]
+        if problem := read_error(path) or "".join(read_last_lines(path / OUTPUT, 1)):
+            return problem
     return "not run"
 
 
@@ -118,8 +122,9 @@ def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -
         yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
     if "models" not in figure and "minutes" in figure:
         yield "models_per_min", 1 / figure["minutes"]
-        if "flop_per_s" in figure:
-            yield "flop", figure["flop_per_s"] / figure["samples_per_s"] * figure["batch"] * figure["steps"]
+        seconds = _read_json(run.folder / FIGURE).get("epoch_train_s")
+        if "flop_per_s" in figure and seconds:
+            yield "flop", float(f"{figure['flop_per_s'] * sum(seconds):.12g}")  # 12 digits: equal work, equal number
 
 
 def _read_history(folder: Path) -> list[dict[str, float]]:

@@ -93,10 +93,10 @@ def trace_curve(runs: Sequence[StudyRun], spec: CurveSpec) -> Curve:
     if names and spec.law:
         problem = f"no fit: {spec.x} has names, and a law needs numbers"
     elif spec.law in TWO_VARIABLES and kept:
-        law, problem = _fit(spec.law, points)
+        law, problem = _fit(spec, points)
     elif spec.law:
         for number, line in enumerate(lines):
-            line_law, line_problem = _fit(spec.law, line.points)
+            line_law, line_problem = _fit(spec, line.points)
             lines[number] = replace(line, law=line_law, problem=line_problem)
     left_out = tuple((run.name, reason) for run, reason in reasons if reason)
     return Curve(spec, tuple(lines), names, law, problem, left_out)
@@ -137,19 +137,24 @@ def _gather_point(runs: Sequence[StudyRun], spec: CurveSpec, names: Sequence[str
 
 def _name_line(spec: CurveSpec, by: Value) -> str:
     """Return the value of what separates lines; other values than words need its name."""
-    if isinstance(by, str) or not spec.by:
-        return str(by or "")
-    return f"{spec.by} {amount(by) if is_number(by) else by}"
+    return name_value(spec.by, by) if spec.by else ""
 
 
-def _fit(law: str, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
+def name_value(name: str, value: Value) -> str:
+    """Return a value as a label has it: a word alone, others with the last part of their name, such as conv_size 16."""
+    if isinstance(value, str):
+        return value
+    return f"{name.rpartition('.')[2]} {amount(value) if is_number(value) else value}"
+
+
+def _fit(spec: CurveSpec, points: Sequence[CurvePoint]) -> tuple[Law | None, str]:
     """Return the law through all repetitions of points; None and the reason if there is none."""
     observations = [
-        Observation(order_variables(law, point.x, float(point.by) if is_number(point.by) else math.nan), y, name)
+        Observation(order_variables(spec.law, point.x, float(point.by) if is_number(point.by) else math.nan), y, name)
         for point in points
         for y, name in zip(point.ys, point.runs, strict=True)
     ]
     try:
-        return fit_law(law, observations), ""
+        return fit_law(spec.law, observations, order_variables(spec.law, spec.x, spec.by)), ""
     except NoFitError as error:
         return None, str(error)

@@ -32,12 +32,17 @@ def figure_name(spec: CurveSpec) -> str:
     return slug(f"curve {spec.title}")
 
 
+def list_figures(spec: CurveSpec) -> list[str]:
+    """Return the names of the files that `draw_files` can make of a curve."""
+    return [f"{figure_name(spec)}{end}.svg" for end in ("", "-best")[: 1 + (spec.law == "isoflop")]]
+
+
 def draw_curve(curve: Curve, width: int = HALF) -> Html:
     """Draw the points and laws of a curve; where there is no law, the figure says why. Empty without points."""
     spec, points = curve.spec, [point for line in curve.lines for point in line.points]
     if not points:
         return Html("")
-    title = f"{spec.title[0].upper()}{spec.title[1:]}"
+    title = f"{spec.title[:1].upper()}{spec.title[1:]}"
     figure = Figure(figure_name(spec), title, _describe(curve), width)
     panel = _make_panel(figure, curve, points)
     looks = list(islice(zip(cycle(SHAPES), cycle(COLOURS), strict=False), len(curve.lines)))
@@ -83,9 +88,9 @@ def draw_files(curves: Iterable[Curve]) -> dict[str, str]:
     """Return the text of an SVG file for each figure, by the name of the file."""
     files = dict[str, str]()
     for curve in curves:
-        for end, draw in (("", draw_curve), ("-best", draw_best_sizes)):
+        for name, draw in zip(list_figures(curve.spec), (draw_curve, draw_best_sizes), strict=False):
             if drawing := draw(curve):
-                files[f"{figure_name(curve.spec)}{end}.svg"] = standalone(drawing)
+                files[name] = standalone(drawing)
     return files
 
 

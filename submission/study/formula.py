@@ -7,7 +7,11 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from submission.results.page.html import shorten_end
+
 LONGEST: Final = 200
+SHOWN: Final = 60
+"""Characters of a formula, or of what is wrong in it, in a message."""
 OPERATORS: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -33,7 +37,10 @@ def compute_formula(text: str, values: Mapping[str, Any]) -> int | float:
         reason = "it is no formula"
     except (ArithmeticError, TypeError, ValueError) as error:
         reason = str(error)
-    raise ValueError(f"{text!r}: {reason}; expected numbers, names of axes, + - * / // % ** and parentheses")
+    raise ValueError(
+        f"{shorten_end(text, SHOWN)!r}: {shorten_end(reason, SHOWN)}; "
+        "expected numbers, names of axes, + - * / // % ** and parentheses"
+    )
 
 
 def _compute(node: ast.expr, values: Mapping[str, Any]) -> Any:

@@ -133,7 +133,7 @@ def _list_runs(result: StudyResult) -> Html:
     problems = [element("li", f"{run.name}: {run.problem}") for run in result.runs if run.problem]
     rows = [
         (
-            run.name,
+            element("span", run.name, class_="unbroken"),
             *(amount(value) if is_number(value) else _format(value) for value in map(run.values.get, result.axes)),
             *map(_format, map(run.quantities.get, result.quantities)),
         )
@@ -147,7 +147,13 @@ def _list_runs(result: StudyResult) -> Html:
         table(("run", *result.axes, *result.quantities), rows, "Each run and what it measured", 1 + len(result.axes)),
         disclosure(
             "The command that makes each run again",
-            table(("run", "command"), commands, "In the folder of the study", 2),
+            table(
+                ("run", "command"),
+                commands,
+                f"In {result.cwd}, where the study was started (cwd of study.json). They make the runs in "
+                "the folder again, because none replaces another.",
+                2,
+            ),
         ),
         id="runs",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import yaml
+from tqdm import tqdm
 
 from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
@@ -20,14 +22,16 @@ from compliance.benchmarks import MINIS
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.runs.plan import PlannedRun
 from submission.runs.setup import Setup, resolve_setup
+from submission.study.figures import list_figures
 from submission.study.formula import compute_formula
-from submission.study.quantities import QUANTITIES
+from submission.study.quantities import QUANTITIES, has_quantity
 from submission.study.records import CurveSpec, Value
 
 PRESETS: Final = Path(__file__).parent / "presets"
 SUFFIXES: Final = (".yaml", ".yml")
 RANKS: Final = "ranks"
 LABEL: Final = "label"
+OUTPUT: Final = "output_dir"
 BENCHMARK: Final = "benchmark"
 SEED: Final = "train.seed"
 ENVIRONMENT: Final = "environment."
@@ -37,6 +41,9 @@ FORBIDDEN: Final = re.compile(r"[^\w.+-]+")
 """What a folder's name has a dash for."""
 LONGEST: Final = 120
 """Characters of a folder's name."""
+MOST_RUNS: Final = 10_000
+OPTION: Final = re.compile(r"--(steps|seconds|warmup)=[\d.]+|--data=.+|--fidelity")
+"""What a plan can give the measure command; the study gives the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +52,12 @@ class StudyPlan:
 
     paper: the source of the study. differences: in which points it differs from it. config: name, or a file relative to
     the plan. kind: what a run is. evaluate: the networks of each training, those of its instances together, too.
-    energy: meter it where the machine can. overrides: section.key=value for all runs. options: further words of the
-    command, such as --steps=30. axes: values by key, of which every combination is a point; a key is `ranks`,
-    section.key of the configuration, environment.NAME, or `label`, which names a point and sets nothing. points: values
-    of single points, each combined with the axes. scales: formula by key, for what follows from the values of points
-    that do not have the key. seeds: of the repetitions of each point. stop: what ends a training; unless it is the
-    target, its number is train.epochs, train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that
-    --full replaces.
+    energy: meter it where the machine can. overrides: section.key=value for all runs. options: of a measurement, each
+    as `OPTION` has it. axes: values by key, of which every combination is a point; a key is `ranks`, section.key of the
+    configuration, environment.NAME, or `label`, which names a point and sets nothing. points: values of single points,
+    each combined with the axes. scales: formula by key, for what follows from the values of points that do not have the
+    key. seeds: of the repetitions of each point. stop: what ends a training; unless it is the target, its number is
+    train.epochs, train.steps or train.flop. curves: see `CurveSpec`. full: keys of this file that --full replaces.
     """
 
     title: str
@@ -79,12 +85,39 @@ class StudyPlan:
         for key, values in self.axes.items():
             if not values:
                 raise ValueError(f"axes: {key} has no values")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds is {list(self.seeds)}; expected different numbers, at least one")
+        seeds = self.axes.get(SEED, self.seeds)
+        if not all(type(seed) is int for seed in seeds) or not seeds or len(set(seeds)) < len(seeds):
+            raise ValueError(f"seeds is {list(seeds)}; expected different whole numbers, at least one")
+        if SEED in self.axes and self.seeds != (1,):
+            raise ValueError(f"seeds and axes: {SEED} both give the seeds; leave one out")
+        self._check_keys()
+        for option in self.options:
+            if self.kind != "measurement" or not OPTION.fullmatch(option):
+                expected = "--steps=N, --seconds=N, --warmup=N, --data=DIR and --fidelity, of kind: measurement"
+                raise ValueError(f"options has {option!r}; expected {expected}")
         if self.evaluate and self.kind != "training":
             raise ValueError("evaluate is true, but kind is not training: there are no networks to evaluate")
         if self.stop != "target" and self.kind != "training":
             raise ValueError(f"stop is {self.stop}, but kind is {self.kind}: set its steps by options: [--steps=30]")
+
+    def _check_keys(self) -> None:
+        """Raise ValueError for a setting that two parts of the plan give, or that is not the plan's to give."""
+        points = {key for point in self.points for key in point}
+        overrides = {override.partition("=")[0].strip() for override in self.overrides}
+        parts = {"axes": {*self.axes}, "points": points, "scales": {*self.scales}, "overrides": overrides}
+        for name, keys in parts.items():
+            if OUTPUT in keys:
+                raise ValueError(f"{name} has {OUTPUT}, but each run has a folder of its own, in that of -o")
+            if SEED in keys and name != "axes":
+                raise ValueError(f"{name} has {SEED}; give seeds: [1, 2], or an axis")
+        for first, second in (
+            ("axes", "overrides"),
+            ("points", "overrides"),
+            ("scales", "overrides"),
+            ("axes", "scales"),
+        ):
+            for key in sorted(parts[first] & parts[second]):
+                raise ValueError(f"{key} is in {first} and in {second} (or --set); leave it in one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +139,10 @@ def list_presets() -> dict[str, Path]:
 
 
 def read_plan(name: str, full: bool = False) -> StudyPlan:
-    """Return the plan in a YAML file, or of a preset. full: with what its `full` replaces. Raises UsageError."""
+    """Return the plan in a YAML file, or of a preset. full: with what its `full` replaces. Raises UsageError.
+
+    `full` is checked in any case.
+    """
     presets = list_presets()
     if is_name(name) and name not in presets:
         raise UsageError(
@@ -116,8 +152,10 @@ def read_plan(name: str, full: bool = False) -> StudyPlan:
     plan = load(StudyPlan, path)
     if full and not plan.full:
         raise UsageError(f"{path}: --full is given, but the plan has no `full`; leave it out")
-    if full:
-        plan = rebuild(StudyPlan, to_dict(plan) | plan.full | {"full": {}}, f"{path}: full")
+    if plan.full:
+        larger = rebuild(StudyPlan, to_dict(plan) | plan.full | {"full": {}}, f"{path}: full")
+        list_curves(larger, f"{path}: full")
+        plan = larger if full else plan
     if not is_name(plan.config) and not Path(plan.config).is_absolute():
         plan = replace(plan, config=str(path.parent / plan.config))
     list_curves(plan, str(path))
@@ -153,6 +191,10 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
             if name not in names:
                 known = f"the axes, {', '.join(QUANTITIES)}"
                 raise UsageError(f"{position}: {key} is {name!r}{suggest_name(name, names)}; known: {known}")
+            if name not in axes and name in QUANTITIES and not has_quantity(plan.kind, name):
+                raise UsageError(
+                    f"{position}: {key} is {name}, which no {plan.kind} has; see the reference of quantities"
+                )
         if curve.law and curve.law not in LAWS:
             raise UsageError(f"{position}: law is {curve.law!r}; expected one of {', '.join(LAWS)}")
         if has_benchmarks and curve.law in TWO_VARIABLES:
@@ -161,6 +203,9 @@ def list_curves(plan: StudyPlan, source: str) -> tuple[CurveSpec, ...]:
             curve = replace(curve, by="+".join(dict.fromkeys((BENCHMARK, *lines))))
         x_label, y_label = (_label_axis(name) for name in (curve.x, curve.y))
         curves.append(replace(curve, x_label=curve.x_label or x_label, y_label=curve.y_label or y_label))
+    files = [file for curve in curves for file in list_figures(curve)]
+    if repeated := [file for file, count in Counter(files).items() if count > 1]:
+        raise UsageError(f"{source}: curves: two have the file {repeated[0]}; give each another title")
     return tuple(curves)
 
 
@@ -192,6 +237,11 @@ def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
     seeds = tuple(plan.axes.get(SEED, plan.seeds))
     axes = {BENCHMARK: plan.benchmarks} if len(plan.benchmarks) > 1 else {}
     axes |= {key: values for key, values in plan.axes.items() if key != SEED}
+    count = math.prod(map(len, axes.values())) * len(plan.points or ({},)) * len(seeds)
+    if count > MOST_RUNS:
+        raise UsageError(
+            f"{source}: {count:,} runs; expected at most {MOST_RUNS:,}: give fewer values, points or seeds"
+        )
     points = [
         dict(zip(axes, values, strict=True)) | further
         for further in plan.points or ({},)
@@ -205,9 +255,10 @@ def plan_points(plan: StudyPlan, folder: Path, source: str) -> list[StudyPoint]:
             raise UsageError(f"{source}: {count} points would have the folder {path}: give each combination once")
         if len(path.name) > LONGEST:
             raise UsageError(f"{path.name} is too long for the name of a folder; vary fewer keys at once")
+    pairs = list(zip(points, folders, strict=True))
     return [
         point
-        for values, path in zip(points, folders, strict=True)
+        for values, path in tqdm(pairs, "checking points", disable=None, leave=False, delay=1)
         for point in _plan_repetitions(plan, values, path, seeds, source)
     ]
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Final, NamedTuple
+
+from common.measure.fom import Measurement, TrainedEnsemble, TrainedRun
 
 
 class Quantity(NamedTuple):
@@ -16,16 +19,16 @@ class Quantity(NamedTuple):
 
 
 QUANTITIES: Final[Mapping[str, Quantity]] = {
-    "units": Quantity("ranks", "accelerators that work, or processes on CPUs"),
+    "units": Quantity("ranks", "ranks that train at a time: an accelerator each, or a process on CPUs"),
     "batch": Quantity("samples", "samples of a step, over all units"),
     "samples_per_s": Quantity("samples/s", "training speed of all units, without evaluations"),
     "step_ms": Quantity("ms", "median time of a measured step", "median_step_ms"),
     "epoch_s": Quantity("s", "mean time of an epoch, without its evaluation"),
     "minutes": Quantity("min", "from run_start to run_stop; of a job, from the first to the last"),
-    "steps": Quantity("steps", "steps of the optimizer that were made"),
-    "epochs": Quantity("epochs", "epochs that were trained"),
+    "steps": Quantity("", "steps of the optimizer that were made"),
+    "epochs": Quantity("", "epochs that were trained"),
     "models_per_min": Quantity("models/min", "networks trained per minute by a job"),
-    "models": Quantity("models", "networks that a job has trained"),
+    "models": Quantity("", "networks that a job has trained"),
     "flop_per_s": Quantity("FLOP/s", "operations of all units, a multiply-add as two"),
     "vflop_per_s": Quantity("FLOP/s", "valid FLOP/s: times (achieved / target quality)^n"),
     "efficiency": Quantity("", "FLOP/s (or samples/s) per unit, by that of the point with the fewest units"),
@@ -36,7 +39,7 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),
     "loss": Quantity("", "training loss of the last epoch; of a measurement, after the steps of --fidelity"),
     "fidelity": Quantity("", "difference of the loss from float32's after equal steps, by that"),
-    "parameters": Quantity("parameters", "numbers that the network learns"),
+    "parameters": Quantity("", "numbers that the network learns"),
     "train_samples": Quantity("samples", "training samples"),
     "energy_j": Quantity("J", "energy of all nodes, where a meter was read"),
     "samples_per_j": Quantity("samples/J", "samples trained by the energy"),
@@ -49,6 +52,19 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "spread": Quantity("", "standard deviation of the steps or epochs, by the median"),
 }
 """By name: what axes of curves, columns of tables, and the records of study.json can be."""
+
+EVERYWHERE: Final = ("efficiency",)
+"""What follows from quantities of any kind; the others that no fom.json has are of trainings."""
+
+
+def has_quantity(kind: str, name: str) -> bool:
+    """Tell whether runs of a kind, "training" or "measurement", can have a quantity."""
+    records = {"training": (TrainedRun, TrainedEnsemble), "measurement": (Measurement,)}
+    key = QUANTITIES[name].field or name
+    kinds = [
+        each for each, types in records.items() if any(key == field.name for type_ in types for field in fields(type_))
+    ]
+    return kind in kinds or (not kinds and (kind == "training" or name in EVERYWHERE))
 
 
 def describe_quantities() -> str:

@@ -59,7 +59,8 @@ class StudyResult:
     """A study: its runs, and the curves to draw.
 
     paper: the source of the study, "" for none. differences: in which points it differs from the paper. machine: facts
-    on where it ran, by name. notes: what a reader has to know, a sentence each.
+    on where it ran, by name. notes: what a reader has to know, a sentence each. cwd: where it was started, to which the
+    commands of the runs are relative.
     """
 
     title: str
@@ -69,6 +70,7 @@ class StudyResult:
     runs: tuple[StudyRun, ...] = ()
     curves: tuple[CurveSpec, ...] = ()
     notes: tuple[str, ...] = ()
+    cwd: str = ""
 
     @property
     def axes(self) -> list[str]:

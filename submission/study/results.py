@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,16 +12,20 @@ import msgspec
 
 from common.command import clean
 from common.files import write_whole_file
+from common.tree import ANYWHERE
 from compliance.formats.table import Column, csv_records, make_table, plain_text
 from submission.results.fits.laws import Law
+from submission.results.page.sheets import check_replaceable
 from submission.study.curves import Curve
-from submission.study.figures import draw_files
+from submission.study.figures import draw_files, list_figures
 from submission.study.page import write_study_page
 from submission.study.quantities import QUANTITIES
-from submission.study.records import StudyResult, StudyRun, Value
+from submission.study.records import CurveSpec, StudyResult, StudyRun, Value
 
 FORMAT: Final = 1
 JSON, CSV, PAGE = "study.json", "study.csv", "study.html"
+BEGIN: Final = f'{{\n  "format": {FORMAT},\n  "title": '.encode()
+"""The first bytes of a study.json."""
 ALWAYS: Final = ("samples_per_s", "minutes", "quality", "loss")
 """Quantities in the table of the terminal beside those of the curves."""
 
@@ -49,6 +54,18 @@ def write_results(folder: Path, result: StudyResult, curves: Sequence[Curve], pl
     write_study_page(result, curves, folder / PAGE)
 
 
+def check_files(folder: Path, curves: Sequence[CurveSpec]) -> None:
+    """Raise FileExistsError where `write_results` would replace a file that no study has written."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise FileExistsError(f"{folder} is no folder; choose another one with -o")
+    check_replaceable(folder / PAGE)
+    if ANYWHERE.begin(folder / JSON, len(BEGIN)) == BEGIN:  # of an earlier call, as the other files
+        return
+    for name in (JSON, CSV, *(name for curve in curves for name in list_figures(curve))):
+        if os.path.lexists(folder / name):
+            raise FileExistsError(f"{folder / name} exists, and no study has written it; choose another folder with -o")
+
+
 def format_runs(result: StudyResult, width: int | None) -> str:
     """Return the table of the runs: their axes, and what the curves and everybody ask for."""
     curves = [name for curve in result.curves for name in (curve.x, curve.y, curve.by)]
@@ -71,10 +88,13 @@ def format_notes(result: StudyResult, curves: Sequence[Curve]) -> Iterator[str]:
     for curve in curves:
         for label, law, problem in curve.laws:
             yield f"{curve.spec.title}{f', {label}' if label else ''}: {_format_law(law) if law else problem}"
-    if result.paper:
-        yield f"after: {result.paper}"
-    yield from (f"differs: {text}" for text in result.differences)
+    yield from describe_origin(result.paper, result.differences)
     yield from (f"note: {text}" for text in result.notes)
+
+
+def describe_origin(paper: str, differences: Sequence[str]) -> list[str]:
+    """Return a line for the paper of a study, and for each difference from it."""
+    return [*([f"after: {paper}"] if paper else []), *(f"differs: {text}" for text in differences)]
 
 
 def _format_law(law: Law) -> str:

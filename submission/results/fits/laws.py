@@ -163,10 +163,10 @@ TWO_VARIABLES: Final = frozenset(name for name, form in LAWS.items() if len(form
 PARABOLA_LEAST: Final = 3 + SPARE
 
 
-def fit_law(name: str, observations: Iterable[Observation]) -> Law:
+def fit_law(name: str, observations: Iterable[Observation], variables: Sequence[str] = ()) -> Law:
     """Return the law through observations; NoFitError, with the reason, if they do not determine it.
 
-    name: a key of LAWS. Observations that are not above 0 are left out.
+    name: a key of LAWS. variables: their names in messages. Observations that are not above 0 are left out.
     """
     form, kept, left_out = LAWS[name], list[Observation](), list[Omission]()
     for each in observations:
@@ -184,7 +184,10 @@ def fit_law(name: str, observations: Iterable[Observation]) -> Law:
     if len(points) < form.least:
         minima = " with a minimum inside the sizes tried" if name == ISOFLOP else ""
         reasons = "".join(f"; {text}" for text in list(dict.fromkeys(each.reason for each in left_out))[:MOST_REASONS])
-        raise NoFitError(f"no fit: {counted(len(points), 'point')}{minima}; {form.title} needs {form.least}{reasons}")
+        different = counted(len(points), "point")
+        if len(variables) == 1:
+            different = f"{counted(len(points), 'different value')} of {variables[0]}"
+        raise NoFitError(f"no fit: {different}{minima}; {form.title} needs {form.least}{reasons}")
     return _fit_points(name, kept, points, left_out, parabolas)
 
 

@@ -225,7 +225,7 @@ def test_a_round_only_grows(folder):
 def test_another_plan_is_refused(folder):
     make(folder, {"first": 1})
     runs = [replace(run, overrides=("train.epochs=2",)) for run in plan_runs(folder, {"first": 1})]
-    with pytest.raises(PlanError, match=r"run_0/run\.json: overrides is \[\], but the plan now has"):
+    with pytest.raises(PlanError, match=r"run_0/run\.json: overrides has changed: none before, train.epochs=2"):
         make_runs(runs, JobRunner())
 
 

@@ -57,8 +57,16 @@ def test_a_study_grows_and_repeats_nothing(tiny, capsys):
     rows = list(csv.DictReader(Path("out/study.csv").read_text().splitlines()))
     assert [row["run"] for row in rows] == [f"momentum-{m}/seed_{seed}" for m in (0.8, 0.9) for seed in (1, 2)]
     assert "momentum" in Path("out/study.html").read_text() and list(Path("out").glob("curve-*.svg"))
-    assert main([*tiny, *axes, "--set", "train.global_batch_size=2"]) == 1
-    assert "restore it" in capsys.readouterr().err and len(logs()) == 4
+    for mode in ([], ["--dry-run"], ["--emit", "plain"]):
+        assert main([*tiny, *axes, "--set", "train.global_batch_size=2", *mode]) == 1
+        assert "none before, train.global_batch_size=2 now" in capsys.readouterr().err
+    assert len(logs()) == 4
+    command = study["runs"][0]["command"].replace("python", sys.executable, 1)
+    assert "output_dir=again/out/momentum-0.8/seed_1" in command and study["cwd"] == str(Path.cwd())
+    flop = study["runs"][0]["quantities"]["flop"]
+    assert flop == study["runs"][1]["quantities"]["flop"] == round(flop)
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 4  # it missed the target
+    assert Path("again/out/momentum-0.8/seed_1/fom.json").exists()
 
 
 def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
@@ -67,6 +75,18 @@ def test_an_error_of_one_run_does_not_end_the_others(tiny, capsys):
     assert "asks for 1,000" in failed["problem"] and not failed["quantities"] and not finished["problem"]
     assert failed["problem"] in capsys.readouterr().out
     assert Path("out/train_samples-20/seed_1/ended.json").exists()
+
+    assert not Path("out/train_samples-1000/attempts/seed_1-2").exists()
+    assert main([*tiny, "--axis", "data.train_samples=1000", "--set", "train.global_batch_size=2"]) == 1
+
+
+@pytest.mark.parametrize("name", ["study.html", "study.json", "study.csv"])
+def test_a_file_of_others_is_kept(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("mine")
+    for mode in ([], ["--dry-run"], ["--no-run"]):
+        assert main(["frey", "-o", ".", *mode]) == 1 and name in capsys.readouterr().err
+    assert Path(name).read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_killed_study_continues(tiny):
@@ -98,6 +118,8 @@ WRONG = (
     (["--benchmark", "cosmoflow", "--axis", "ranks=1000"], "can make no point"),
     (["frey", "--kind", "measurement"], "has its own kind"),
     (["frey", "--no-run", "-o", "nowhere"], "no such study"),
+    (["frey", "--no-run", "--dry-run"], "expected one of them"),
+    (["frey", "--set", "train.seed=2"], "give seeds"),
 )
 
 

@@ -36,11 +36,11 @@ def test_repetitions_are_one_point_and_each_line_has_its_law_or_the_reason_for_n
     first, second = curve.lines
     assert [(point.x, len(point.ys)) for point in first.points] == [(1, 3), (2, 3), (4, 3), (8, 3)]
     assert first.law.count == 12 and first.law.get("b").value == pytest.approx(0.9, abs=0.05)
-    assert second.law is None and second.problem == "no fit: 2 points; a power law needs 4"
+    assert second.law is None and second.problem == "no fit: 2 different values of ranks; a power law needs 4"
     assert curve.left_out == (("broken", "out of memory"), ("other", "it has no samples_per_s"))
     assert curve.laws == (("cosmoflow", first.law, ""), ("deepcam", None, second.problem))
     drawing = draw_curve(curve)
-    assert "no fit: 2 points; a power law needs 4" in drawing and "perfect scaling" in drawing
+    assert "no fit: 2 different values of ranks; a power law needs 4" in drawing and "perfect scaling" in drawing
     assert drawing.count('class="range org-') == 1 and drawing.count('class="iso"') == 3
 
 

@@ -132,7 +132,7 @@ def test_members_that_do_not_go_together_have_a_clear_error(case, run, members, 
     run("train.epochs=1", "output_dir=other", network)
     run("train.epochs=1", "output_dir=fewer", "data.train_samples=20")
     capsys.readouterr()
-    for other, message in (("other", f"{key} is "), ("fewer", "data.train_samples is 20, but None in")):
+    for other, message in (("other", f"{key} is "), ("fewer", "data.train_samples is 20, but null in")):
         assert case.evaluate.main(["job", other, members]) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1 and "the same network and data" in error

@@ -249,7 +249,7 @@ def test_a_resumed_run_keeps_its_settings(case, run, capsys):
     assert run("train.epochs=2", "schedule.base_lr=0.5", "--resume") == 1
     assert "is 0.5, but" in capsys.readouterr().err
     assert run("train.epochs=2", 'submission.round="1.0"', "--resume") == 1
-    assert "submission.round is '1.0', but" in capsys.readouterr().err
+    assert 'submission.round is "1.0", but' in capsys.readouterr().err
     assert run("train.epochs=2", "--resume", "data.workers=1") == 4 and len(curve("run")) == 2
     assert run("--resume", "run", "train.epochs=3") == 4 and len(curve("run")) == 3
     assert run("--resume", "train.seed=1000") == 2 and "train.seed is 1000, but" in capsys.readouterr().err

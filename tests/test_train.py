@@ -232,8 +232,8 @@ def test_evaluation_finds_the_checkpoint_and_says_where_it_looked(case, run, dat
     run("train.epochs=2")
     checkpoint = "run/checkpoints/epoch-0002-step-0000000.pt"
     assert case.evaluate.main([checkpoint, f"data.data_dir={data}"]) == 1
-    assert case.evaluate.main([checkpoint]) == 1
-    assert f"{case.name}/train is not a" in capsys.readouterr().err
+    assert case.evaluate.main([checkpoint]) == 2
+    assert f"{case.name}: no such folder here" in capsys.readouterr().err
     assert case.evaluate.main(["nowhere.pt"]) == 1 and "no such checkpoint" in capsys.readouterr().err
     Path("empty").mkdir()
     assert case.evaluate.main(["empty"]) == 1 and "empty: no checkpoint in this folder" in capsys.readouterr().err

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from common.config import leaves, to_dict
+from common.config import leaves, shown, to_dict
 from common.data.bagging import drawn_samples, out_of_bag
 from common.errors import UsageError
 from common.precision import Precision
@@ -121,8 +121,8 @@ def check_alike(benchmark: Benchmark, members: Sequence[Member]) -> None:
             value, other_value = leaf.of(tree), leaf.of(to_dict(other.config))
             if value != other_value:
                 raise UsageError(
-                    f"{other.checkpoint}: {leaf.name} is {other_value!r}, but {value!r} in {first.checkpoint}: the "
-                    "members of an ensemble have the same network and data"
+                    f"{other.checkpoint}: {leaf.name} is {shown(other_value)}, but {shown(value)} in "
+                    f"{first.checkpoint}: the members of an ensemble have the same network and data"
                 )
 
 

@@ -256,7 +256,8 @@ def test_the_shards_of_ranks_are_parts_of_those_of_nodes_and_depend_on_no_seed_o
 
 
 def test_batches_that_the_shards_cannot_share_are_refused():
-    config = Config(output_dir=Path("run"), data=DataConfig(Path("data"), shuffle="rank"), train=TrainConfig(10, 10))
+    train = TrainConfig(epochs=10, global_batch_size=10)
+    config = Config(output_dir=Path("run"), data=DataConfig(Path("data"), shuffle="rank"), train=train)
     with pytest.raises(ValueError, match=r"batch size is 10; expected a multiple of the 4 shards.*data.shuffle=global"):
         check_shares(config, 64, ranks(4, 2))
 

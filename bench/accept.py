@@ -243,8 +243,8 @@ def page_of_measurements(measured: dict[str, Any]) -> str:
     between = math.sqrt(max(0.0, blocks.mean(1).var(ddof=1) - within**2 / RUNS))
     rows = [f"| {order} | {_cells(row)} |" for order, row in measured["shares"].items()]
     return f"""\
-{len(rates)} measurements of CosmoFlow's mini problem, 10 steps each, one after the other and at low priority, while the
-machine did other work ({about["machine"]}, {about["date"]}, load average {about["load"]:.1f}): {min(rates):.4g} to
+{len(rates)} measurements of CosmoFlow's mini problem, 10 steps each, one after the other
+({about["machine"]}, {about["date"]}, load average {about["load"]:.1f}): {min(rates):.4g} to
 {max(rates):.4g} samples/s. Blocks of {RUNS} in succession count as jobs, although those of a baseline are an hour or
 more apart: the spread in a block is {within:.1%}, that of the blocks {between:.1%}. {JOBS} random blocks are the
 baseline, another is the check, as it is and slowed down by {LOSS:.0%}. Shuffled: in a random order before.

@@ -147,7 +147,7 @@ def test_configurations_are_found_by_name(name, everything, tmp_path):
     for config in ("mini", listed[-1]):
         assert "output_dir: " in shell(f"mlperf-hpc train {name} {config} data.data_dir=d --print-config")
     assert "is named mini" in shell(f"python -m {name}.train {name}/mini.yaml", status=2)
-    assert f"  {name}.train mini " in shell(f"mlperf-hpc round --config mini --benchmarks {name} --emit plain")
+    assert f" {name}.train mini " in shell(f"mlperf-hpc round --config mini --benchmarks {name} --emit plain")
 
 
 def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):

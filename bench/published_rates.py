@@ -1,13 +1,14 @@
 """Find the fastest training among the published results, in samples per second: in total and per accelerator.
 
     python bench/published_rates.py                                      checks ../shared/corpus, shows the table
-    python bench/published_rates.py -o compliance/facts/published_rates.py     writes it
+    python bench/published_rates.py -o compliance/facts/published_rates.json   writes it
 
 The plausibility notes (SET14) compare with this table.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import defaultdict
@@ -24,27 +25,21 @@ from compliance.logs.log import read_log
 from compliance.logs.run import benchmark_of
 from compliance.logs.timeline import samples_per_second
 
-MARK = "\n\n\nPUBLISHED: Final"
-TABLE = ROOT / "compliance" / "facts" / "published_rates.py"
+TABLE = ROOT / "compliance" / "facts" / "published_rates.json"
 Rate = tuple[float, str]
 
 
 def table(folder: Path) -> str:
-    """Return the module with the table of the results below a folder."""
+    """Return the text of the table of the results below a folder."""
     found: dict[str, list[tuple[Rate, Rate]]] = defaultdict(list)
     for benchmark, *rates in measured(folder):
         found[benchmark].append(tuple(rates))
-    head = TABLE.read_text().partition(MARK)[0].rstrip()
-    lines = [f"{head}{MARK}[dict[str, PublishedRate]] = {{"]
-    for benchmark in REFERENCES:
-        if benchmark not in found:
-            continue
-        total, each = (max(column) for column in zip(*found[benchmark], strict=True))
-        lines.append(f'    "{benchmark}": PublishedRate(')
-        lines += [f"        {float(f'{value:.4g}')}," for value in (total[0], each[0])]
-        lines += [f'        "{name}",' for name in (total[1], each[1])]
-        lines.append("    ),")
-    return "\n".join([*lines, "}"]) + "\n"
+    lines = []
+    for benchmark in filter(found.__contains__, REFERENCES):
+        fastest = [max(column) for column in zip(*found[benchmark], strict=True)]
+        entry = [*(float(f"{rate:.4g}") for rate, _ in fastest), *(name for _, name in fastest)]
+        lines.append(f' "{benchmark}": {json.dumps(entry)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def measured(folder: Path) -> Iterator[tuple[str, Rate, Rate]]:

@@ -75,11 +75,11 @@ def clean(text: object) -> str:
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the nearest known name, as a part of a sentence; "" if none is near."""
+    """Return a suggestion of the nearest known name, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
     near = difflib.get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def counted(number: int, noun: str) -> str:

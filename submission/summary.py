@@ -11,14 +11,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
+from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command, suggest_name
 from compliance.benchmarks import REFERENCES
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
 from compliance.formats.markdown import markdown_text
 from compliance.formats.table import output_width, plain_text
 from compliance.model.report import Report
-from compliance.model.waivers import meant, unused
+from compliance.model.waivers import unused
 from submission.results.columns import CSV_NAMES, RESULT_COLUMNS, RUN_COLUMNS, list_columns, sort_rows
 from submission.results.comparison.comparison import compare
 from submission.results.comparison.formats import FORMATS
@@ -147,7 +147,7 @@ def _check_columns(arguments: argparse.Namespace) -> None:
     keys = {heading: key for names in CSV_NAMES.values() for key, heading in names.items()}
     for name in _name_columns(arguments):
         if name not in known:
-            hint = f"; that heading is of {keys[name]!r}" if name in keys else meant(name, known)
+            hint = f"; that heading is of {keys[name]!r}" if name in keys else suggest_name(name, known)
             raise UsageError(f"there is no column {name!r}{hint}; --columns help lists them")
     if arguments.columns and arguments.format == "json":
         raise UsageError("--columns is for tables and CSV: JSON has all fields")

@@ -18,6 +18,7 @@ METHODS = ("read_bytes", "read_text")
 COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
     "compliance/rules/own_rules.py": "the rules, which the user names",
+    "compliance/rules/pace.py": "the table of published rates, installed with the suite",
     "submission/round/make.py": "the configuration that an earlier call wrote",
     "submission/runs/scripts/script.py": "the templates of job scripts, installed with the suite",
     "submission/runs/plan.py": "the plan of a run that an earlier call wrote",

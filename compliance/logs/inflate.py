@@ -10,8 +10,8 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedReader, RawIOBase
-from typing import Any, BinaryIO, Final
+from io import BufferedReader
+from typing import BinaryIO, Final
 
 from common.tree import Tree, size_text
 
@@ -89,22 +89,3 @@ def inflated(block: bytes, stream: BinaryIO) -> Iterator[bytes]:
                 return
             packed += len(read)
             block = read.lstrip(b"\0")
-
-
-class Text(RawIOBase):
-    """The text of a file, plain or compressed, as a stream; to read it may raise as `inflated` does."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._pieces = pieces(stream)[1]
-        self._rest = b""
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer with the next bytes; return their number, 0 at the end."""
-        self._rest = self._rest or next(filter(None, self._pieces), b"")
-        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)

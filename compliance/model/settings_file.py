@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from common.command import suggest_name
 from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import NAMED, Tree
 from compliance.model.case import PROFILES, STRICT
 from compliance.model.finding import SEVERITIES
-from compliance.model.waivers import Waiver, checked, meant, read_text, read_waivers
+from compliance.model.waivers import Waiver, checked, read_text, read_waivers
 
 OWN_FILE: Final = "mlperf-hpc.toml"
 SHARED_FILE: Final = "pyproject.toml"
@@ -116,7 +117,7 @@ def _parse_settings(table: dict[str, Any], path: str, named: bool) -> Settings:
     """Return the settings in a table; raise UsageError with file and key if one is wrong."""
     for key, value in table.items():
         if key not in KEYS:
-            raise UsageError(f"{path}: there is no key {key!r}{meant(key, KEYS)}; known are {', '.join(KEYS)}")
+            raise UsageError(f"{path}: there is no key {key!r}{suggest_name(key, KEYS)}; known are {', '.join(KEYS)}")
         expected, is_right = KEYS[key]
         if not is_right(value):
             raise UsageError(f"{path}: {key} = {value!r:.80}: expected {expected}")

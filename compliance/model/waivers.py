@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from common.command import suggest_name
 from common.errors import UsageError
 from common.reference import ROUNDS
 from common.tree import ANYWHERE, RefusedFileError, Tree
@@ -49,7 +50,7 @@ def unused(waivers: Mapping[str, Waiver], sets: Iterable[ResultSet]) -> Iterator
         needs_waiver[name] = needs_waiver.get(name, False) or bool(verdict and not verdict.passed)
     for name, waiver in waivers.items():
         if name not in needs_waiver:
-            yield waiver, f"this waiver names no result that was checked: {name}{meant(name, needs_waiver)}"
+            yield waiver, f"this waiver names no result that was checked: {name}{suggest_name(name, needs_waiver)}"
         elif not needs_waiver[name]:
             yield waiver, f"this waiver is not needed: {name} has not failed the convergence test"
 
@@ -125,15 +126,7 @@ def _find_problem(name: Any, reason: Any) -> str:
         ("benchmark", benchmark, tuple(benchmarks_of(round_) if round_ in ROUNDS else ())),
     ):
         if word not in names:
-            return f"{name!r}: there is no {part} {word!r}{meant(word, names)}; known are {', '.join(names)}"
+            return f"{name!r}: there is no {part} {word!r}{suggest_name(word, names)}; known are {', '.join(names)}"
     if not isinstance(reason, str) or is_blank(reason) or is_placeholder(reason):
         return f"{name}: expected a reason in words; write {name}: why"
     return ""
-
-
-def meant(word: str, names: Iterable[str]) -> str:
-    """Return `, did you mean …?` if a known word is close."""
-    import difflib  # only a name that is wrong pays for it
-
-    near = difflib.get_close_matches(word, list(names), 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

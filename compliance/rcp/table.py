@@ -23,150 +23,86 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import re
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
-from common.values import is_number, plain
+from common.values import LARGEST, plain
 from compliance.benchmarks import REFERENCES
 
-UNITS: Final = ("epochs", "samples")
 MOST_LEVELS: Final = 20
+DIGEST: Final = "^[0-9a-f]{64}$"
+Name = Annotated[str, msgspec.Meta(pattern=r"\S")]
+Digest = Annotated[str, msgspec.Meta(pattern=DIGEST)]
+Amount = Annotated[float, msgspec.Meta(gt=0, le=LARGEST)]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRun:
+class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One reference run: the log, its sha256, when it converged (None: it did not), and the hash of its sources."""
 
-    file: str
-    sha256: str
-    epochs: float | None
-    sources: str | None = None
+    file: Name
+    sha256: Digest
+    epochs: Amount | None
+    sources: Digest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedPoint:
-    """One point as in the file; `epochs` ascending, in the unit of the table; without rounds it belongs to all."""
+class RecordedPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One point as in the file; `epochs` in the unit of the table, one for each converged run; no rounds: in all."""
 
-    name: str
-    batch_size: int
-    epochs: tuple[float, ...]
-    hyperparameters: Mapping[str, Any] = field(hash=False)
+    name: Name
+    batch_size: Annotated[int, msgspec.Meta(ge=1)]
+    epochs: tuple[Amount, ...]
+    hyperparameters: dict[str, Any]
     rounds: tuple[str, ...] = ()
     variant: str = FULL
     runs: tuple[RecordedRun, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not set(self.rounds) <= set(ROUNDS):
+            raise ValueError(f"rounds: expected those of {', '.join(ROUNDS)}, in quotes; found {self.rounds}")
+        if self.variant not in VARIANTS:
+            raise ValueError(f"variant: expected {' or '.join(VARIANTS)}, found {self.variant!r}")
+        if self.runs and sorted(self.epochs) != sorted(run.epochs for run in self.runs if run.epochs is not None):
+            raise ValueError(f"epochs of {self.name}: differs from the epochs under 'runs'; make both agree")
+        logged = self.hyperparameters.get("global_batch_size", self.batch_size)
+        if logged != self.batch_size:
+            raise ValueError(
+                f"batch_size of {self.name}: {self.batch_size}, but hyperparameters.global_batch_size says {logged}; "
+                "correct the wrong one"
+            )
 
-@dataclass(frozen=True, slots=True)
-class RcpTable:
-    """All points of one benchmark, and the comment at the top of the file."""
+
+class RcpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All points of one benchmark, no two for one batch size in a round, and the comment at the top of the file."""
 
     benchmark: str
-    unit: str
-    entries: tuple[RecordedPoint, ...]
+    unit: Annotated[str, msgspec.Meta(pattern="^(epochs|samples)$")]
+    entries: tuple[RecordedPoint, ...] = msgspec.field(name="points")
     header: str = ""
 
-
-Expectation = tuple[str, Callable[[Any], bool]]
-
-
-def _is_amount(value: Any) -> bool:
-    return is_number(value) and value > 0
-
-
-def _is_list(value: Any, test: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(test, value))
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and value.strip() != ""
+    def __post_init__(self) -> None:
+        if self.benchmark not in REFERENCES:
+            raise ValueError(f"benchmark: expected one of {', '.join(REFERENCES)}; found {self.benchmark!r}")
+        owner: dict[tuple[str, str, int], tuple[int, str]] = {}
+        for number, entry in enumerate(self.entries, 1):
+            for round_ in entry.rounds or ROUNDS:
+                first = owner.setdefault((entry.variant, round_, entry.batch_size), (number, entry.name))
+                if first[0] != number:
+                    owned = f"{entry.batch_size} is taken in round {round_} ({entry.variant})"
+                    by = f"point {first[0]} ({first[1]}); merge the two or give them different rounds"
+                    raise ValueError(f"batch_size of point {number} ({entry.name}): {owned} by {by}")
 
 
 def is_digest(value: Any) -> bool:
     """Tell whether the value is a SHA-256 in hexadecimal digits."""
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
-
-
-_TABLE_KEYS: Final[dict[str, Expectation]] = {
-    "benchmark": (f"one of {', '.join(REFERENCES)}", lambda v: v in tuple(REFERENCES)),
-    "unit": (f"{' or '.join(UNITS)}", lambda v: v in UNITS),
-    "points": ("a list of points", lambda v: _is_list(v, lambda point: isinstance(point, dict))),
-}
-_POINT_KEYS: Final[dict[str, Expectation]] = {
-    "name": ("a name", _is_name),
-    "batch_size": ("a whole number >= 1", lambda v: type(v) is int and v >= 1),
-    "epochs": ("a list of numbers > 0, one per converged run", lambda v: _is_list(v, _is_amount)),
-    "hyperparameters": ("a mapping (may be empty: {})", lambda v: isinstance(v, dict)),
-    "rounds": (f'a list of rounds in quotes, such as ["{ROUNDS[-1]}"]', lambda v: _is_list(v, ROUNDS.__contains__)),
-    "variant": (" or ".join(VARIANTS), lambda v: v in VARIANTS),
-    "runs": ("a list of {file, sha256, epochs}", lambda v: _is_list(v, lambda run: isinstance(run, dict))),
-}
-_RUN_KEYS: Final[dict[str, Expectation]] = {
-    "file": ("a file name", _is_name),
-    "sha256": ("64 hexadecimal digits in lower case", is_digest),
-    "epochs": ("a number > 0, or null for a run that did not converge", lambda v: v is None or _is_amount(v)),
-    "sources": ("64 hexadecimal digits in lower case", is_digest),
-}
-
-
-def _check_keys(where: str, document: Any, keys: Mapping[str, Expectation], optional: tuple[str, ...] = ()) -> None:
-    """Raise ValueError unless `document` has all required keys, no unknown ones, and valid values."""
-    if not isinstance(document, dict):
-        raise ValueError(f"{where}: expected a mapping with the keys {', '.join(keys)}; found {document!r:.60}")
-    for key in document:
-        if key not in keys:
-            raise ValueError(f"{where}, key {key!r}: not known; known are {', '.join(keys)}. Correct or remove it")
-    for key, (expected, test) in keys.items():
-        if key not in document:
-            if key not in optional:
-                raise ValueError(f"{where}, key {key!r}: missing; add it, {expected} is expected")
-        elif not test(document[key]):
-            found = f"found {document[key]!r:.60}"
-            raise ValueError(f"{where}, key {key!r}: expected {expected}, {found}. Correct the value")
-
-
-def _read_entry(path: Path, index: int, document: dict[str, Any]) -> RecordedPoint:
-    where = f"{path}: point {index + 1} ({document.get('name', 'without name')})"
-    _check_keys(where, document, _POINT_KEYS, optional=("rounds", "variant", "runs"))
-    runs = document.get("runs", [])
-    for number, run in enumerate(runs):
-        _check_keys(f"{where}, run {number + 1}", run, _RUN_KEYS, optional=("sources",))
-    epochs = sorted(document["epochs"])
-    if runs and epochs != sorted(run["epochs"] for run in runs if run["epochs"] is not None):
-        raise ValueError(f"{where}, key 'epochs': differs from the epochs under 'runs'; make both agree")
-    logged = document["hyperparameters"].get("global_batch_size", document["batch_size"])
-    if logged != document["batch_size"]:
-        raise ValueError(
-            f"{where}, key 'batch_size': {document['batch_size']}, but hyperparameters.global_batch_size says "
-            f"{logged}; correct the wrong one"
-        )
-    return RecordedPoint(
-        name=document["name"],
-        batch_size=document["batch_size"],
-        epochs=tuple(epochs),
-        hyperparameters=document["hyperparameters"],
-        rounds=tuple(document.get("rounds", ())),
-        variant=document.get("variant", FULL),
-        runs=tuple(RecordedRun(**run) for run in runs),
-    )
-
-
-def _check_distinct(path: Path, entries: tuple[RecordedPoint, ...]) -> None:
-    """Raise ValueError if two points claim the same batch size of one round and variant."""
-    owner: dict[tuple[str, str, int], int] = {}
-    for index, entry in enumerate(entries):
-        for round_ in entry.rounds or ROUNDS:
-            first = owner.setdefault((entry.variant, round_, entry.batch_size), index)
-            if first != index:
-                where = f"{path}: point {index + 1} ({entry.name}), key 'batch_size'"
-                owned = f"{entry.batch_size} is taken in round {round_} ({entry.variant})"
-                by = f"point {first + 1} ({entries[first].name})"
-                raise ValueError(f"{where}: {owned} by {by}; merge the two or give them different rounds")
+    return isinstance(value, str) and re.match(DIGEST, value) is not None
 
 
 def read_table(path: Path) -> RcpTable:
@@ -192,11 +128,14 @@ def read_table(path: Path) -> RcpTable:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: not a YAML table of convergence points ({reason:.200}). Correct it") from error
-    _check_keys(str(path), document, _TABLE_KEYS)
-    entries = tuple(_read_entry(path, index, point) for index, point in enumerate(document["points"]))
-    _check_distinct(path, entries)
+    try:
+        table = msgspec.convert(document, RcpTable)
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"{path}: {error}. Correct it (points count from 0; the format: compliance/rcp/table.py)"
+        ) from error
     header = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
-    return RcpTable(document["benchmark"], document["unit"], entries, header)
+    return replace(table, header=header)
 
 
 def _flow_yaml(value: list[Any] | dict[str, Any]) -> str:
@@ -229,7 +168,7 @@ def render(table: RcpTable) -> str:
             lines.append(f"    variant: {_quote_word(entry.variant)}")
         lines.append(f"    batch_size: {entry.batch_size}")
         lines.append(f"    epochs: {_flow_yaml(list(map(plain, entry.epochs)))}")
-        lines.append(f"    hyperparameters: {_flow_yaml(dict(entry.hyperparameters))}")
+        lines.append(f"    hyperparameters: {_flow_yaml(entry.hyperparameters)}")
         if entry.runs:
             lines.append("    runs:")
         for run in entry.runs:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from common.command import suggest_name
 from common.measure.accelerators import ceilings_of, read_ceilings
 from compliance.model.report import Report
-from compliance.model.waivers import meant
 from submission.results.cost_model.model import CostedStep, CostModel, ModelError, read_workloads
 from submission.results.fits import fit
 from submission.results.fits.projection import Projections, project_sets, read_published
@@ -49,7 +49,7 @@ def analyse_report(
     sets = analyse(report, facts)
     good, names = [result for result in sets if not result.problem], [result.full_name for result in sets]
     unused = (name for name in own.names() if name not in names)
-    warnings = [f"{facts_file}: no result is named {name}{meant(name, names)}" for name in unused]
+    warnings = [f"{facts_file}: no result is named {name}{suggest_name(name, names)}" for name in unused]
     if ceilings_file:
         devices = dict.fromkeys(result.row.device for result in good if not result.row.mini)
         unknown = (device for device in devices if not ceilings_of(device, model.ceilings))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import shlex
@@ -13,10 +12,11 @@ from statistics import fmean
 from typing import Any, Final
 
 from common.ending import DIVERGED, read_ending
+from common.files import LOG_NAME
 from common.measure.fom import NAME as FIGURE
-from common.reference import variant_of
 from common.tree import ANYWHERE
-from compliance.benchmarks import MINIS, REFERENCES
+from compliance.benchmarks import REFERENCES
+from compliance.logs.run import read_run
 from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.processes import OUTPUT, SET_ASIDE, read_error, read_last_lines
 from submission.study.curves import name_value
@@ -25,7 +25,6 @@ from submission.study.quantities import QUANTITIES
 from submission.study.records import CurveSpec, StudyRun
 
 MAX_BYTES: Final = 1 << 24
-HISTORY: Final = "history.csv"
 AGAIN: Final = "again"
 """The folder of runs that are made again by the commands of a study."""
 
@@ -85,7 +84,7 @@ def _collect_run(point: StudyPoint) -> StudyRun:
         return replace(record, problem=_explain_missing(run.folder))
     quantities = dict(_read_figure(run.folder))
     if run.kind == "training":
-        quantities |= dict(_read_training(run, point.setup.variant, quantities))
+        quantities |= dict(_read_training(run, quantities))
     if point.evaluation is not None and is_finished(point.evaluation):
         content = _read_json(point.evaluation.result_file)
         quantities["ensemble_quality"] = content.get("ensemble", content["members"][0]["quality"])
@@ -112,28 +111,20 @@ def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
             yield name, number * quantity.scale
 
 
-def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield what the history of a training and its figure of merit together tell; of a job, means over instances."""
-    histories = [history for folder in run.result_folders if (history := _read_history(folder))]
-    if histories:
-        target = variant_of((REFERENCES[run.benchmark], *MINIS[run.benchmark]), variant).target
-        best = min if target.lower_is_better else max
-        yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
-        yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)
+def _read_training(run: PlannedRun, figure: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield what the log of a training and its figure of merit together tell; of a job, means over instances."""
+    logs = [log for folder in run.result_folders if (log := folder / LOG_NAME).exists()]
+    trainings = [read_run(str(log)).details for log in logs]
+    best = min if REFERENCES[run.benchmark].target.lower_is_better else max
+    if qualities := [best(each.value for each in details.evaluations) for details in trainings if details.evaluations]:
+        yield "best_quality", fmean(qualities)
+    if seconds := [length for details in trainings for length in details.epoch_seconds]:
+        yield "epoch_s", fmean(seconds)
     if "models" not in figure and "minutes" in figure:
         yield "models_per_min", 1 / figure["minutes"]
-        seconds = _read_json(run.folder / FIGURE).get("epoch_train_s")
-        if "flop_per_s" in figure and seconds:
-            yield "flop", float(f"{figure['flop_per_s'] * sum(seconds):.12g}")  # 12 digits: equal work, equal number
-
-
-def _read_history(folder: Path) -> list[dict[str, float]]:
-    """Return the epochs of a training; [] if it has none."""
-    path = folder / HISTORY
-    if not path.exists():
-        return []
-    text = ANYWHERE.read(str(path), MAX_BYTES).decode("utf-8")
-    return [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(text.splitlines())]
+        trained_s = _read_json(run.folder / FIGURE).get("epoch_train_s")
+        if "flop_per_s" in figure and trained_s:
+            yield "flop", float(f"{figure['flop_per_s'] * sum(trained_s):.12g}")  # 12 digits: equal work, equal number
 
 
 def _read_json(path: Path) -> dict[str, Any]:

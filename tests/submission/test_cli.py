@@ -113,12 +113,12 @@ def test_a_former_name_answers_with_the_present_call(name, mlperf_hpc, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["chekc"], "unknown command 'chekc'; did you mean 'check'?"),
+        (["chekc"], "unknown command 'chekc' (did you mean 'check'?)"),
         (["xyz"], "unknown command 'xyz'; mlperf-hpc --help"),
         (["train"], f"a benchmark is missing; usage: mlperf-hpc train {{{','.join(PACKAGES)}}}"),
-        (["train", "cosmo", "mini"], "'cosmo' is not a benchmark; did you mean 'cosmoflow'?"),
+        (["train", "cosmo", "mini"], "'cosmo' is not a benchmark (did you mean 'cosmoflow'?)"),
         (["measure"], "a benchmark or a command is missing; usage: mlperf-hpc measure {"),
-        (["measure", "rooflin"], "'rooflin' is not a benchmark or a command; did you mean 'roofline'?; usage: "),
+        (["measure", "rooflin"], "'rooflin' is not a benchmark or a command (did you mean 'roofline'?); usage: "),
         (["split", "oc20"], "usage: mlperf-hpc split {deepcam}"),
     ],
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from common.command import counted
 from common.tree import ANYWHERE
 from compliance.formats.findings import Group, Shown, extent, grouped
-from compliance.logs.inflate import InflateError, Text
+from compliance.logs.inflate import InflateError, pieces
 from compliance.model.finding import ERROR, FAIL, INCOMPLETE, NOTE, PASS, SKIPPED, WARN, WARNING, Finding
 from compliance.rules.rule import RULES
 from submission.results.page.html import Html, disclosure, element, escaped, file_link, joined, shorten_end
@@ -29,9 +29,8 @@ CONTEXT_LINES: Final = 2
 """Lines shown before and after that of a finding."""
 MAX_LINE: Final = 240
 """Characters of a line that are shown."""
-READ_CHARACTERS: Final = 16 << 20
-"""Excerpts are taken only from this many characters of a file."""
-CHUNK: Final = 1 << 16
+READ_BYTES: Final = 16 << 20
+"""Excerpts are taken only from about this many bytes of a file."""
 SIGNS: Final = {ERROR: "✕", WARNING: "!", NOTE: "i", SKIPPED: "–", FAIL: "✕", INCOMPLETE: "…", WARN: "!", PASS: "✓"}
 
 
@@ -153,22 +152,12 @@ def excerpt(path: str, line: int) -> list[tuple[int, str]]:
     """
     if path == "-" or line < 1:
         return []
-    try:
-        with ANYWHERE.open(path) as raw:
-            text = io.TextIOWrapper(Text(raw), encoding="utf-8", errors="replace", newline=None)  # type: ignore[type-var]  # typeshed wants a buffer
-            return [found for found in _first_lines(text, line + CONTEXT_LINES) if found[0] >= line - CONTEXT_LINES]
-    except (OSError, EOFError, InflateError, zlib.error):
-        return []
-
-
-def _first_lines(text: io.TextIOBase, last: int) -> Iterator[tuple[int, str]]:
-    """Yield (number, first characters) of the lines up to `last`."""
-    number, begin, read = 1, "", 0
-    while number <= last and read < READ_CHARACTERS and (piece := text.readline(CHUNK)):
-        read += len(piece)
-        begin = begin or piece.rstrip("\n")[: MAX_LINE + 1]
-        if piece.endswith("\n"):
-            yield number, shorten_end(begin, MAX_LINE)
-            number, begin = number + 1, ""
-    if begin:
-        yield number, shorten_end(begin, MAX_LINE)
+    text, last = bytearray(), line + CONTEXT_LINES
+    with suppress(OSError, EOFError, InflateError, zlib.error), ANYWHERE.open(path) as file:
+        for piece in pieces(file)[1]:
+            text += piece
+            if len(text) > READ_BYTES or text.count(b"\n") > last:
+                break
+    numbered = enumerate(text.splitlines()[:last], 1)
+    begins = ((number, content[: 4 * MAX_LINE + 4]) for number, content in numbered if number >= line - CONTEXT_LINES)
+    return [(number, shorten_end(begin.decode("utf-8", "replace"), MAX_LINE)) for number, begin in begins]

@@ -20,7 +20,7 @@ from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
-from common.staging.copy import SharedStorage
+from common.staging.storage import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import StageDir, UnfinishedFile
 from common.stop import STOP, StopAsked

@@ -110,7 +110,7 @@ class UrlStorage(SharedStorage):
     def __init__(self, url: str) -> None:
         super().__init__(url.rstrip("/"))
         try:
-            self._files, self._errors = connect_s3() if url.startswith("s3:") else connect_http()
+            self._files, self._errors, self._refusals = connect_s3() if url.startswith("s3:") else connect_http()
         except ImportError as error:
             raise StagingError(f"staging.source {url}: {missing_extra(error, 'storage') or error}") from error
 
@@ -173,7 +173,7 @@ class UrlStorage(SharedStorage):
             except self._errors as error:
                 status = getattr(error, "status", 0)  # of an answer of HTTP
                 cause = f"the server answers {status}" if status else str(error) or type(error).__name__
-                if isinstance(error, PermissionError) or (400 <= status < 500 and status not in TEMPORARY):
+                if isinstance(error, self._refusals) or (400 <= status < 500 and status not in TEMPORARY):
                     raise StagingError(f"{self._locate(name)}: cannot be read: {cause}") from error
                 if attempt == ATTEMPTS or not _wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
                     raise StagingError(
@@ -194,8 +194,8 @@ def _wait(seconds: float) -> bool:
 Errors = tuple[type[Exception], ...]
 
 
-def connect_http() -> tuple[Any, Errors]:
-    """Return a file system of fsspec that reads web servers, and the errors that it raises.
+def connect_http() -> tuple[Any, Errors, Errors]:
+    """Return a file system of fsspec that reads web servers, the errors that it raises, and those that do not pass.
 
     Bytes come as they are stored: a gzip file is not inflated on its way. Proxies are those of the environment.
     """
@@ -204,19 +204,20 @@ def connect_http() -> tuple[Any, Errors]:
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
     client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
-    return HTTPFileSystem(client_kwargs=client, skip_instance_cache=True), (OSError, aiohttp.ClientError)
+    files = HTTPFileSystem(client_kwargs=client, skip_instance_cache=True)
+    return files, (OSError, aiohttp.ClientError), (PermissionError,)
 
 
-def connect_s3() -> tuple[Any, Errors]:
-    """Return a file system of fsspec that reads S3, and the errors that it raises.
+def connect_s3() -> tuple[Any, Errors, Errors]:
+    """Return a file system of fsspec that reads S3, the errors that it raises, and those that do not pass.
 
     Address and credentials are those of the environment, as AWS's own tools find them.
     """
     import aiohttp
     import s3fs
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, NoCredentialsError
 
     limits = {"connect_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retries": {"total_max_attempts": 1}}
     files = s3fs.S3FileSystem(config_kwargs=limits, max_concurrency=1, skip_instance_cache=True)
     files.retries = 1  # the attempts are counted here
-    return files, (OSError, aiohttp.ClientError, BotoCoreError)
+    return files, (OSError, aiohttp.ClientError, BotoCoreError), (PermissionError, NoCredentialsError)

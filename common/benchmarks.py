@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
+from common.errors import UsageError
 from common.reference import Reference, Setting, Target
 
 ROOT: Final = Path(__file__).parent.parent
@@ -41,7 +42,7 @@ WITHOUT: Final = "torch"
 """The package that facts do without, so that logs are checked where it is not installed."""
 
 
-class PluginError(ValueError):
+class PluginError(UsageError):
     """A benchmark from outside the suite cannot be used; the message names it and its origin."""
 
 

@@ -72,6 +72,7 @@ def install(tmp_path, monkeypatch):
     for variable in (FOLDERS_VARIABLE, "PYTHONPATH"):
         monkeypatch.setenv(variable, os.environ.get(variable, ""))
     monkeypatch.setenv(PLUGINS_VARIABLE, "")
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def install(facts=FACTS):
         monkeypatch.setattr(sys, "path", [*sys.path, str(write_plugin(tmp_path / "site", facts))])

@@ -24,7 +24,6 @@ from compliance.rcp.table import read_table, write_table
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
-
 SOURCES = {"source_sha256": "5" * 64}
 FIRST = {name: reference_of(name, "mini") for name in MINIS}  # of the first generation, which all have
 TARGET = FIRST["cosmoflow"].target.value

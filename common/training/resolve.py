@@ -13,7 +13,9 @@ from typing import Any, Final
 from common.closed import compare
 from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
 from common.named_configs import find_config
+from common.own_code import find_registered, import_all
 from common.provenance import shown_path
+from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
 
 LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
@@ -36,6 +38,7 @@ def resolve_config(
     file = find_config(cls.reference.name, name)
 
     def check(config: RunConfig) -> None:
+        import_all(config.train.imports)
         check_combinations(config, overrides)
         check_network(config)
 
@@ -50,6 +53,7 @@ def resolve_config(
 def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
     """Raise ConfigError for what cannot work on any number of ranks. overrides: as given."""
     _check_numbers(config)
+    _check_names(config)
     _check_instances(config)
     samples: int | None = getattr(config.data, "train_samples", None)  # the data are not looked at
     steps = samples and count_steps(samples, config.train.global_batch_size, config.train.tail)
@@ -67,6 +71,14 @@ def _check_numbers(config: RunConfig) -> None:
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
             if leaf.name.startswith("model.") and type(number) is int and number > MOST:
                 raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
+
+
+def _check_names(config: RunConfig) -> None:
+    """Raise UsageError for names that nothing registers."""
+    if config.optim.name not in LOG_NAMES:
+        find_registered("optimizer", config.optim.name, "optim.name", LOG_NAMES)
+    if config.train.problem is not None:
+        find_registered("problem", config.train.problem, "train.problem")
 
 
 def _check_instances(config: RunConfig) -> None:

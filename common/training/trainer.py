@@ -35,7 +35,7 @@ from common.reference import Target
 from common.settings.run import RunConfig
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
-from common.training.benchmark import Benchmark, Problem
+from common.training.benchmark import Benchmark, Problem, check_network_code
 from common.training.callbacks import Callback, Epoch
 from common.training.job import configure_training, train
 from common.training.run import TRAINING_ERRORS, Start
@@ -128,7 +128,7 @@ class Run:
         problem: Problem | None = None
         message = "stopped while the data were looked up"
         with _signals_passed_on(message), connect(config.dist, TRAINING_ERRORS) as dist:
-            problem = self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
+            problem = self.benchmark.build_problem(config, dist, read_value(self.log, "seed") or 0)
         if problem is None:
             raise KeyboardInterrupt(message)
         return problem
@@ -184,6 +184,7 @@ class Trainer:
         """
         loaded = checkpoint.load(Path(place), self.benchmark.name)
         config = rebuild(self.benchmark.config, loaded.config, f"the configuration in {loaded.path}", overrides)
+        check_network_code(loaded.own_code, self.benchmark, config, loaded.path)
         folder = Path(place) if Path(place).is_dir() else Path(place).parent.parent
         return Run(self.benchmark, config, folder)
 

@@ -145,14 +145,23 @@ class Callback:
         """Finish, after the clock of the run has stopped: it is over, stopped, or failed."""
 
 
-def acts(make_callback: Callable[[], Callback]) -> bool:
-    """Tell whether callbacks of a class act on a training; of a function that makes one, it is assumed."""
-    return getattr(make_callback, "attach", None) is not Callback.attach
+CallbackSource = Callback | type[Callback]
+"""How a caller gives a callback: an object, or the class of which each training makes one."""
 
 
-def list_acting(makers: Iterable[Callable[[], Callback]]) -> tuple[Code, ...]:
-    """Return the sources of the classes that act on a training."""
-    return tuple(describe_source("callback", getattr(make, "__qualname__", ""), make) for make in makers if acts(make))
+def acts(source: CallbackSource) -> bool:
+    """Tell whether a callback acts on a training."""
+    return _class_of(source).attach is not Callback.attach
+
+
+def list_acting(sources: Iterable[CallbackSource]) -> tuple[Code, ...]:
+    """Return the sources of the callbacks that act on a training."""
+    classes = (_class_of(callback) for callback in sources if acts(callback))
+    return tuple(describe_source("callback", cls.__qualname__, cls) for cls in classes)
+
+
+def _class_of(source: CallbackSource) -> type[Callback]:
+    return source if isinstance(source, type) else type(source)
 
 
 class Callbacks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from common.closed import compare
 from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
@@ -18,6 +18,7 @@ from common.provenance import shown_path
 from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
 
+C = TypeVar("C", bound=RunConfig)
 LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
 """Keys that decide how many steps a run has."""
 MOST: Final = 1 << 16
@@ -26,18 +27,18 @@ OPEN: Final = "or train in the open division: submission.division=open"
 
 
 def resolve_config(
-    cls: type[RunConfig],
+    cls: type[C],
     name: str,
     overrides: Sequence[Override] = (),
     check_network: Callable[[Any], None] = lambda config: None,
-) -> RunConfig:
+) -> C:
     """Return the configuration of a name or file with overrides; ConfigError if no run can have it.
 
     cls: the benchmark's Config. check_network: raises ConfigError for a network that cannot be made, which takes torch.
     """
     file = find_config(cls.reference.name, name)
 
-    def check(config: RunConfig) -> None:
+    def check(config: C) -> None:
         import_all(config.train.imports)
         check_combinations(config, overrides)
         check_network(config)

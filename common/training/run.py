@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, shown, to_dict
 from common.datasets.manifest import read_variant_and_digest
-from common.ending import COMPLETED, TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.mllog import ResultLog, RunRecord
@@ -39,7 +39,7 @@ from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Callbacks, RunStart, acts, list_acting
+from common.training.callbacks import Callback, Callbacks, CallbackSource, RunStart, acts, list_acting
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.data_faults import check_some_samples, warn_of_repeated_files
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
@@ -68,14 +68,14 @@ class Start:
 
     resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
     auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
-    no other owner. callbacks: classes; an object of each gets the record of each step and epoch.
+    no other owner. callbacks: of your own; an object of each class gets the record of each step and epoch.
     overrides: of the configuration, as given.
     """
 
     resume: str | None = None
     auto_resume: bool = False
     wait: bool = False
-    callbacks: tuple[Callable[[], Callback], ...] = ()
+    callbacks: tuple[CallbackSource, ...] = ()
     overrides: tuple[Override, ...] = ()
 
 
@@ -474,12 +474,11 @@ class Training:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
         constants = {"seed": seed, "config": self.resolved, **self.recorded_code}
         callbacks: list[Callback] = []
-        makers = self.start.callbacks
-        made = {number: make() for number, make in enumerate(makers) if dist.is_main or acts(make)}
+        sources = [source for source in self.start.callbacks if dist.is_main or acts(source)]
+        own = [source() if isinstance(source, type) else source for source in sources]
         if dist.is_main:  # which alone writes checkpoints and gives records to callbacks
             constants["interface"] = self.benchmark.predictor.describe(config)
-            callbacks += [*make_callbacks(config.track, self.owned.lease.check), *made.values()]
-        acting = [callback for number, callback in made.items() if acts(makers[number])]
+            callbacks += [*make_callbacks(config.track, self.owned.lease.check), *own]
         progress = Progress(target, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
@@ -494,7 +493,12 @@ class Training:
             checkpoints=self.checkpoints,
             progress=progress,
             sanity=Sanity(replace(problem.reference, target=target), progress.print_line),
-            callbacks=Callbacks(callbacks, config.track.every_steps, acting, may_stop=bool(makers)),
+            callbacks=Callbacks(
+                callbacks,
+                config.track.every_steps,
+                acting=filter(acts, own),
+                may_stop=bool(self.start.callbacks),
+            ),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
             constants=constants,
             max_steps=self._find_max_steps(problem),
@@ -521,6 +525,8 @@ class Training:
         """Print how the run ended and what to do next."""
         log, reference = self.folder / LOG_NAME, run.problem.reference
         result = f"target {run.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
+        if ending.how == STOPPED_EARLY:
+            result = ending.text
         if ending.how == COMPLETED:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
@@ -580,6 +586,8 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     data = config.data.data_dir
     # A checkpoint has only the last part of an absolute path.
     where = [f"data.data_dir={data}"] if shown_path(data) != str(data) else []
+    if config.train.imports:  # which a checkpoint does not make run
+        where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
     return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
 
 

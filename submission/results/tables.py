@@ -181,7 +181,7 @@ def _legend(rows: Sequence[Row]) -> list[str]:
 
 
 def _remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
-    """Return what is particular about results: own code, missing runs, waivers and bypasses; and how runs are counted."""
+    """Return what is particular about results: own code, missing runs, waivers, bypasses; and how runs are counted."""
     remarks = []
     for row in rows:
         name = clean("/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark))))

@@ -1,17 +1,23 @@
-"""docs/guide/library.md as printed, and what it promises: own code is found by name, recorded, and never run unasked."""
+"""docs/guide/library.md as printed, and what it promises: own code is recorded, and never run unasked."""
 
+import contextlib
 import json
 import pickle
 import re
-import shutil
+import sys
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from common import own_code
 from common.config import ConfigError
+from common.data.prefetch import tensors
 from common.ending import read_ending
 from common.errors import UsageError
 from common.export import load_network
@@ -24,8 +30,6 @@ from common.training.resolve import resolve_config
 from common.training.trainer import Trainer
 from compliance import check_logs
 from cosmoflow import evaluate, synthesize, train
-from cosmoflow.data.dataset import Dataset
-from cosmoflow.settings import Config
 
 GUIDE = (Path(__file__).parents[1] / "docs/guide/library.md").read_text()
 TINY = """
@@ -48,9 +52,17 @@ def data(tmp_path_factory):
     return folder
 
 
+def forget_own_code(monkeypatch):
+    """Be as another process, which has imported nothing."""
+    monkeypatch.setattr(own_code, "_REGISTERED", {})
+    for name in [name for name in sys.modules if name.startswith(own_code.FILE) or name == "mine"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
 @pytest.fixture
 def folder(data, tmp_path, monkeypatch):
-    """A folder with the files of the guide, a configuration, and data."""
+    """Make a folder with the files of the guide, a configuration, and data; go there."""
+    forget_own_code(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", GUIDE, re.DOTALL):
@@ -78,29 +90,24 @@ def test_own_code_is_found_by_name_recorded_and_not_the_reference(folder, capsys
     assert json.loads(Path("run/fom.json").read_text())["own_code"] == text
     (finding,) = (each for each in check_logs("run/result_0.txt", allow_mini=True).findings if each.rule == "SET19")
     assert finding.severity == "note" and "mine.py" in finding.message
-    with pytest.raises(UsageError, match="submission.division is closed"):
-        Trainer(replace(train.BENCHMARK, problem=__import__("mine").Means)).run(
-            "config", {"data.data_dir": "data/tiny"}, "submission.division=closed", submission={"org": "O"}, output_dir="c"
+    with pytest.raises(UsageError, match=r"submission\.division is closed"):
+        Trainer(replace(train.BENCHMARK, problem=import_module("mine").Means)).run(
+            "config", {"data.data_dir": "data/tiny", "submission.division": "closed"}, output_dir="closed"
         )
 
 
-def test_a_run_with_own_code_is_evaluated_and_exported_but_not_by_what_it_names(folder, capsys):
+def test_a_run_with_own_code_is_evaluated_and_exported_but_not_by_what_it_names(folder, capsys, monkeypatch):
     run(*IMPORTED, "--callback", "ema.py:Ema")
-    (*_, quality) = Path("run/history.csv").read_text().splitlines()
+    quality = float(Path("run/history.csv").read_text().splitlines()[-1].split(",")[2])
     assert export(["run", "w.safetensors"]) == 0
     capsys.readouterr()
-    import common.own_code
-
-    common.own_code._REGISTERED.clear()
+    forget_own_code(monkeypatch)
     assert evaluate.main(["run"]) == 2
     assert "add train.imports=[FOLDER/mine.py]" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="Means of mine.py"):
+    with pytest.raises(UsageError, match=r"Means of mine\.py"):
         load_network(train.BENCHMARK, "w.safetensors")
-    shutil.copy("mine.py", "other.py")
-    for name in [name for name in __import__("sys").modules if name.startswith("file /")]:
-        del __import__("sys").modules[name]
     assert evaluate.main(["run", "train.imports=[mine.py]"]) == 1  # the target is not met
-    assert f"eval_error {float(quality.split(',')[2]):.6g} on 8" in capsys.readouterr().out, "of the means, as trained"
+    assert f"eval_error {quality:.6g} on 8" in capsys.readouterr().out, "of the means, as trained"
     assert load_network(train.BENCHMARK, "w.safetensors").model[2].weight.shape == (4, 4)
     with Path("mine.py").open("a") as file:
         file.write("# changed\n")
@@ -160,11 +167,13 @@ def test_names_that_nothing_registers_are_refused(folder, words, message):
     assert not Path("run").exists()
 
 
-@pytest.mark.needs("optuna")
+@pytest.mark.needs("optuna", bool(find_spec("optuna")), "Optuna: pip install optuna")
 def test_the_search_prunes(folder):
     code = Path("search.py").read_text()
     small = 'options = {"model": {"conv_size": 2, "conv_layers": 2}, "data.data_dir": "data/tiny", '
-    code = code.replace("options = {", small).replace("n_trials=10", "n_trials=5").replace('"train.epochs": 8', '"train.epochs": 3')
+    for old, new in (("options = {", small), ("n_trials=10", "n_trials=5"), ('"train.epochs": 8', '"train.epochs": 3')):
+        assert old in code
+        code = code.replace(old, new)
     names = {}
     exec(compile(code, "search.py", "exec"), names)
     states = [trial.state.name for trial in names["study"].trials]
@@ -174,15 +183,29 @@ def test_the_search_prunes(folder):
 # -- the data in a loop of one's own ---------------------------------------------------------------------------
 
 
-def test_samples_are_what_a_step_reads_in_any_process(folder, data):
-    config = resolve_config(Config, "tiny.yaml", ["data.data_dir=data/tiny"])
-    samples = Dataset(config.data.data_dir / "train", config.data)
-    problem = train.CosmoFlow(config, alone(), 0)
-    indices = torch.arange(4).numpy()
-    (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [indices]))
-    for workers, context in ((0, None), (2, "spawn")):
-        x, y = next(iter(DataLoader(samples, batch_size=4, num_workers=workers, multiprocessing_context=context)))
-        assert torch.equal(x, batch.x) and torch.equal(y, batch.y)
-    assert torch.equal(samples[-1][0], pickle.loads(pickle.dumps(samples))[len(samples) - 1][0])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("cosmoflow", ()),
+        # Half a minute each, as a process is started.
+        pytest.param("deepcam", ("--test", "0"), marks=pytest.mark.exhaustive),
+        pytest.param("oc20", (), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
+    modules = {part: import_module(f"{name}.{part}") for part in ("synthesize", "settings", "train")}
+    dataset = import_module(f"{name}.data.dataset")
+    assert modules["synthesize"].main([str(tmp_path / "d"), "--train", "4", "--validation", "2", *sizes]) == 0
+    overrides = {"data.data_dir": tmp_path / "d", "data.train_samples": None, "data.eval_samples": None}
+    config = resolve_config(modules["settings"].Config, "mini", [overrides, "precision.dtype=fp32"])
+    samples = dataset.Dataset(tmp_path / "d/train", config.data)
+    with contextlib.closing(modules["train"].BENCHMARK.problem(config, alone(), 0)) as problem:
+        (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [np.arange(len(samples))]))
+    expected = list(tensors(batch))
+    options = {"batch_size": len(samples), "collate_fn": getattr(dataset, "collate", None)}
+    for workers, context in ((0, None), (1, "spawn")):
+        (read,) = DataLoader(samples, num_workers=workers, multiprocessing_context=context, **options)
+        assert all(map(torch.equal, tensors(tuple(read) if isinstance(read, list) else read), expected))
+    assert str(samples[-1]) == str(pickle.loads(pickle.dumps(samples))[len(samples) - 1])
     with pytest.raises(IndexError):
         samples[len(samples)]

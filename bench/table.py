@@ -85,8 +85,8 @@ def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
     yield "## One thread"
     yield ""
     yield (
-        "CPU time per sample; in the last two columns the memory of the process. Ratio: our time over the peer's; "
-        "the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
+        "CPU time per sample, both sides in the row's format; in the last two columns the memory of the process. "
+        "Ratio: our time over the peer's; the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
     )
     yield ""
     yield "| network | batch | format | peer | ours (least–most) | ratio | goal | of the peak | peer | ours |"
@@ -115,6 +115,8 @@ def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
 def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the elapsed time, which other work on the machine lengthens on both sides."""
     yield "## All cores, elapsed"
+    yield ""
+    yield "Both sides in the row's format."
     yield ""
     yield "| network | batch | format | peer, step | ours, step | ratio | samples/s | of the peak |"
     yield "|---|---:|---|---:|---:|---:|---:|---:|"

@@ -157,6 +157,7 @@ def run(comparison: Comparison, given: argparse.Namespace) -> int:
         comparison = replace(comparison, page=page, peer=peer)
     facts = facts_of(given.device)
     results = comparison.measure_all(given.turns or (3 if given.quick else 5), facts)
+    facts["load_at_end"] = machine.about()["load"]
     text = comparison.page.table(results, facts)
     print(text)
     if given.output:

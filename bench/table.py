@@ -40,8 +40,8 @@ class Page:
             "",
             f"Measured by `{self.script}` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
             f"{', '.join(f'{name} {number}' for name, number in versions.items())}. The load average was "
-            f"{machine['load']:.1f} when it began, from other work. "
-            f"The same again: `python {self.script} -o {self.output}`.",
+            f"{machine['load']:.1f} when it began, from other work, and {machine['load_at_end']:.1f} when it ended, "
+            f"with this. The same again: `python {self.script} -o {self.output}`.",
             f"{self.step} Medians of turns of ours and the peer's; CPU time is user + system of all threads. "
             f"{self.peer} Threads of OpenMP wait as in training (`GOMP_SPINCOUNT=3000`).",
         ]

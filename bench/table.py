@@ -116,7 +116,7 @@ def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the elapsed time, which other work on the machine lengthens on both sides."""
     yield "## All cores, elapsed"
     yield ""
-    yield "Both sides in the row's format."
+    yield "Both sides in the row's format. Other work on the machine lengthens the steps of both."
     yield ""
     yield "| network | batch | format | peer, step | ours, step | ratio | samples/s | of the peak |"
     yield "|---|---:|---|---:|---:|---:|---:|---:|"

@@ -33,7 +33,7 @@ from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
 from common.values import is_number, plain
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import find_reference, names_in_words
 
 UNITS: Final = ("epochs", "samples")
 MOST_LEVELS: Final = 20
@@ -93,7 +93,10 @@ def is_digest(value: Any) -> bool:
 
 
 _TABLE_KEYS: Final[dict[str, Expectation]] = {
-    "benchmark": (f"one of {', '.join(REFERENCES)}", lambda v: v in tuple(REFERENCES)),
+    "benchmark": (
+        f"{names_in_words()}, or a plug-in that can be used",
+        lambda v: isinstance(v, str) and find_reference(v) is not None,
+    ),
     "unit": (f"{' or '.join(UNITS)}", lambda v: v in UNITS),
     "points": ("a list of points", lambda v: _is_list(v, lambda point: isinstance(point, dict))),
 }

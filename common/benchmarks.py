@@ -21,6 +21,9 @@ from typing import Any, Final
 
 from common.reference import Reference, Setting, Target
 
+from common.command import suggest_name
+from common.errors import UsageError
+
 ROOT: Final = Path(__file__).parent.parent
 """The folder of the suite's packages."""
 PACKAGES: Final = (
@@ -41,7 +44,7 @@ WITHOUT: Final = "torch"
 """The package that facts do without, so that logs are checked where it is not installed."""
 
 
-class PluginError(ValueError):
+class PluginError(UsageError):
     """A benchmark from outside the suite cannot be used; the message names it and its origin."""
 
 
@@ -62,6 +65,14 @@ class Package:
 def find_package(name: str) -> Package | None:
     """Return the package of a benchmark; None if there is none. Imports nothing."""
     return Package(name, ROOT / name) if name in PACKAGES else find_plugins().get(name)
+
+
+def require_package(name: str) -> Package:
+    """Return the package of a benchmark; PluginError if there is none."""
+    if package := find_package(name):
+        return package
+    names = list_benchmarks()
+    raise PluginError(f"{name!r} is not a benchmark{suggest_name(name, names)}; expected one of {', '.join(names)}")
 
 
 def locate_package(name: str) -> Path:

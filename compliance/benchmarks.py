@@ -1,5 +1,6 @@
 """The facts of all benchmarks; everything else asks here for names, rounds and facts."""
 
+import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from common.benchmarks import FACTS, PACKAGES, ROOT, Package, PluginError, find_package, import_facts
+from common.benchmarks import FACTS, PACKAGES, ROOT, Package, PluginError, find_package, import_facts, require_package
 from common.reference import Reference
 from compliance.facts import openfold
 
@@ -106,9 +107,7 @@ def load_plugin(benchmark: str) -> tuple[Reference, ...]:
 
     Raises PluginError for an unknown benchmark, too.
     """
-    package = find_plugin(benchmark)
-    if package is None:
-        raise PluginError(f"there is no benchmark {benchmark!r}; expected {names_in_words()}, or an installed plug-in")
+    package = require_package(benchmark)
     if judged := _find_judged(package):
         origin = f"benchmark {benchmark!r} of {package.origin}"
         raise PluginError(f"{origin} comes from {judged}, which is judged: its code is not run; install it elsewhere")
@@ -120,6 +119,14 @@ def load_plugin(benchmark: str) -> tuple[Reference, ...]:
 def require_references(benchmark: str) -> tuple[Reference, ...]:
     """Return the facts of a benchmark, the full problem's first; PluginError for an unknown or a broken one."""
     return list_references(benchmark) or load_plugin(benchmark)
+
+
+def parse_benchmark(text: str) -> str:
+    """Return the name of a benchmark that a command line gives; argparse says what is wrong with another."""
+    try:
+        return require_references(text)[0].name
+    except PluginError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @lru_cache(maxsize=256)

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from common.benchmarks import PACKAGES
 from common.command import CONTINUED, CommandParser, place, run_command
 from common.training.progress import duration
 from compliance.demo import demonstrate
 from compliance.model.finding import FAIL
 from submission.round.make import RoundInputs, make_round
-from submission.round.plan import BENCHMARKS, read_plan
+from submission.round.plan import read_plan
 from submission.runs.processes import JobRunner, interrupt_by_signals
 
 
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add = parser.add_argument
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
-    add("--benchmarks", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="only these")
+    add("--benchmarks", nargs="+", choices=PACKAGES, default=PACKAGES, help="only these")
     add("-o", "--output", type=place, help="default: a new folder in runs/; in an interrupted one it goes on")
     given = parser.parse_args(arguments)
     output = given.output or Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))

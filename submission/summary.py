@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import parse_benchmark
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
 from compliance.formats.markdown import markdown_text
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--runs", action="store_true", help="a row for each log, with its FLOPS, instead of results")
     add("--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS of runs (default: 10 for deepcam, 5 else)")
     add("--compare", metavar="B", help="the one PATH and B side by side")
-    add("--benchmark", choices=sorted(REFERENCES), help="only this one")
+    add("--benchmark", type=parse_benchmark, metavar="NAME", help="only this one")
     add("--columns", type=_parse_columns, default=(), metavar="NAME,...", help="these columns; help lists them")
     add("--sort", metavar="NAME", help="order of the rows of a benchmark; --sort=-NAME: descending")
     add_result_options(parser)

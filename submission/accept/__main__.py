@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from common.benchmarks import PACKAGES
+from common.benchmarks import require_package
 from common.command import (
     CONTINUED,
     CommandParser,
@@ -219,8 +219,7 @@ def _record(options: argparse.Namespace) -> int:
 def _read_settings(options: argparse.Namespace) -> Settings:
     """Return how the benchmark that the words name is measured."""
     benchmark, *words = options.words
-    if benchmark not in PACKAGES:
-        raise UsageError(f"{benchmark!r} is not a benchmark; expected one of {', '.join(PACKAGES)}")
+    require_package(benchmark)
     config = words.pop(0) if words and "=" not in words[0] else CLOSED
     steps = ("--steps", str(options.steps)) if options.steps else ()
     return Settings(benchmark, config, tuple(words), options.ranks, steps + ("--fidelity",) * options.fidelity)

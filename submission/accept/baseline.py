@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from common.benchmarks import PACKAGES
+from common.benchmarks import require_package
 from common.closed import find_config_class
 from common.command import counted, describe_error
 from common.config import load
@@ -27,7 +27,7 @@ from common.measure.fom import LOWEST, MOST, SYNTHETIC, Measurement, read_measur
 from common.named_configs import find_config, is_name
 from common.tree import ANYWHERE
 from compliance import __version__
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import require_references
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
 from submission.runs.plan import PlannedRun, is_finished, read_record
@@ -228,8 +228,8 @@ def read_baseline(path: Path) -> Baseline:
     if len({series.workload for series in baseline.series}) < len(baseline.series):
         raise UsageError(f"{path}: expected each workload once in series, found one twice; record it again")
     for series in baseline.series:
-        if series.settings and series.settings.benchmark not in PACKAGES:
-            raise UsageError(f"{path}: benchmark {series.settings.benchmark!r}: expected one of {', '.join(PACKAGES)}")
+        if series.settings:
+            require_package(series.settings.benchmark)
         least = LOWEST["samples_per_s"]
         if not series.jobs or not all(len(job) > 1 and least <= min(job) <= max(job) <= MOST for job in series.rates):
             expected = f"expected 2 numbers from {least:g} to {MOST:g}, or more"
@@ -246,7 +246,7 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     """
     for entry in settings:
         file = find_config(entry.benchmark, entry.config)
-        load(find_config_class(REFERENCES[entry.benchmark]), file, entry.overrides)
+        load(find_config_class(require_references(entry.benchmark)[0]), file, entry.overrides)
     runs = [
         PlannedRun(
             kind="measurement",

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from common.benchmarks import ROOT
+from common.benchmarks import PACKAGES, ROOT, find_package, locate_package
 from common.provenance import source_hash
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
@@ -41,7 +41,7 @@ SETUP: Final = """\
 mkdir -p "$WORK/code"
 "${PYTHON:-python3}" -m venv "$WORK/venv"
 cp -R "$here/../implementations/@implementation@/." "$WORK/code"  # because installing writes beside the code
-"$WORK/venv/bin/python" -m pip install ${PIP_ARGS:-} --constraint "$WORK/code/constraints.txt" "$WORK/code[@benchmark@]"
+"$WORK/venv/bin/python" -m pip install ${PIP_ARGS:-} --constraint "$WORK/code/constraints.txt" @requirements@
 """
 DATA_HEAD: Final = """\
 # DATA: folder of the data (default: data in WORK).
@@ -132,7 +132,21 @@ class Implementation:
     @property
     def folders(self) -> list[Path]:
         """The folders to copy; of the suite only the packages that the benchmark needs."""
-        return [self.root / SHARED, self.root / self.benchmark] if self.is_suite else [self.root]
+        return [self.root / SHARED, self.package] if self.is_suite else [self.root]
+
+    @property
+    def package(self) -> Path:
+        """The folder of the benchmark's package, which a plug-in has elsewhere than the running suite."""
+        return _locate_package(self.root, self.benchmark)
+
+    @property
+    def requirements(self) -> list[str]:
+        """What pip installs for the suite's scripts: the code, and what a plug-in's distribution needs beside it."""
+        if self.benchmark in PACKAGES:
+            return [f"$WORK/code[{self.benchmark}]"]
+        package = find_package(self.benchmark)
+        words = _read_requirements(package.origin.partition(" ")[0]) if package else []
+        return ["$WORK/code[train]", *(word for word in words if not word.startswith(DISTRIBUTION))]
 
     def package_files(self) -> Iterator[PackageFile]:
         """Yield the files to copy. Raises AssemblyError as `find_files` does."""
@@ -148,7 +162,7 @@ class Implementation:
         large to be code.
         """
         paths = [path for folder in self.folders for path in files_below(folder, self.tree) if self._is_source(path)]
-        files = {path.relative_to(self.root).as_posix(): path for path in paths}
+        files = {path.relative_to(self._top_of(path)).as_posix(): path for path in paths}
         if self.is_suite:
             files |= setup_files(self.root)
             missing = [name for name in SETUP_FILES if name not in files]
@@ -178,8 +192,12 @@ class Implementation:
         """Return the tree that a file belongs to; those that an installed suite has elsewhere belong to none."""
         return self.tree if path.is_relative_to(self.root) else ANYWHERE
 
+    def _top_of(self, path: Path) -> Path:
+        """Return the folder that the name of a file begins below."""
+        return self.root if path.is_relative_to(self.root) else self.package.parent
+
     def _is_source(self, path: Path) -> bool:
-        parts = path.relative_to(self.root).parts
+        parts = path.relative_to(self._top_of(path)).parts
         hidden = any(part.startswith(".") or part == "__pycache__" or part.endswith(".egg-info") for part in parts)
         return not hidden and path.suffix != ".pyc"
 
@@ -201,15 +219,28 @@ def setup_files(root: Path) -> dict[str, Path]:
 
 def suite_at(root: Path, benchmark: str) -> bool:
     """Return whether a folder contains the suite's packages for a benchmark."""
+    package = _locate_package(root, benchmark)
     return (
-        all((root / package / "__init__.py").is_file() for package in (SHARED, benchmark))
-        and (root / benchmark / "train.py").is_file()
+        all((folder / "__init__.py").is_file() for folder in (root / SHARED, package))
+        and (package / "train.py").is_file()
     )
 
 
 def suite_hash(root: Path, benchmark: str) -> str | None:
     """Return the hash of the sources in a folder as the suite's logs state it; None for other code."""
-    return source_hash((SHARED, benchmark), root) if suite_at(root, benchmark) else None
+    return source_hash((SHARED, benchmark), None if root == ROOT else root) if suite_at(root, benchmark) else None
+
+
+def _locate_package(root: Path, benchmark: str) -> Path:
+    return locate_package(benchmark) if root == ROOT else root / benchmark
+
+
+def _read_requirements(name: str) -> list[str]:
+    """Return what a distribution needs without extras; [] if it is not installed."""
+    try:
+        return [text for text in distribution(name).requires or () if "extra ==" not in text]
+    except (PackageNotFoundError, ValueError):
+        return []
 
 
 def find_implementation(benchmark: str, name: str, sources: Path | None) -> Implementation:
@@ -228,9 +259,10 @@ def system_items(code: Implementation, system: str, variant: str) -> Iterator[Pa
     """Yield the scripts and README files that set up and run the code on the system; variant: of the problem."""
     names = {"benchmark": code.benchmark, "system": system, "implementation": code.name, "variant": variant}
     folder = system_folder(code.benchmark, system)
+    requirements = " ".join(f'"{word}"' for word in code.requirements)
 
     def fill_template(name: str, text: str, executable: bool = False) -> PackageFile:
-        for key, value in (*names.items(), ("per_run", PER_RUN)):
+        for key, value in (*names.items(), ("per_run", PER_RUN), ("requirements", requirements)):
             text = text.replace(f"@{key}@", value)
         return PackageFile(
             f"{folder}/{name}", "the file that assemble generates", partial(bytes, text.encode()), executable, once=True

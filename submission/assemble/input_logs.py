@@ -15,7 +15,7 @@ from tqdm import tqdm
 from common.errors import UsageError
 from common.reference import OWN
 from common.tree import ANYWHERE, Tree
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import names_in_words
 from compliance.logs.inflate import GZIP
 from compliance.logs.personal_data import personal
 from compliance.logs.run import Run, parse_run
@@ -107,7 +107,7 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
             raise AssemblyError(f"{log.path} {twice}: give it once, as a run or as pruned")
         first[log.original_sha256] = log.path
         if not log.run.benchmark:
-            expected = f"expected one of {', '.join(REFERENCES)}"
+            expected = f"expected {names_in_words()}, or an installed plug-in"
             raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
         if log.run.variant == OWN:
             raise AssemblyError(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from common.datasets.manifest import ManifestEntry, describe_file
 from common.tree import Tree
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import find_reference
 from compliance.logs.run import Run, read_run, text_of
 from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PROVENANCE_FILE, discover
 from compliance.model.provenance import LogRecord, Provenance, Redaction
@@ -82,7 +82,7 @@ def find_incomplete(logs: Iterable[str]) -> dict[str, str]:
     runs = Counter("/".join(PurePosixPath(name).parts[1:4]) for name in logs if len(PurePosixPath(name).parts) == 5)
     incomplete = {}
     for name, number in sorted(runs.items()):
-        reference = REFERENCES.get(name.rpartition("/")[2])
+        reference = find_reference(name.rpartition("/")[2])
         if reference and number < reference.runs:
             incomplete[name] = f"{number} of {reference.runs} runs"
     return incomplete

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from common.benchmarks import PACKAGES, list_benchmarks, require_package
 from common.config import load, section_of, shown
 from common.errors import UsageError
 from common.named_configs import CLOSED, find_config, is_name, named_configs
 from common.reference import NO_TARGET
-from compliance.benchmarks import MINIS, REFERENCES
+from compliance.benchmarks import require_references
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
 """Rounds known by name: the configuration that every benchmark runs."""
-BENCHMARKS: Final = tuple(MINIS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +56,38 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
 
     config: "mini", "closed", a preset of the benchmarks that have it, or a YAML file with `config`, `runs` and
     `overrides` for each benchmark.
-    benchmarks: only these. runs: per benchmark, overriding the file.
+    benchmarks: only these; one from outside the suite has to be named, here or in the file.
+    runs: per benchmark, overriding the file.
     Raises UsageError for an invalid file, or one without the benchmarks.
     """
-    entries = _read_entries(config)
+    for name in benchmarks:
+        require_package(name)
+    entries = _read_entries(config, benchmarks)
     missing = [name for name in benchmarks if name not in entries]
     if missing or not entries:
-        known = ", ".join(entries) or f"none; expected lines such as `{BENCHMARKS[0]}: {{config: NAME}}`"
+        known = ", ".join(entries) or f"none; expected lines such as `{PACKAGES[0]}: {{config: NAME}}`"
         raise UsageError(f"{config} has no {missing[0] if missing else 'benchmark'}; it has {known}")
     return [
-        Series(name, text, runs or entry.runs or REFERENCES[name].runs, entry.overrides)
+        Series(name, text, runs or entry.runs or require_references(name)[0].runs, entry.overrides)
         for name, (text, entry) in entries.items()
         if name in (benchmarks or entries)
     ]
 
 
-def _read_entries(config: str) -> dict[str, tuple[str, BenchmarkPlan]]:
+def _read_entries(config: str, benchmarks: Sequence[str]) -> dict[str, tuple[str, BenchmarkPlan]]:
     """Return (configuration as for the train command, entry) of each benchmark of a round."""
     if is_name(config):
         name_of = CONFIGS.get(config, config)
-        entries = {name: (name_of, BenchmarkPlan()) for name in BENCHMARKS if name_of in named_configs(name)}
+        names = dict.fromkeys((*PACKAGES, *benchmarks))
+        entries = {name: (name_of, BenchmarkPlan()) for name in names if name_of in named_configs(name)}
         if not entries:
             raise UsageError(
                 f"--config {config}: no benchmark has a configuration of this name; expected mini, closed, a preset "
-                f"(`python -m {BENCHMARKS[0]}.train --list-configs`), or a file: ./{config} or FILE.yaml"
+                f"(`python -m {PACKAGES[0]}.train --list-configs`), or a file: ./{config} or FILE.yaml"
             )
         return entries
     file = Path(config)
-    sections = [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in BENCHMARKS]
+    sections = [(name, BenchmarkPlan, field(default_factory=BenchmarkPlan)) for name in list_benchmarks()]
     plans: Mapping[str, BenchmarkPlan] = vars(load(make_dataclass("RoundFile", sections), file))
     return {name: (_locate_config(file, entry.config), entry) for name, entry in plans.items() if entry.config}
 

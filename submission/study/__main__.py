@@ -12,7 +12,6 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_dict
-from compliance.benchmarks import MINIS
 from compliance.formats.table import output_width
 from submission.runs.execute import execute_plan
 from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
@@ -87,7 +86,7 @@ exit status: 0 all runs have a result, 1 some have none, or an error, 2 wrong us
     add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")
     add("--list", action="store_true", help="list the presets with their papers, and exit")
     add("--full", action="store_true", help="more points: what the plan has as `full`")
-    add("--benchmark", choices=list(MINIS), help="without a plan, or in place of the plan's benchmarks")
+    add("--benchmark", metavar="NAME", help="without a plan, or in place of the plan's benchmarks")
     add("--config", metavar="NAME|FILE", help="configuration of the benchmark (without a plan: mini)")
     add("--kind", choices=("training", "measurement"), help="without a plan: what a run is (default: training)")
     add("--axis", action="append", default=[], metavar="KEY=V,V", help="values of an axis, in YAML; may be repeated")

@@ -16,7 +16,7 @@ from common.ending import DIVERGED, read_ending
 from common.measure.fom import NAME as FIGURE
 from common.reference import variant_of
 from common.tree import ANYWHERE
-from compliance.benchmarks import MINIS, REFERENCES
+from compliance.benchmarks import require_references
 from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.processes import OUTPUT, SET_ASIDE, read_error, read_last_lines
 from submission.study.curves import name_value
@@ -116,7 +116,7 @@ def _read_training(run: PlannedRun, variant: str, figure: Mapping[str, float]) -
     """Yield what the history of a training and its figure of merit together tell; of a job, means over instances."""
     histories = [history for folder in run.result_folders if (history := _read_history(folder))]
     if histories:
-        target = variant_of((REFERENCES[run.benchmark], *MINIS[run.benchmark]), variant).target
+        target = variant_of(require_references(run.benchmark), variant).target
         best = min if target.lower_is_better else max
         yield "best_quality", fmean(best(row["quality"] for row in history) for history in histories)
         yield "epoch_s", fmean(row["train_s"] for history in histories for row in history)

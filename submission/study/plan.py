@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 import yaml
 from tqdm import tqdm
 
+from common.benchmarks import require_package
 from common.command import UsageError, suggest_name
 from common.config import Loader, load, rebuild, to_dict
 from common.named_configs import is_name
-from compliance.benchmarks import MINIS
 from submission.results.fits.laws import LAWS, TWO_VARIABLES
 from submission.runs.plan import PlannedRun
 from submission.runs.setup import Setup, resolve_setup
@@ -80,8 +80,7 @@ class StudyPlan:
 
     def __post_init__(self) -> None:
         for name in self.benchmarks:
-            if name not in MINIS:
-                raise ValueError(f"benchmarks has {name!r}{suggest_name(name, MINIS)}; known: {', '.join(MINIS)}")
+            require_package(name)
         for key, values in self.axes.items():
             if not values:
                 raise ValueError(f"axes: {key} has no values")

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from common.errors import UsageError
 from common.values import identity, is_number, same
-from compliance.benchmarks import REFERENCES
 from compliance.engine.options import Options
 from compliance.formats.words import plain
 from compliance.logs.run import NOT_HYPERPARAMETERS, Run
@@ -119,7 +118,7 @@ def pair_results(a: str, b: str, options: Options, benchmark: str | None) -> tup
     Raises UsageError without a common benchmark, if nothing can be paired, or for a path that does not exist.
     """
     of_a, of_b = _find_sides(a, options), _find_sides(b, options)
-    common = [name for name in REFERENCES if name in of_a and name in of_b and benchmark in (None, name)]
+    common = [name for name in of_a if name in of_b and benchmark in (None, name)]
     if not common:
         there = "; ".join(f"{path} has {', '.join(of) or 'none'}" for path, of in ((a, of_a), (b, of_b)))
         wanted = f"results of {benchmark}" if benchmark else "results of one benchmark"

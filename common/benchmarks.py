@@ -19,10 +19,9 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-from common.reference import Reference, Setting, Target
-
 from common.command import suggest_name
 from common.errors import UsageError
+from common.reference import Reference, Setting, Target
 
 ROOT: Final = Path(__file__).parent.parent
 """The folder of the suite's packages."""

@@ -12,4 +12,5 @@ def test_the_mini_problem_meets_its_target_and_its_log_is_valid(tmp_path, monkey
     assert check.main(["--allow-mini", "run/result_0.txt"]) == 0
     assert evaluate.main(["run"]) == predict.main(["run", "-o", "predictions.npz"]) == 0
     assert export.main(["run", "weights.safetensors"]) == 0
-    assert baselines.main([]) == 0
+    baselines.main(["-o", "baselines.json"])
+    assert (tmp_path / "baselines.json").exists()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +34,24 @@ DECAY: Final = 1.5
 CLOSE: Final = (12, 2.5)
 """Neighbours of an atom in a close-packed metal, and their distance in angstrom: there the density begins as 1."""
 LEAST_DENSITY: Final = 1e-3
-EPOCHS, BATCH, RATE = 40, 32, 3e-2
+EPOCHS, BATCH, RATE = 30, 32, 3e-2
+
+
+class Edges(NamedTuple):
+    """A graph, and what an embedded-atom model needs to know of it, whatever its coefficients.
+
+    atoms_A: numbers of the elements; pairs_E: of the pairs of elements; lengths_E: in angstrom; fade_E: a factor that
+    falls from 1 to 0 at the cutoff; radial_EK: Gaussians of the length, faded. fading_E, slopes_EK: their derivatives.
+    """
+
+    graph: Graph
+    atoms_A: Tensor
+    pairs_E: Tensor
+    lengths_E: Tensor
+    fade_E: Tensor
+    fading_E: Tensor
+    radial_EK: Tensor
+    slopes_EK: Tensor
 
 
 class EmbeddedAtoms(nn.Module):
@@ -62,20 +79,30 @@ class EmbeddedAtoms(nn.Module):
         self.embedding_ZM = nn.Parameter(torch.zeros(count, len(CENTRES_LOG)))
         self.linear_Z = nn.Parameter(torch.zeros(count))
 
-    def forward(self, graph: Graph) -> Tensor:
-        """Return the forces on the free atoms of a graph, in eV per angstrom: the gradient of the energy."""
+    def describe_edges(self, graph: Graph) -> Edges:
+        """Return what forces need of a graph and no coefficient changes."""
         lengths_E = graph.vectors.norm(dim=1)
         phase_E = torch.pi * (lengths_E / CUTOFF_ANGSTROM).clamp_max(1)
         fade_E, fading_E = (1 + phase_E.cos()) / 2, phase_E.sin() * (-torch.pi / (2 * CUTOFF_ANGSTROM))
         radial_EK, slopes_EK = expand_gaussians(lengths_E, CENTRES_ANGSTROM, WIDTH_ANGSTROM)
-        slopes_EK.mul_(fade_E[:, None]).addcmul_(radial_EK, fading_E[:, None])
-        radial_EK.mul_(fade_E[:, None])
         atoms_A = self.number[graph.numbers]
-        targets_E, sources_E = atoms_A[graph.targets], atoms_A[graph.sources]
+        return Edges(
+            graph,
+            atoms_A,
+            self.pair[atoms_A[graph.targets], atoms_A[graph.sources]],
+            lengths_E,
+            fade_E,
+            fading_E,
+            radial_EK * fade_E[:, None],
+            slopes_EK * fade_E[:, None] + radial_EK * fading_E[:, None],
+        )
 
-        pair_slope_E = (self.pair_PK.index_select(0, self.pair[targets_E, sources_E]) * slopes_EK).sum(1)
+    def forward(self, edges: Edges) -> Tensor:
+        """Return the forces on the free atoms of a graph, in eV per angstrom: the gradient of the energy."""
+        graph, atoms_A, pairs_E, lengths_E, fade_E, fading_E, radial_EK, slopes_EK = edges
+        pair_slope_E = (self.pair_PK.index_select(0, pairs_E) * slopes_EK).sum(1)
 
-        density_EK = self.density_ZK.index_select(0, sources_E)
+        density_EK = self.density_ZK.index_select(0, atoms_A[graph.sources])
         neighbours, distance = CLOSE
         share_E = ((density_EK * radial_EK).sum(1) - DECAY * (lengths_E - distance)).exp() / neighbours
         share_slope_E = share_E * (((density_EK * slopes_EK).sum(1) - DECAY) * fade_E + fading_E)
@@ -88,9 +115,9 @@ class EmbeddedAtoms(nn.Module):
         forces_A3 = torch.zeros_like(graph.forces).index_add(0, graph.targets, pulls_E3)
         return forces_A3.index_add(0, graph.sources, -pulls_E3)[graph.free]
 
-    def measure_error(self, graph: Graph) -> Tensor:
+    def measure_error(self, edges: Edges) -> Tensor:
         """Return the mean absolute error of a component of the force on a free atom, the benchmark's quality."""
-        return (self(graph) - graph.forces[graph.free]).abs().mean()
+        return (self(edges) - edges.graph.forces[edges.graph.free]).abs().mean()
 
 
 def expand_gaussians(values: Tensor, centres: Tensor, width: float) -> tuple[Tensor, Tensor]:
@@ -108,18 +135,22 @@ def fit_baselines(folder: Path, say: Say) -> Iterator[Baseline]:
     model = fit_embedded_atoms(train, say)
     coefficients = sum(parameter.numel() for parameter in model.parameters())
     note = f"pair potentials, densities and embedding energies, {coefficients:,} coefficients"
-    yield Baseline("embedded-atom model", model.measure_error(judged).item(), note, {"coefficients": coefficients})
+    yield Baseline(
+        "embedded-atom model",
+        model.measure_error(model.describe_edges(judged)).item(),
+        note,
+        {"coefficients": coefficients},
+    )
 
 
 def fit_embedded_atoms(train: Dataset, say: Say) -> EmbeddedAtoms:
     """Return the model with the least absolute error of the forces of a split, by Adam."""
     rng = np.random.default_rng(0)
-    order = rng.permutation(len(train)).tolist()
+    frames = [train.read(number) for number in rng.permutation(len(train)).tolist()]
+    model = EmbeddedAtoms(sorted({number for frame in frames for number in frame.numbers.tolist()}))
     batches = [
-        build_graph([train.read(number) for number in order[start : start + BATCH]])
-        for start in range(0, len(order), BATCH)
+        model.describe_edges(build_graph(frames[start : start + BATCH])) for start in range(0, len(frames), BATCH)
     ]
-    model = EmbeddedAtoms(sorted({int(number) for graph in batches for number in graph.numbers.unique()}))
     optimizer = torch.optim.Adam(model.parameters())
     steps = EPOCHS * len(batches)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps, pct_start=0.1, final_div_factor=1000)

@@ -226,6 +226,21 @@ def test_training_from_a_server_equals_training_from_files(train, data, capsys):
     assert "staging.source names is copied before" in capsys.readouterr().err
 
 
+def test_a_resumed_run_and_each_instance_read_a_copy(train, data):  # noqa: F811
+    local = train("local")
+    files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with FileServer(files) as server:
+        source = ("data.data_dir=nowhere", f"staging.source={server.url}", "staging.mode=memory")
+        assert CASE.train.main(["small.yaml", *source, "output_dir=run", "train.epochs=1"]) == 4
+        check_equal(local, train("run", *source, "--resume"))
+        many = ("output_dir=many", "train.epochs=1", "instances.count=2", "instances.ranks=1")
+        assert CASE.train.main(["small.yaml", *source, *many]) == 4
+    assert Path("run/result_0.txt").read_text().count("staging_stop") == 2
+    logs = [Path(f"many/instance_{number}/result_0.txt").read_text() for number in (0, 1)]
+    copied = [int(re.search(r'"staging_bytes_read": (\d+)', log)[1]) for log in logs]
+    assert copied == [sum(map(len, files.values())), 0]
+
+
 @pytest.fixture(scope="module")
 def store_environment(tmp_path_factory):
     with swift.object_store(tmp_path_factory.mktemp("store")) as environment:

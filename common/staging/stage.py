@@ -11,6 +11,8 @@ global (`sampling.permutation`). With shard the caller chooses: under `sampling.
 global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
 `sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
+From an address (`stage_url`) the files come in the modes replicate and memory, by the manifest that is there.
+
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
 staging itself has written, by its record `staging.jsonl` in the stage_dir. One job at a time uses a stage_dir
 (`common.lock`); others wait for it.

@@ -16,11 +16,12 @@ from common.staging import plan, stage_dir, storage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
 from cosmoflow.settings import Config
 from tests.common.fetch.server import FileServer
+from tests.common.staging import swift
 from tests.cosmoflow.case import CASE
 from tests.test_instances import data  # noqa: F401  (a fixture)
 
-HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp", "s3fs", "moto")))
-pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec, aiohttp, s3fs and moto: pip install '.[storage,dev]'")
+HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp", "s3fs")))
+pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec, aiohttp and s3fs: pip install '.[storage]'")
 MANIFEST = "/data/manifest.json"
 CPU = DistConfig(device="cpu", timeout_s=60)
 NAMES = ("train/a b.bin", "train/empty.bin", "validation/c#d.bin", "stats.h5")
@@ -225,30 +226,67 @@ def test_training_from_a_server_equals_training_from_files(train, data, capsys):
     assert "staging.source names is copied before" in capsys.readouterr().err
 
 
-def test_training_from_an_object_store_equals_training_from_files(train, data, monkeypatch):  # noqa: F811
-    import boto3
-    from moto.server import ThreadedMotoServer
+def test_a_resumed_run_and_each_instance_read_a_copy(train, data):  # noqa: F811
+    local = train("local")
+    files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with FileServer(files) as server:
+        source = ("data.data_dir=nowhere", f"staging.source={server.url}", "staging.mode=memory")
+        assert CASE.train.main(["small.yaml", *source, "output_dir=run", "train.epochs=1"]) == 4
+        check_equal(local, train("run", *source, "--resume"))
+        many = ("output_dir=many", "train.epochs=1", "instances.count=2", "instances.ranks=1")
+        assert CASE.train.main(["small.yaml", *source, *many]) == 4
+    assert Path("run/result_0.txt").read_text().count("staging_stop") == 2
+    logs = [Path(f"many/instance_{number}/result_0.txt").read_text() for number in (0, 1)]
+    copied = [int(re.search(r'"staging_bytes_read": (\d+)', log)[1]) for log in logs]
+    assert copied == [sum(map(len, files.values())), 0]
 
+
+@pytest.fixture(scope="module")
+def store_environment(tmp_path_factory):
+    with swift.object_store(tmp_path_factory.mktemp("store")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def store(store_environment, monkeypatch):
+    """Return a function that puts the files of a folder into a bucket of an object store."""
+    import s3fs
+
+    for name, value in store_environment.items():
+        monkeypatch.setenv(name, value)
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    files.mkdirs("universes", exist_ok=True)
+    return lambda folder, name: files.put(f"{folder}/", f"universes/{name}/", recursive=True)
+
+
+@pytest.mark.needs("swift", swift.HERE, swift.HOW)
+def test_training_from_an_object_store_equals_training_from_files(store, train, data, monkeypatch):  # noqa: F811
+    store(data, "small")
+    source = ("data.data_dir=nowhere", "staging.source=s3://universes/small", "staging.mode=replicate")
+    check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))
+    assert not Path("node").exists()
+
+    def refused(name):
+        with pytest.raises(StagingError) as error:
+            stage(StagingConfig(mode="replicate", stage_dir=Path("node"), source=f"s3://universes/{name}"))
+        return str(error.value)
+
+    assert "s3://universes/none/manifest.json does not exist" in refused("none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert re.search(r"s3://universes/small/manifest.json: cannot be read: .*signature", refused("small"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", os.getcwd())
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        store = boto3.client("s3", region_name="us-east-1")
-        store.create_bucket(Bucket="data")
-        for path in filter(Path.is_file, data.rglob("*")):
-            store.upload_file(str(path), "data", f"universes/{path.relative_to(data)}")
-        source = ("data.data_dir=nowhere", "staging.source=s3://data/universes", "staging.mode=replicate")
-        check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))
-        with pytest.raises(StagingError, match=r"s3://data/none/manifest.json does not exist"):
-            stage(StagingConfig(mode="replicate", stage_dir=Path("node"), source="s3://data/none"))
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        monkeypatch.setenv("HOME", os.getcwd())
-        with pytest.raises(StagingError, match=r"cannot be read: Unable to locate credentials"):
-            stage(StagingConfig(mode="replicate", stage_dir=Path("node"), source="s3://data/universes"))
-    finally:
-        server.stop()
+        monkeypatch.delenv(name)
+    assert "cannot be read: Unable to locate credentials" in refused("small")
+
+
+@pytest.mark.needs("swift", swift.HERE, swift.HOW)
+def test_a_file_of_several_pieces_comes_from_an_object_store(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 500)
+    for name, body in (FILES | {"manifest.json": write_manifest(FILES)}).items():
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_bytes(body)
+    store(tmp_path / "source", "pieces")
+    staged = stage(StagingConfig(mode="replicate", stage_dir=tmp_path / "n", source="s3://universes/pieces", keep=True))
+    assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES

@@ -87,6 +87,7 @@ def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
     yield (
         "CPU time per sample, both sides in the row's format; in the last two columns the memory of the process. "
         "Ratio: our time over the peer's; the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
+        " Least and most are equal where each side made a single step, one side after the other."
     )
     yield ""
     yield "| network | batch | format | peer | ours (least–most) | ratio | goal | of the peak | peer | ours |"

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compliance.benchmarks import PACKAGES, REFERENCES
+from common.benchmarks import PACKAGES
+from compliance.benchmarks import REFERENCES
 from compliance.logs.log import TOKEN
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage

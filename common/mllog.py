@@ -26,9 +26,9 @@ from typing import Any, BinaryIO, Final, Self, cast
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
+from common.benchmarks import ROOT
 from common.ending import FAILED, TARGET_MET, Ending, classify_error
 from common.files import follow_no_link, read_end, write_whole_file
-from common.provenance import ROOT
 from common.record import find_records, parse_line, read_records
 from common.reference import FULL
 from common.settings.run import SubmissionConfig

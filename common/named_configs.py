@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from common.benchmarks import locate_package
 from common.config import ConfigError
-from common.provenance import ROOT
 
 CLOSED: Final = "config"
 SUFFIXES: Final = (".yaml", ".yml")
@@ -46,7 +46,7 @@ def is_name(given: str) -> bool:
 
 def named_configs(benchmark: str) -> dict[str, Path]:
     """Return the configurations of a benchmark by name: the closed division's, the mini problem's, then the presets."""
-    folder = ROOT / benchmark
+    folder = locate_package(benchmark)
     files = [folder / f"{CLOSED}.yaml", folder / "mini.yaml", *sorted(folder.glob("presets/*.yaml"), key=_by_number)]
     return {file.stem: file for file in files if file.exists()}
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from common.benchmarks import ROOT
 from common.command import CommandParser, UsageError, run_command
-from common.provenance import ROOT
 
 DESCRIPTION: Final = """\
 Adds a benchmark to this checkout: a package NAME that trains on a laptop at once, its tests, and the lines that list
@@ -40,7 +40,7 @@ GUIDE: Final = "docs/guide/new-benchmark.md"
 TEMPLATE: Final = "templates/benchmark"
 PLACEHOLDER: Final = "newbenchmark"
 SETUP: Final = "setup.cfg"
-LIST: Final = "compliance/benchmarks.py"
+LIST: Final = "common/benchmarks.py"
 LINES: Final = {
     LIST: '    "{name}",\n',
     SETUP: "    mlperf-hpc-suite[{name}]\n",
@@ -53,7 +53,9 @@ ALL_EXTRAS: Final = "# For all benchmarks.\nall =\n"
 EXTRA: Final = "{name} =\n    mlperf-hpc-suite[train]\n"
 LONGEST: Final = 20
 LONGEST_TITLE: Final = 30
-RESERVED: Final = frozenset("build data dist full htmlcov mini model no null off on runs true false yes".split())
+RESERVED: Final = frozenset(
+    "openfold build data dist full htmlcov mini model no null off on runs true false yes".split()
+)
 """Folders that git ignores, names of configurations, and words that YAML does not read as text."""
 
 

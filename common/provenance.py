@@ -16,10 +16,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from common.benchmarks import ROOT, locate_package
 from common.version import DISTRIBUTION, VERSION
-
-ROOT: Final = Path(__file__).parent.parent
-"""The folder of the suite's packages."""
 
 DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
 GIT_TIMEOUT_S: Final = 10.0
@@ -66,13 +64,17 @@ def git_revision(root: Path = ROOT) -> str | None:
         return None
 
 
-def source_hash(packages: Sequence[str], root: Path = ROOT) -> str:
+def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
     """Return the SHA-256 over names and contents of the packages' Python files, sorted by name.
 
-    Raises FileNotFoundError for a package without files: its hash would be meaningless.
+    root: the folder that has them; default: where each of them is. Raises FileNotFoundError for a package without
+    files: its hash would be meaningless.
     """
-    names = [path.relative_to(root).as_posix() for package in set(packages) for path in (root / package).rglob("*.py")]
-    return hash_files(packages, names, lambda name: (root / name).read_bytes())
+    tops = {name: (root or locate_package(name).parent) for name in packages}
+    files = {
+        path.relative_to(top).as_posix(): path for name, top in tops.items() for path in (top / name).rglob("*.py")
+    }
+    return hash_files(packages, files, lambda name: files[name].read_bytes())
 
 
 @cache

@@ -281,7 +281,7 @@ class Reference:
     runs: number of runs of a time-to-train result, and the least number of a throughput result.
     settings: what the closed division asks for beyond COMMON_SETTINGS.
     epoch_unit: what `epoch_num` counts: "epochs" or "samples".
-    points: file with the reference convergence points, relative to the top of the project.
+    points: file with the reference convergence points, from its package's folder on: PACKAGE/rcps.yaml.
     cite: where the rules say so.
     example: a run that follows the rules.
     trained_by: the module whose Config has the keys of the trainer's configuration; "": there is no trainer.

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final
 
+from common.benchmarks import SHARED, PluginError, find_package, list_benchmarks, load_package, use_folders
 from common.command import PROGRAM, UsageError, as_called, checked_output, suggest_name
 from common.extras import missing_extra
 from compliance import __version__
-from compliance.benchmarks import PACKAGES
 
 BENCHMARK: Final = "BENCHMARK"
 """Placeholder for the package of a benchmark, which the user names after the command."""
@@ -75,12 +74,14 @@ usage: {PROGRAM} COMMAND ...
 
 Train the MLPerf HPC benchmarks, check result logs, make and compare submissions.
 """
+FROM: Final = "--benchmarks-from"
 EXAMPLES: Final = f"""
 examples:
   {PROGRAM} check logs/                         PASS or FAIL, with every finding
   {PROGRAM} train cosmoflow mini train.seed=7   the mini problem, on a laptop
   {PROGRAM} train cosmoflow --list-configs      configurations by name
   {PROGRAM} round --config mini --runs 1        one run of each benchmark, a package and a report
+  {PROGRAM} {FROM} DIR COMMAND     also benchmarks whose packages are in DIR
 
 `{PROGRAM} COMMAND --help` shows the options of a command. Each command is also a module, for launchers:
 `torchrun --nproc-per-node 4 -m cosmoflow.train mini`, `python -m compliance.check logs/`."""
@@ -89,6 +90,12 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        while words[:1] == [FROM] and len(words) > 1:
+            use_folders([words[1]])
+            del words[:2]
+    except PluginError as error:
+        return _print(f"error: {error}", 2)
     if not words or words[0] in ("-h", "--help", "help"):
         return _print(render_usage(), 0 if words else 2)
     if words[0] in RENAMED:
@@ -118,7 +125,7 @@ def render_usage() -> str:
             command = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
             lines += [f"  {command:<30}{summary}"] if _benchmarks_with(module) or command == name else []
         lines.append("")
-    return "\n".join([*lines, f"{BENCHMARK}: {', '.join(PACKAGES)}", EXAMPLES])
+    return "\n".join([*lines, f"{BENCHMARK}: {', '.join(list_benchmarks())}", EXAMPLES])
 
 
 def render_benchmark_usage(name: str) -> str:
@@ -146,17 +153,17 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     module, _ = ALL_COMMANDS.get(name, ("", ""))
     if module and not module.startswith(BENCHMARK):
         return module, rest
+    if rest and _has_module(rest[0], module):
+        return module.replace(BENCHMARK, rest[0]), rest[1:]
     benchmarks = _benchmarks_with(module)
     if not benchmarks:
         raise UsageError(
             f"unknown command {name!r}{suggest_name(name, ALL_COMMANDS)}; {PROGRAM} --help lists the commands"
         )
-    if not rest or rest[0] not in benchmarks:
-        others = list(_second_words(name))
-        expected, choices = f"a benchmark{' or a command' * bool(others)}", [*benchmarks, *others]
-        problem = f"{rest[0]!r} is not {expected}{suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
-        raise UsageError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
-    return module.replace(BENCHMARK, rest[0]), rest[1:]
+    others = list(_second_words(name))
+    expected, choices = f"a benchmark{' or a command' * bool(others)}", [*benchmarks, *others]
+    problem = f"{rest[0]!r} is not {expected}{suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
+    raise UsageError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
 
 
 def _second_words(name: str) -> dict[str, str]:
@@ -167,8 +174,14 @@ def _second_words(name: str) -> dict[str, str]:
 
 def _benchmarks_with(module: str) -> list[str]:
     """Return the benchmarks that have the module of a command, [] for a command without a benchmark."""
-    has_benchmark = module.startswith(BENCHMARK)
-    return [package for package in PACKAGES if has_benchmark and find_spec(module.replace(BENCHMARK, package))]
+    return [name for name in list_benchmarks() if _has_module(name, module)] if module.startswith(BENCHMARK) else []
+
+
+def _has_module(benchmark: str, module: str) -> bool:
+    """Tell whether a benchmark has the module of a command; False for a command without a benchmark."""
+    first, _, name = module.partition(".")
+    package = find_package(benchmark) if first == BENCHMARK else None
+    return package is not None and (package.folder / f"{name}.py").exists()
 
 
 def _print(text: str, status: int) -> int:
@@ -180,6 +193,8 @@ def _print(text: str, status: int) -> int:
 
 def _run_module(module: str, arguments: Sequence[str]) -> int:
     package, _, command = module.partition(".")
+    if package not in SHARED and (benchmark := find_package(package)):
+        load_package(benchmark)
     if command == "train":  # what needs no network is answered without torch
         from common.commands.train import answer_at_once
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.processes import usable_cores
-from compliance.benchmarks import PACKAGES
 
 # Not the width of the terminal from which the tests were started: a test that is about it sets it.
 os.environ.pop("COLUMNS", None)

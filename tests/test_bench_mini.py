@@ -9,7 +9,8 @@ from statistics import median
 
 import pytest
 
-from compliance.benchmarks import MINIS, PACKAGES
+from common.benchmarks import PACKAGES
+from compliance.benchmarks import MINIS
 
 pytestmark = pytest.mark.exhaustive
 

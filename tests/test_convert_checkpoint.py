@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from common.benchmarks import PACKAGES
 from common.config import load
 from common.export import load_network
 from common.named_configs import find_config
 from common.training import weights
-from compliance.benchmarks import PACKAGES
 from deepcam.data import stats
 from deepcam.reference import CHANNELS
 

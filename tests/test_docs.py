@@ -16,10 +16,10 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.command import PROGRAM
 from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
-from compliance.benchmarks import PACKAGES
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
 from submission.cli import resolve_command

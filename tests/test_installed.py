@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.benchmarks import PACKAGES
+from common.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
 from submission.assemble.implementation import SETUP_FILES
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compliance.benchmarks import MINIS, PACKAGES
+from common.benchmarks import PACKAGES
+from compliance.benchmarks import MINIS
 from tests.measurement import STEPS
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
-from compliance.benchmarks import MINIS, PACKAGES
+from common.benchmarks import PACKAGES
+from compliance.benchmarks import MINIS
 from cosmoflow.model import ModelConfig
 from cosmoflow.train import CosmoFlow
 

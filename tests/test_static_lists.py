@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.version import VERSION
-from compliance.benchmarks import PACKAGES
 from tests.module_graph import NO_PACKAGES, packages
 
 ROOT = Path(__file__).parents[1]

@@ -12,10 +12,10 @@ pytest.importorskip("ase")
 pytest.importorskip("lmdb")
 
 import cosmoflow.synthesize
+from common.benchmarks import PACKAGES
 from common.data.split import DatasetError
 from common.datasets.journal import Heading, Journal
 from common.datasets.manifest import NAME, Manifest, read_manifest, write_manifest
-from compliance.benchmarks import PACKAGES
 from cosmoflow.simulation.recipe import PRESETS
 
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]

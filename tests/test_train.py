@@ -25,11 +25,12 @@ import common.export
 import compliance
 import submission.assemble.__main__
 import submission.system.__main__
+from common.benchmarks import PACKAGES
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
 from common.record import read_run_times, read_value
-from compliance.benchmarks import MINIS, PACKAGES
+from compliance.benchmarks import MINIS
 from tests.conformance import official
 from tests.conformance.mutations import PUBLISHED
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import compliance
+from common.benchmarks import PACKAGES
 from common.config import ConfigError
 from common.mllog import LogError
 from common.record import read_value
 from common.training.checkpoint import CheckpointError
 from common.training.trainer import BusyError
-from compliance.benchmarks import PACKAGES
 from cosmoflow import evaluate, train
 
 ROOT = Path(__file__).parents[1]

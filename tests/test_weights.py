@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 import common.export
 import compliance
+from common.benchmarks import PACKAGES
 from common.config import load
 from common.export import load_network
 from common.ranks.dist import Dist
@@ -22,7 +23,6 @@ from common.ranks.launch import RankPosition
 from common.record import read_value
 from common.training import weights
 from common.training.checkpoint import CheckpointError
-from compliance.benchmarks import PACKAGES
 
 pytestmark = pytest.mark.one_benchmark
 

@@ -12,7 +12,7 @@ from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
 from compliance.benchmarks import REFERENCES
 from compliance.cli import round_name
-from compliance.rcp.points import ROOT, Mode, ReferencePoint, load_points_from, prune
+from compliance.rcp.points import Mode, ReferencePoint, load_points_from, locate_table, prune
 from compliance.rcp.record import record
 from compliance.rcp.table import read_table
 
@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
-    for table in [arguments.table] if arguments.table else [ROOT / REFERENCES[name].points for name in names]:
+    for table in [arguments.table] if arguments.table else [locate_table(REFERENCES[name]) for name in names]:
         show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
 

@@ -12,13 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from common.reference import FULL, ROUNDS
-from compliance.benchmarks import REFERENCES
+from common.benchmarks import locate_package
+from common.reference import FULL, ROUNDS, Reference
+from compliance.benchmarks import find_reference, names_in_words
 from compliance.rcp.stats import bisected, min_acceptable_mean, olympic_mean
 from compliance.rcp.table import RcpTable, RecordedPoint, read_table
 
 Mode = Literal["official", "envelope"]
-ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,17 @@ def load_points(
     required_runs: runs of a time-to-train result; None means the reference's number. ValueError for an
     unknown benchmark or a broken table.
     """
-    if benchmark not in REFERENCES:
-        names = ", ".join(REFERENCES)
-        raise ValueError(f"no reference table for benchmark {benchmark!r}; there is one for {names}")
-    reference = REFERENCES[benchmark]
+    reference = find_reference(benchmark)
+    if reference is None:
+        raise ValueError(f"no reference table for benchmark {benchmark!r}; expected {names_in_words()}")
     short = ".".join(round_.split(".")[:2])
-    path = ROOT / reference.points
+    path = locate_table(reference)
     return _points_of(_shipped_table(path), path, required_runs or reference.runs, short, variant)
+
+
+def locate_table(reference: Reference) -> Path:
+    """Return the file with the reference convergence points of a benchmark."""
+    return locate_package(reference.points.partition("/")[0]).parent / reference.points
 
 
 _shipped_table = lru_cache(maxsize=16)(read_table)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
+from common.benchmarks import PACKAGES
 from common.closed import Comparison, compare, find_log_values, find_rows, value_of
 from common.reference import FULL, MINI, Reference
 from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
 from common.version import DISTRIBUTION, VERSION, version_numbers
-from compliance.benchmarks import PACKAGES
 from compliance.logs.log import Log
 from compliance.logs.record import Record
 from compliance.logs.run import (

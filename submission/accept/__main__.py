@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from common.benchmarks import PACKAGES
 from common.command import (
     CONTINUED,
     CommandParser,
@@ -25,7 +26,6 @@ from common.command import (
 )
 from common.files import follow_no_link, new_file, write_whole_file
 from common.named_configs import CLOSED
-from compliance.benchmarks import PACKAGES
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width

@@ -18,6 +18,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
+from common.benchmarks import PACKAGES
 from common.closed import find_config_class
 from common.command import counted, describe_error
 from common.config import load
@@ -26,7 +27,7 @@ from common.measure.fom import LOWEST, MOST, SYNTHETIC, Measurement, read_measur
 from common.named_configs import find_config, is_name
 from common.tree import ANYWHERE
 from compliance import __version__
-from compliance.benchmarks import PACKAGES, REFERENCES
+from compliance.benchmarks import REFERENCES
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
 from submission.runs.plan import PlannedRun, is_finished, read_record

@@ -10,7 +10,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
-from common.provenance import ROOT, source_hash
+from common.benchmarks import ROOT
+from common.provenance import source_hash
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION

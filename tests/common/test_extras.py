@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.extras import missing_extra
-from compliance.benchmarks import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.config import ConfigError
 from common.named_configs import find_config, named_configs
-from compliance.benchmarks import PACKAGES
 from cosmoflow.train import main as train
 
 ROOT = Path(__file__).parents[2]

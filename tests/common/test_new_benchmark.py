@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.errors import UsageError
 from common.new_benchmark import GUIDE as GUIDE_NAME
 from common.new_benchmark import LINES, TEMPLATE, add, main
-from compliance.benchmarks import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / GUIDE_NAME
@@ -50,7 +50,7 @@ def contents(root):
         ("true", "a meaning of its own"),
         ("yaml", "the name of an installed module"),
         ("json", "the name of an installed module"),
-        ("openfold", "lists a benchmark 'openfold' already"),
+        ("openfold", "a meaning of its own"),
         ("templates", "exists; choose another name"),
     ],
 )

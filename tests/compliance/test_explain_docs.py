@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.reference import ABOVE_ZERO, ANY, COUNT, Check, Setting, equals
-from compliance.benchmarks import PACKAGES, REFERENCES
+from compliance.benchmarks import REFERENCES
 from compliance.explain import bad_findings, explain, list_rules, rounds_text
 from compliance.model.case import PROFILES
 from compliance.rules.catalog import all_rules

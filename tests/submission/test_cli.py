@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.benchmarks import PACKAGES
+from common.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
 from submission.cli import COMMANDS, RENAMED, main, render_usage, resolve_command
 

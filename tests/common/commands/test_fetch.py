@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.commands.fetch import FetchCommand
 from common.datasets.manifest import NAME, read_manifest
 from common.fetch import download
 from common.fetch.published import Archive, Published
-from compliance.benchmarks import PACKAGES
 from cosmoflow.fetch import FETCH as COSMOFLOW
 from cosmoflow.fetch import SAMPLES
 from deepcam.fetch import FETCH as DEEPCAM

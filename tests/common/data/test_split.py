@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.data.split import DatasetError
 from common.datasets.manifest import NAME, ManifestEntry, read_manifest, write_manifest
 from common.files import is_foreign
 from common.measure.dlio import scan_files
 from common.tree import RefusedFileError
-from compliance.benchmarks import PACKAGES
 from cosmoflow.prepare import find_universes
 
 FOREIGN = [

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.config import load
 from common.named_configs import named_configs
 from common.training.resolve import check_combinations
-from compliance.benchmarks import PACKAGES
 
 
 @pytest.fixture

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import compliance
+from common.benchmarks import PACKAGES
 from common.closed import compare, find_config_class, find_log_values, find_rows_of
 from common.config import ConfigError, leaves, load, to_dict
 from common.reference import FREE
 from common.settings.keys import hyperparameters
 from common.training import resolve
 from common.version import VERSION
-from compliance.benchmarks import PACKAGES, REFERENCES
+from compliance.benchmarks import REFERENCES
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log
 from compliance.model.case import Case

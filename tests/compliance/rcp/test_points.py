@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from compliance.benchmarks import REFERENCES
 from compliance.rcp.judge import judge
-from compliance.rcp.points import ROOT, ReferencePoint, compare_hyperparameters, interpolate, load_points, prune
+from compliance.rcp.points import ReferencePoint, compare_hyperparameters, interpolate, load_points, locate_table, prune
 from compliance.rcp.table import RecordedPoint, read_table, render
 
 
@@ -78,7 +78,7 @@ def test_interpolated_records_of_the_official_tool(
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_committed_tables_are_in_the_format_that_record_writes(name: str) -> None:
-    path = ROOT / REFERENCES[name].points
+    path = locate_table(REFERENCES[name])
     table = read_table(path)
     assert (table.benchmark, table.unit) == (name, REFERENCES[name].epoch_unit)
     assert render(table) == path.read_text(encoding="utf-8")

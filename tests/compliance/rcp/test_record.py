@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from common.benchmarks import ROOT
 from compliance.benchmarks import REFERENCES
 from compliance.rcp import record
 from compliance.rcp.__main__ import main as rcp_main
-from compliance.rcp.points import ROOT, load_points
+from compliance.rcp.points import load_points
 from compliance.rcp.table import read_table
 
 OWN_TABLE = """\

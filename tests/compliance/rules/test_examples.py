@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from common.benchmarks import PACKAGES
 from common.reference import ROUNDS
-from compliance.benchmarks import PACKAGES, REFERENCES
+from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
 from compliance.logs.log import parse_log

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import cosmoflow.synthesize
+from common.benchmarks import PACKAGES
 from common.errors import UsageError
-from compliance.benchmarks import PACKAGES, REFERENCES
+from compliance.benchmarks import REFERENCES
 from compliance.model.finding import PASSING
 from compliance.samples.log import SampleLog
 from submission.round.__main__ import main

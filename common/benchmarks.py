@@ -156,6 +156,8 @@ def import_facts(package: Package) -> ModuleType:
         facts = importlib.import_module(".reference", package.name)
         for reference in (facts.REFERENCE, *facts.MINIS):
             _check_reference(reference, package.name)
+        if facts.REFERENCE.trained_by:
+            importlib.import_module(facts.REFERENCE.trained_by)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the code raises, SystemExit too
@@ -169,17 +171,19 @@ def import_facts(package: Package) -> ModuleType:
 
 
 def _check_reference(reference: Any, name: str) -> None:
-    """Raise PluginError, TypeError or ValueError unless these are facts of the benchmark that can be judged by."""
+    """Raise PluginError, or what Python raises, unless these are facts of the benchmark that logs can be judged by."""
     if not isinstance(reference, Reference) or not isinstance(reference.target, Target):
-        raise PluginError(
-            f"expected REFERENCE and MINIS of common.reference.Reference, found {type(reference).__name__}"
-        )
+        raise PluginError(f"expected common.reference.Reference, with a Target, found {reference!r:.60}")
     if reference.name != name:
         raise PluginError(f"REFERENCE.name is {reference.name!r}")
+    if not (
+        type(reference.runs) is int and isinstance(reference.points, str) and isinstance(reference.target.key, str)
+    ):
+        raise PluginError("expected runs to be a whole number, points and target.key to be texts")
     reference.target.met(reference.target.value)
     for round_ in reference.rounds:
         if not all(isinstance(setting, Setting) for setting in reference.settings_of(round_, "closed")):
-            raise PluginError("settings are not all of common.reference.Setting")
+            raise PluginError("expected settings of common.reference.Setting")
 
 
 class _Guard(PathFinder):

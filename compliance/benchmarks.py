@@ -75,12 +75,10 @@ def describe_plugin(benchmark: str | None) -> str:
 
 def refuse_plugins_in(paths: Iterable[str | os.PathLike[str]]) -> None:
     """Import no plug-in from these folders or from beside these files, as they are judged."""
-    judged = [os.path.realpath(path) for path in paths]
-    if judged != _judged or _broken:
-        _judged[:] = judged
-        _broken.clear()
-        for cached in (load_plugin, list_references, reference_of):
-            cached.cache_clear()
+    _judged[:] = [os.path.realpath(path) for path in paths]
+    _broken.clear()
+    for cached in (load_plugin, list_references, reference_of):
+        cached.cache_clear()
 
 
 def list_judged_paths() -> list[str]:

@@ -60,10 +60,10 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
     import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
     paths = list(paths)
-    refuse_plugins_in((*paths, *options.against))
+    inputs = open_paths(paths, options)
+    refuse_plugins_in((*paths, *options.against, *(package.root for package, _ in inputs.packages)))
     if options.benchmark:
         require_references(options.benchmark)
-    inputs = open_paths(paths, options)
     runs = list(examine_all(inputs.tasks, options))
     report = _make_report(inputs, runs, options)
     beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)

@@ -153,11 +153,9 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
             ended = "" if log["run_stop"] else f"; no run_stop yet: {reason}"
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
         report = watch.task.options.start_report(runs=[run])
-        official = (
-            f"; the committee's checker: {run.by_official.verdict}"
-            if run.by_official and not (ended or run.mini)
-            else ""
-        )
+        official = f"; {clean(run.plugin)}" if run.plugin else ""
+        if run.by_official and not (ended or run.mini or run.plugin):
+            official = f"; the committee's checker: {run.by_official.verdict}"
         _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}{official}")
         code = max(code, report.exit_code)
     for finding in find_broken_plugins(watch.run for watch in watched if watch.run):

@@ -101,8 +101,9 @@ class Examine:
         return list(map(self, part[1]))
 
     def __call__(self, task: LogTask) -> JudgedRun:
-        refuse_plugins_in(self.judged)
-        load_rules(self.rules)  # a process that was not forked lacks them
+        if self.judged != list_judged_paths():  # a process that was not forked lacks it, and the rules
+            refuse_plugins_in(self.judged)
+        load_rules(self.rules)
         run = check_log(replace(task, tree=PlainFiles(task.tree.root)) if self.exhausted(task) else task)
         self.inflated[task.tree] += run.total_inflated_bytes
         return run

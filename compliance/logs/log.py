@@ -70,6 +70,7 @@ STRUCTURE: Final = (
     *("epoch_start", "epoch_stop", "eval_start", "eval_stop", *METRICS, "cache_clear"),
 )
 BENCHMARK: Final = "submission_benchmark"
+BENCHMARK_BYTES: Final = BENCHMARK.encode()
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging", TARGET_RECORD),
@@ -295,6 +296,11 @@ class LogReader:
         """Read complete lines: `data` ends with a line ending."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._others is not None:  # of the lines up to the name, other records are kept, of the rest not
+            end = data.find(b"\n", data.find(BENCHMARK_BYTES)) + 1
+            if BENCHMARK_BYTES in data and end < len(data):
+                self._read_lines(data[:end])
+                data = data[end:]
         first = self.log.line_count + 1
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")

@@ -18,17 +18,18 @@ from common.files import LOG_NAME, read_end, write_whole_file
 from common.record import read_last_record
 
 NAME: Final = "ended.json"
-How = Literal["target_met", "target_not_met", "completed", "diverged", "stopped", "failed"]
-TARGET_MET, TARGET_NOT_MET, COMPLETED, DIVERGED, STOPPED, FAILED = get_args(How)
+How = Literal["target_met", "target_not_met", "completed", "stopped_early", "diverged", "stopped", "failed"]
+TARGET_MET, TARGET_NOT_MET, COMPLETED, STOPPED_EARLY, DIVERGED, STOPPED, FAILED = get_args(How)
 TRAINED: Final = (TARGET_MET, COMPLETED)
 """The endings of a run that has trained as far as it should."""
-FINAL: Final = (*TRAINED, TARGET_NOT_MET, DIVERGED)
+FINAL: Final = (*TRAINED, TARGET_NOT_MET, STOPPED_EARLY, DIVERGED)
 """The endings of a run that has its result."""
 EXIT_STATUS: Final[dict[How, int]] = {
     **dict.fromkeys(TRAINED, 0),
     FAILED: 1,
     DIVERGED: 1,
     STOPPED: 3,
+    STOPPED_EARLY: 4,
     TARGET_NOT_MET: 4,
 }
 """Of the training command. 2 is wrong use, which begins no run."""
@@ -40,10 +41,11 @@ class Ending:
     """How a run ended.
 
     how: `target_met`; `target_not_met`, after all epochs or steps; `completed`, after them, without a target;
-    `diverged`, the loss is not a number although the samples are finite: what the training did, so it counts as a run
-    that missed its target; `stopped`, to be continued; `failed`, by an error, of the data too.
-    cause: the signal or the error. epochs: those that were evaluated; of a job, in all its instances. unsigned: another
-    rank gave the cause, and nothing proves that it was a rank.
+    `stopped_early`, before them, because a callback asked for it, and over; `diverged`, the loss is not a number
+    although the samples are finite: what the training did, so it counts as a run that missed its target; `stopped`, to
+    be continued; `failed`, by an error, of the data too.
+    cause: the signal, the callback with its reason, or the error. epochs: those that were evaluated; of a job, in all
+    its instances. unsigned: another rank gave the cause, and nothing proves that it was a rank.
     """
 
     how: How
@@ -68,7 +70,7 @@ class Ending:
     @property
     def text(self) -> str:
         """The ending in words."""
-        link = " by " if self.how == STOPPED else ": "
+        link = " by " if self.how in (STOPPED, STOPPED_EARLY) else ": "
         return self.how.replace("_", " ") + (f"{link}{self.cause}" if self.cause else "")
 
     @property

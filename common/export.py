@@ -11,7 +11,7 @@ import torch
 from common.command import CommandParser, place, run_command
 from common.config import rebuild
 from common.training import weights as weights_file
-from common.training.benchmark import Benchmark, Predictor
+from common.training.benchmark import Benchmark, Predictor, check_network_code
 from common.training.checkpoint import CheckpointError, best_of
 
 __all__ = ["load_network"]
@@ -42,10 +42,12 @@ def load_network(benchmark: Benchmark, path: str | Path) -> Predictor:
     """
     found = weights_file.read(Path(path), benchmark.name)
     config = rebuild(benchmark.config, dict(found.config), f"the configuration in {found.path}")
+    check_network_code(found.own_code, benchmark, config, found.path)
     interface = benchmark.predictor.describe(config) if found.interface is None else found.interface
     with torch.device("meta"):  # before memory is taken for a network of a size that a damaged file may name
-        weights_file.check_fit(benchmark.predictor.network(config), found.tensors, found.path)
-    network = benchmark.predictor(config, interface)
+        weights_file.check_fit(benchmark.build_network(config), found.tensors, found.path)
+    own = benchmark.build_network(config) if found.own_code else None
+    network = benchmark.predictor(config, interface, own)
     weights_file.load_fitting(network.model, found.tensors, found.path)
     network.eval()
     return network

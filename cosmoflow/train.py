@@ -45,20 +45,26 @@ from cosmoflow.settings import Config
 class CosmoFlow(SampleProblem[TensorBatch]):
     """Predict four cosmological parameters of a universe from its matter distribution."""
 
+    dataset = Dataset
+
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
         self.block = spatial.block_with_halo(config, dist)
         read = self.block if config.data.augment == "none" else None  # a turned sample has other voxels there
-        train_set = Dataset(folder / "train", config.data, config.data.train_samples, read, dist)
-        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, self.block, dist)
+        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, read, dist)
+        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, self.block, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
-        self.model = model.build_model(config.model, config.data.sample_shape, seed).to(dist.device)
-        self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
-        spatial.share_layers(self.model, config, dist)
+        shape = config.data.sample_shape
+        self.model = self.choose_network(lambda: model.build_model(config.model, shape, seed)).to(dist.device)
+        if isinstance(self.model, model.CosmoFlow):
+            self.model.convs = nn.ModuleList(map(PaddedConv3d, self.model.convs))  # right for thin inputs, too
+            spatial.share_layers(self.model, config, dist)
+        elif dist.sharing.world_size > 1:
+            raise ValueError("dist.spatial divides the benchmark's network, but this is one of your own: set it to 1")
 
     def shapes_alone(self) -> tuple[nn.Module, Tensor]:
         """Return the network with torch's own kernels, and a sample; both without numbers."""
@@ -98,8 +104,8 @@ class CosmoFlow(SampleProblem[TensorBatch]):
         return wrong_BP.square().mean(dim=1).sum() / self.dist.sharing.world_size
 
     def penalty(self) -> Tensor | None:
-        """Return the L2 regularisation of the two hidden dense layers."""
-        return self.model.l2_penalty() if self.config.model.l2 else None
+        """Return the L2 regularisation of the two hidden dense layers; of a network of your own there is none."""
+        return self.model.l2_penalty() if self.config.model.l2 and not self.has_own_network else None
 
     def errors(self, votes: Tensor, batch: TensorBatch) -> Tensor:
         """Return the errors of the four parameters."""

@@ -49,11 +49,12 @@ class DeepCam(SampleProblem[TensorBatch]):
     """Find cyclones and atmospheric rivers in a climate snapshot. See `common.training.benchmark.Problem`."""
 
     voting = "mean of class probabilities"
+    dataset = Dataset
 
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
-        train_set = Dataset(folder / "train", config.data, config.data.train_samples, dist)
-        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, dist)
+        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, dist)
+        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         check_shares(config, self.train_samples, dist)
@@ -61,7 +62,8 @@ class DeepCam(SampleProblem[TensorBatch]):
         self.normalize = Normalization(self.extremes, config.data.channels, dist.device)
         if dist.is_main:
             train_set.read(0)  # so that wrong shapes are found before the run starts
-        network = model.build_model(config.model, len(config.data.channels), seed).to(dist.device)
+        channels = len(config.data.channels)
+        network = self.choose_network(lambda: model.build_model(config.model, channels, seed)).to(dist.device)
         self.model = batchnorm.share_statistics(network, dist.group(config.batchnorm_group_size))
         self.class_weights = torch.tensor(config.class_weights, device=dist.device)
         if config.compile:

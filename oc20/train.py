@@ -53,10 +53,12 @@ FORCE_COEFFICIENT: Final = 50.0
 class Oc20(SampleProblem[GraphBatch]):
     """Predict the forces on the atoms of a catalyst with an adsorbate. See `common.training.benchmark.Problem`."""
 
+    dataset = Dataset
+
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         folder = config.data.data_dir
-        train_set = Dataset(folder / "train", config.data, config.data.train_samples, dist)
-        eval_set = Dataset(folder / "validation", config.data, config.data.eval_samples, dist)
+        train_set = self.dataset(folder / "train", config.data, config.data.train_samples, dist)
+        eval_set = self.dataset(folder / "validation", config.data, config.data.eval_samples, dist)
         super().__init__(config, dist, seed, {"train": train_set, "validation": eval_set})
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
         self.free: np.ndarray = train_set.sizes.free.astype(np.int64)
@@ -71,7 +73,7 @@ class Oc20(SampleProblem[GraphBatch]):
         if dist.is_main:
             train_set.read(0)  # so that a wrong format is found before the run starts
         check_kernels(config.model.kernels, dist.device)  # so that an impossible choice is found before the run starts
-        self.model = model.build_model(config.model, seed).to(dist.device)
+        self.model = self.choose_network(lambda: model.build_model(config.model, seed)).to(dist.device)
 
     @property
     def sample_means(self) -> dict[str, float]:
@@ -80,9 +82,9 @@ class Oc20(SampleProblem[GraphBatch]):
         counts = {"atoms": sizes.natoms, "edges": sizes.neighbors, "triplets": sizes.triplets}
         return {name: float(count.mean()) for name, count in counts.items()}
 
-    def count_flops(self) -> SampleFlops:
-        """Return the operations for a training frame, on average."""
-        return self._for_mean_frame(count_own)
+    def count_flops(self) -> SampleFlops | None:
+        """Return the operations for a training frame, on average; None for a network of your own."""
+        return None if self.has_own_network else self._for_mean_frame(count_own)
 
     def count_table3(self) -> float:
         """Return the operations of a training step for a training frame, on average, by the other convention."""

@@ -173,3 +173,14 @@ def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):
     pip("wheel", "--no-deps", *isolation, "--wheel-dir", tmp_path / "again", code)
     call = f"mlperf-hpc assemble out/cosmoflow --system {next(package.glob('systems/*.json'))} -o other"
     assert re.search(r"wrote \d+ files, 0 unchanged", shell(call))
+
+
+def test_a_project_outside_builds_on_the_wheel(everything, tmp_path):
+    """It takes a minute: mypy reads torch."""
+    shell = Shell(everything, tmp_path)
+    shutil.copy(ROOT / "tests/outside/own_loop.py", tmp_path)
+    shell("python -m cosmoflow.synthesize data/tiny --train 16 --validation 8")
+    output = shell("python own_loop.py data/tiny run")
+    assert "2 steps of an own loop; True" in output and "ended: stopped early by Show: the quality is" in output
+    assert "problem MeansProblem of own_loop.py: this run is not the reference" in output
+    assert "Success: no issues found" in shell("python -m mypy --strict own_loop.py")

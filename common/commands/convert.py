@@ -199,7 +199,7 @@ def _write_export(
         raise UsageError(f"{source}: expected a file of {files.code}; `python -m common.export` exports a run")
     path = find_config(benchmark.name, name)
     with torch.device("meta"):
-        network = benchmark.predictor.network(load(benchmark.config, path, overrides))
+        network = benchmark.build_network(load(benchmark.config, path, overrides))
     wanted = network.state_dict()
     content = files.read(source, wanted)
     weights.check_plain(content.tensors, source)
@@ -225,6 +225,6 @@ def _write_reference(
     export = weights.read(source, benchmark.name)
     config = rebuild(benchmark.config, dict(export.config), f"the configuration in {export.path}")
     with torch.device("meta"):
-        weights.check_fit(benchmark.predictor.network(config), export.tensors, export.path)
+        weights.check_fit(benchmark.build_network(config), export.tensors, export.path)
     files.write(target, export, config)
     return export.count

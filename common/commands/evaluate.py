@@ -19,19 +19,21 @@ from common.config import load as load_config
 from common.config import rebuild
 from common.files import instance_folders, write_whole_file
 from common.named_configs import SUFFIXES, find_config, named_configs
+from common.own_code import import_all
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.reference import NO_TARGET, NoTarget, Target
 from common.settings.run import RunConfig
 from common.training import ensemble
-from common.training.benchmark import Benchmark, Problem
+from common.training.benchmark import Benchmark, Problem, check_network_code
 from common.training.checkpoint import best_of, load
 from common.training.data_faults import check_samples
 from common.training.ensemble import Judged, Member
 from common.training.memory import explain_out_of_memory
 from common.training.predictions.file import NAMES, Column, Predictions, Rows, read_predictions
 from common.training.predictions.report import PredictionReport, arrays
+from common.training.resolve import keys_of
 from common.training.run import TRAINING_ERRORS, check_seed
 from common.training.weights import check_fit, load_fitting
 
@@ -74,6 +76,9 @@ def load_member(benchmark: Benchmark, run: Path, overrides: Sequence[str]) -> Me
     loaded = load(run, benchmark.name)
     state, source = loaded.state, f"the configuration in {loaded.path}"
     config = rebuild(benchmark.config, loaded.config, source, overrides)
+    if "train.imports" in keys_of(overrides):  # never what a file names
+        import_all(config.train.imports)
+    check_network_code(loaded.own_code, benchmark, config, loaded.path)
     data = config.data.data_dir
     if not (data.exists() or any("data.data_dir" in override for override in overrides)):
         raise UsageError(
@@ -95,7 +100,7 @@ def check_whole(config: RunConfig) -> None:
 
 def load_problem(benchmark: Benchmark, member: Member, dist: Dist) -> Problem:
     """Return the problem of a member with its network, in evaluation mode."""
-    problem = benchmark.problem(member.config, dist, member.seed)
+    problem = benchmark.build_problem(member.config, dist, member.seed)
     load_fitting(problem.model, member.weights, member.checkpoint)
     problem.model.eval()
     return problem
@@ -154,7 +159,7 @@ def _judge_by_data(benchmark: Benchmark, arguments: argparse.Namespace, report: 
         config, seed = load_config(benchmark.config, find_config(benchmark.name, name), arguments.overrides), 0
     report.variant = config.variant
     with connect(config.dist, TRAINING_ERRORS) as dist:
-        problem = benchmark.problem(config, dist, seed)
+        problem = benchmark.build_problem(config, dist, seed)
         target, met = problem.reference.target, False
         if dist.is_main:
             with read_predictions(arguments.predictions, benchmark.name, report.columns) as file:
@@ -219,7 +224,7 @@ def _evaluate_ensemble(
     benchmark: Benchmark, members: Sequence[Member], dist: Dist, arguments: argparse.Namespace
 ) -> int:
     """Evaluate the runs and their ensemble; return 0 if the ensemble meets the target, 1 if not."""
-    problem = benchmark.problem(members[0].config, dist, members[0].seed)
+    problem = benchmark.build_problem(members[0].config, dist, members[0].seed)
     for member in members:
         check_fit(problem.model, member.weights, member.checkpoint)
     split = "train" if arguments.out_of_bag else "validation"

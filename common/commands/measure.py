@@ -26,6 +26,7 @@ from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
 from common.named_configs import CLOSED, find_config, is_name
+from common.own_code import describe_codes, import_all
 from common.precision import Precision, resolved
 from common.ranks.connect import connect
 from common.ranks.device import keep_freed_memory
@@ -73,6 +74,7 @@ def _measure(measurable: Measurable, arguments: argparse.Namespace) -> int:
     first = load(benchmark.config, file, arguments.override)
     output = arguments.output or Path("runs") / f"{benchmark.name}-measure" / NAME
     _check_config(first, arguments.override, output)
+    import_all(first.train.imports)
     folder = arguments.data or Path("data") / f"{benchmark.name}-measure-{first.variant}"
     with connect(first.dist, TRAINING_ERRORS) as dist:
         if dist.device.type == "cpu":
@@ -99,7 +101,7 @@ def _measure_config(
 ) -> Measurement | None:
     """Measure the steps of a configuration; return their figure of merit on rank 0. A collective call."""
     torch.manual_seed(0)
-    name, problem = measurable.benchmark.name, measurable.benchmark.problem(config, dist, 0)
+    name, problem = measurable.benchmark.name, measurable.benchmark.build_problem(config, dist, 0)
     if dist.is_main:
         print(f"{name}: {ranks_text(dist, 0)}\n{problem.describe()}", flush=True)
     flops = problem.count_flops() if dist.is_main else None
@@ -121,6 +123,7 @@ def _measure_config(
             times, clock, numbers = _time_steps(problem, step, meter, profiler, arguments)
     if flops is None:
         return None
+    numbers["own_code"] = describe_codes(measurable.benchmark.list_own_code(config)) or None
     if config.power.source:
         samples = len(times) * problem.batching.global_batch_size
         numbers |= describe_energy(output.parent / POWER, dist, clock, samples)
@@ -229,7 +232,7 @@ def _train_briefly(benchmark: Benchmark, config: Any, dist: Dist) -> float:
     """Return the loss of the last of some steps, at the rates of a first epoch of that many. A collective call."""
     free_memory(dist.device)
     torch.manual_seed(0)
-    problem, precision = benchmark.problem(config, dist, 0), Precision(config.precision, dist.device)
+    problem, precision = benchmark.build_problem(config, dist, 0), Precision(config.precision, dist.device)
     optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
     size = problem.batching.global_batch_size
     step = Step(problem, optimizer, precision, dist)

@@ -67,6 +67,19 @@ class Split(ABC):
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays; several threads call it at once."""
 
+    def prepare_input(self, x: Tensor) -> Tensor:
+        """Return inputs as the network takes them, float32 on a CPU; by default as they are read."""
+        return x
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return the input of the network, see `prepare_input`, and the truth; not augmented, for a `DataLoader`.
+
+        IndexError beyond the last sample, otherwise as `read`.
+        """
+        x, y = self.buffer(1, pinned=False)
+        self.load(range(len(self))[index], (x[0].numpy(), y[0].numpy()))
+        return self.prepare_input(x)[0], y[0]
+
     def files(self) -> Iterator[tuple[str, int | None]]:
         """Yield the name of each file below data_dir and the index of its sample; None: it has all samples."""
         yield from ((file, index) for index in range(len(self)) for file in self.files_of(index))

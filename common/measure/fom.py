@@ -44,6 +44,7 @@ class FigureOfMerit:
 
     samples_per_s: of all units, in the median. units: ranks, one for each accelerator, or processes on CPUs. batch:
     samples of a step, over all units. spread: standard deviation (ddof 1) by the median. network: of which variant.
+    own_code: what computed in place of the suite's code, so that this is not the reference; None: nothing did.
     energy_j: of all nodes in the time of the steps, or from run_start to run_stop; None if it was not metered, or with
     gaps. energy_scope: what the meter includes. samples_per_j: samples trained. utilization: the rate of convolutions
     and products by the peak of all units (`common.measure.accelerators`) in peak_format, of the measured steps, or of
@@ -64,6 +65,7 @@ class FigureOfMerit:
     samples_per_s_per_unit: float
     date: str
     torch: str
+    own_code: str | None = None
     energy_j: float | None = None
     energy_scope: str | None = None
     samples_per_j: float | None = None

@@ -14,7 +14,8 @@ WITH_MOMENTS: Final = ("adam", "adamw", "lamb")
 
 def log_name(config: Configuration) -> str:
     """Return the name that the references log as opt_name."""
-    return LOG_NAMES[config("optim.name")]
+    name: str = config("optim.name")
+    return LOG_NAMES.get(name, name)
 
 
 def log_betas(config: Configuration) -> list[Any]:
@@ -35,9 +36,13 @@ MOMENTS_LOGGED: Final[Mapping[str, LogValue]] = {
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
-    """The optimizer and its constants; constants of other optimizers are ignored."""
+    """The optimizer and its constants; constants of other optimizers are ignored; one of your own may read any."""
 
-    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = key("sgd", "the optimizer; muon is for the open division")
+    name: str = key(
+        "sgd",
+        "the optimizer: sgd, adam, adamw, lamb, muon, which is for the open division, or one that a module of "
+        "train.imports registers",
+    )
     momentum: float = key(0.9, "momentum of sgd and muon")
     weight_decay: float = key(
         0.0, "of adam, as an L2 term of the gradient; of adamw and lamb, decoupled from the gradient"
@@ -68,7 +73,7 @@ class OptimConfig:
             raise ValueError(f"eps is {self.eps} and max_grad_norm is {self.max_grad_norm}; expected both above 0")
         if self.fused == "mixed_precision" and self.name != "lamb":
             raise ValueError(f"fused is mixed_precision, which is for lamb, but name is {self.name}; set fused=auto")
-        if self.fused == "apex" and self.name in ("sgd", "muon"):
+        if self.fused == "apex" and self.name not in WITH_MOMENTS:
             raise ValueError(f"fused is apex, which has no kernels for {self.name} here; set fused=auto")
 
     logs: ClassVar[Mapping[str, LogValue]] = {"opt_name": log_name}

@@ -228,6 +228,21 @@ class TrainConfig:
         closed=NULL,
         cite=WEIGHTS,
     )
+    imports: tuple[Path, ...] = key(
+        (),
+        "modules and Python files of your own that are imported, which runs their code: what they register is named by "
+        "optim.name and train.problem. A command that reads a run does not import what that names",
+        PLACE,
+        since="0.3.0",
+    )
+    problem: str | None = key(
+        None,
+        "the registered problem, with a network, loss, augmentation or dataset of your own; null: the benchmark's",
+        PROBLEM,
+        closed=NULL,
+        cite=DIVISIONS,
+        since="0.3.0",
+    )
     tail: Literal["keep", "drop"] = key(
         "keep",
         "the samples left at the end of an epoch, too few for a global batch: keep makes a smaller last step of them, "

@@ -12,6 +12,7 @@ at the same place; any other call may be made by one rank alone.
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ from common.data.bagging import drawn_samples
 from common.data.prefetch import TensorBatch, sum_flaws
 from common.data.sampling import Batching, permutation, share
 from common.data.values import Content
+from common.errors import UsageError
+from common.own_code import Code, find_registered, list_bases, list_registered
 from common.precision import DTYPES, resolved
 from common.ranks.dist import Dist
 from common.reference import FULL, Reference
@@ -79,6 +82,26 @@ class SampleProblem(ABC, Generic[B]):
         self.drawn = drawn_samples(config.instances, seed, len(self.sets["train"]))
         self.train_samples, self.eval_samples = len(self.drawn), len(self.sets["validation"])
         self.batching = Batching(config.train.global_batch_size, config.train.tail, config.train.accumulation)
+
+    @staticmethod
+    def own_network(config: Any) -> nn.Module | None:
+        """Return a network in place of the benchmark's, on torch's current default device; None: there is none.
+
+        For classes that derive from the problem of a benchmark: their `predictions` calls it.
+        """
+        return None
+
+    def choose_network(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """Return the own network, with weights that torch draws from the seed, or else what `build` makes."""
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(self.seed)
+            own = self.own_network(self.config)
+        return build() if own is None else own
+
+    @property
+    def has_own_network(self) -> bool:
+        """Whether the network is not the benchmark's."""
+        return type(self).own_network is not SampleProblem.own_network
 
     @abstractmethod
     def describe(self) -> str:
@@ -184,14 +207,24 @@ class SampleProblem(ABC, Generic[B]):
 
         Called on rank 0 alone: it exchanges nothing, and draws no random numbers of torch's default generator.
         """
-        alone = self.shapes_alone()
+        alone = self._shapes_counted()
         return count_sample(*alone) if alone else None
 
     def count_table3(self) -> float:
         """Return the operations of a training step for a sample as HPC AI500 V3.0 counts them, see `flops.table3`."""
-        alone = self.shapes_alone()
+        alone = self._shapes_counted()
         assert alone is not None
         return table3(*alone)
+
+    def _shapes_counted(self) -> tuple[nn.Module, Tensor] | None:
+        """Return `shapes_alone`, with the own network if there is one."""
+        alone = self.shapes_alone()
+        if alone is None or not self.has_own_network:
+            return alone
+        with torch.device("meta"):
+            own = self.own_network(self.config)
+        assert own is not None
+        return own, alone[1]
 
     def describe_data(self, samples: str, sizes: str = "") -> str:
         """Return the line of `describe`. samples: what the samples are called; sizes: what else to say of them."""
@@ -425,13 +458,14 @@ class Predictor(nn.Module, ABC):
 
     A subclass has the benchmark's own of three things: the bare network, the description of what is around it, which
     goes into checkpoints and exports as JSON, and `forward`, which does what the description says.
-    config: a RunConfig. interface: of the same configuration, made by `describe`, perhaps on another machine.
+    config: a RunConfig. interface: of the same configuration, made by `describe`, perhaps on another machine. network:
+    one of your own (`SampleProblem.own_network`); None: that of the benchmark.
     """
 
-    def __init__(self, config: Any, interface: Mapping[str, Any]) -> None:
+    def __init__(self, config: Any, interface: Mapping[str, Any], network: nn.Module | None = None) -> None:
         super().__init__()
         self.config, self.interface = config, interface
-        self.model = self.network(config)
+        self.model = self.network(config) if network is None else network
 
     @staticmethod
     @abstractmethod
@@ -462,8 +496,8 @@ class Benchmark:
     """What a benchmark gives to the commands `train`, `evaluate` and `predict`.
 
     config: the class of its configuration, which names its facts.
-    problem: makes the problem of a configuration, for a seed, on each rank; a collective call. Raises ValueError or
-        OSError that names the key or file at fault.
+    problem: makes the problem of a configuration, for a seed, on each rank, see `build_problem`; a collective call.
+        Raises ValueError or OSError that names the key or file at fault.
     predictor: its trained network with all that is around it.
     make_mini: generates the data of a mini problem, given by its name, in a folder unless they exist; its last argument
         is the section `data` that will read them. Called on rank 0 alone, before the log is opened, unless `variant` is
@@ -487,7 +521,58 @@ class Benchmark:
         """The name of the package, and that in the log."""
         return self.reference.name
 
+    def find_problem(self, config: RunConfig) -> Callable[[Any, Dist, int], Problem]:
+        """Return what makes the problem: what is registered for train.problem, or the benchmark's own.
+
+        Raises UsageError if that is not registered, or is a problem of another benchmark.
+        """
+        name = config.train.problem
+        if name is None:
+            return self.problem
+        problem: Any = find_registered("problem", name, "train.problem")
+        own = getattr(self.problem, "__qualname__", "")
+        # By name: the command's module is imported twice, once as __main__.
+        if own not in (base.__qualname__ for base in getattr(problem, "__mro__", ())):
+            raise UsageError(f"train.problem is {name!r}, which is not derived from the {own} of {self.name}.train")
+        return problem  # type: ignore[no-any-return]  # whatever is registered
+
+    def build_problem(self, config: RunConfig, dist: Dist, seed: int) -> Problem:
+        """Return the problem of a configuration, see `find_problem`. A collective call."""
+        return self.find_problem(config)(config, dist, seed)
+
+    def build_network(self, config: RunConfig) -> nn.Module:
+        """Return the network with any weights, on torch's current default device."""
+        find_own = getattr(self.find_problem(config), "own_network", None)
+        own: nn.Module | None = find_own(config) if find_own else None
+        return self.predictor.network(config) if own is None else own
+
+    def list_own_code(self, config: RunConfig) -> tuple[Code, ...]:
+        """Return what computes in place of the suite's own code: classes of the problem, a registered optimizer."""
+        problem = self.find_problem(config)
+        suite = ("common", self.config.__module__.partition(".")[0])
+        bases = list_bases("problem", problem, suite) if isinstance(problem, type) else ()
+        return (*bases, *list_registered("optimizer", config.optim.name))
+
     def provide_mini(self, config: RunConfig, dist: Dist) -> None:
         """Generate on rank 0 the data of a mini problem that a configuration reads, unless they exist."""
         if dist.is_main and config.variant != FULL:
             self.make_mini(config.data.data_dir, config.variant, config.data)
+
+
+def check_network_code(recorded: Iterable[Code], benchmark: Benchmark, config: RunConfig, path: Path) -> None:
+    """Raise UsageError unless the code of a trained network is there; say what has changed since.
+
+    recorded: of the file at `path`, which does not make it run.
+    """
+    name = config.train.problem
+    can_run = name is None or list_registered("problem", name)
+    there = {code.name: code for code in benchmark.list_own_code(config)} if can_run else {}
+    for code in (code for code in recorded if code.kind == "problem"):
+        if code.name not in there:
+            raise UsageError(
+                f"{path} was trained with code that the suite does not have, {code.text}, and a file does not make it "
+                f"run: if you trust it, add train.imports=[FOLDER/{code.file}]. In Python import it first, and give a "
+                "class that is not registered by replace(BENCHMARK, problem=CLASS)"
+            )
+        if there[code.name] != code:
+            print(f"warning: {code.text} has changed since {path} was trained", file=sys.stderr, flush=True)

@@ -1,20 +1,27 @@
-"""What a training reports while it runs: the one way out, for files, TensorBoard, trackers and your own code.
+"""What a training reports while it runs, and lets change: for files, TensorBoard, trackers and your own code.
 
-Rank 0 calls them, between two steps; the other ranks call none. What a callback does takes the time of the training.
-One that raises an exception gets no more calls, after one warning; the training goes on. The files of a run try again.
+Rank 0 gives the records to callbacks, between two steps; what they do takes the time of the training. One that raises
+an exception there gets no more calls, after one warning; the training goes on. The files of a run try again. A callback
+that takes the network acts on all ranks alike, and its exceptions end the run.
 """
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
 from common.ending import Ending
+from common.own_code import Code, describe_source, import_all
+from common.ranks.dist import Dist
 from common.reference import Target
 from common.training.checkpoint import START, Position
 
@@ -81,14 +88,46 @@ class RunStart:
 
 
 class Callback:
-    """Gets the records of a training; derive a class from it, and override what you need.
+    """Gets the records of a training, and may act on it; derive a class from it, and override what you need.
 
-    name: what a warning calls it; the name of the class by default. The calls come in this order: `begin` once, `step`
-    and `epoch` as the training proceeds, `saving` before each checkpoint, `end` once. A resumed training calls `begin`
-    again, in another process, and repeats the steps after its checkpoint.
+    name: what messages call it; the name of the class by default. On rank 0 the calls come in this order: `begin` once,
+    `step` and `epoch` as the training proceeds, `saving` before each checkpoint, `end` once. A resumed training calls
+    `begin` again, in another process, and repeats the steps after its checkpoint.
+
+    A class that overrides `attach` acts: each rank that trains has an object of it, and calls `attach`, `after_step`,
+    `evaluating` and those of its state, which must do the same on all of them. It is recorded as code that computed.
     """
 
     name: ClassVar[str] = ""
+    stop_reason: str = ""
+
+    def stop(self, reason: str) -> None:
+        """Ask for the end of the run, which keeps its last checkpoint; some steps may follow, see `step`."""
+        self.stop_reason = reason
+
+    # -- on each rank
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Take network and optimizer, before the run, with the weights from which it starts or goes on.
+
+        Change tensors in place only: recorded steps (`train.graph`) find them where they are.
+        """
+
+    def after_step(self) -> None:
+        """Act after a step, without gradients; on an accelerator the work is put behind that of the step."""
+
+    def evaluating(self) -> contextlib.AbstractContextManager[object]:
+        """Return a context in which the network is as it is to be evaluated, and saved for use."""
+        return contextlib.nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return tensors and plain values for a checkpoint, which is made inside of `evaluating`."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint, after `attach`: the network is as it was saved inside of `evaluating`."""
+
+    # -- on rank 0
 
     def begin(self, run: RunStart) -> None:
         """Prepare, before the clock of the run starts."""
@@ -106,14 +145,82 @@ class Callback:
         """Finish, after the clock of the run has stopped: it is over, stopped, or failed."""
 
 
-class Callbacks:
-    """All callbacks of a training, none on ranks other than 0.
+CallbackSource = Callback | type[Callback]
+"""How a caller gives a callback: an object, or the class of which each training makes one."""
 
-    every_steps: they get the record of each step whose number it divides; 0: none.
+
+def acts(source: CallbackSource) -> bool:
+    """Tell whether a callback acts on a training."""
+    return _class_of(source).attach is not Callback.attach
+
+
+def list_acting(sources: Iterable[CallbackSource]) -> tuple[Code, ...]:
+    """Return the sources of the callbacks that act on a training."""
+    classes = (_class_of(callback) for callback in sources if acts(callback))
+    return tuple(describe_source("callback", cls.__qualname__, cls) for cls in classes)
+
+
+def _class_of(source: CallbackSource) -> type[Callback]:
+    return source if isinstance(source, type) else type(source)
+
+
+class Callbacks:
+    """All callbacks of a training.
+
+    members: get the records, none on ranks other than 0. acting: those of them, or of rank 0's, that act.
+    every_steps: they get the record of each step whose number it divides; 0: none. may_stop: whether any may ask for
+    the end of the run, the same on all ranks. stop: who did, and why, once all ranks know.
     """
 
-    def __init__(self, members: Iterable[Callback] = (), every_steps: int = 1) -> None:
-        self._members, self.every_steps = list(members), every_steps
+    def __init__(
+        self,
+        members: Iterable[Callback] = (),
+        every_steps: int = 1,
+        acting: Iterable[Callback] = (),
+        may_stop: bool = False,
+    ) -> None:
+        self._members, self.every_steps, self._acting = list(members), every_steps, tuple(acting)
+        self._may_stop, self.stop = may_stop, ""
+
+    def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Give network and optimizer to those that act."""
+        for callback in self._acting:
+            callback.attach(model, optimizer)
+
+    def after_step(self) -> None:
+        """Let those act that do after a step."""
+        if self._acting:
+            with torch.no_grad():
+                for callback in self._acting:
+                    callback.after_step()
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Have the network as it is to be evaluated and saved."""
+        with contextlib.ExitStack() as stack:
+            for callback in self._acting:
+                stack.enter_context(callback.evaluating())
+            yield
+
+    def state(self) -> dict[str, Any]:
+        """Return the states of those that have one, by name."""
+        return {_name(callback): state for callback in self._acting if (state := callback.state_dict())}
+
+    def load_state(self, states: Mapping[str, Any]) -> None:
+        """Give the states of a checkpoint back; ValueError unless each has its callback."""
+        acting = {_name(callback): callback for callback in self._acting}
+        if missing := sorted(set(states) - set(acting)):
+            raise ValueError(f"callback {missing[0]} has a state in it; name it again: --callback MODULE:{missing[0]}")
+        for name, state in states.items():
+            acting[name].load_state_dict(state)
+
+    def find_stop(self, ranks: Dist) -> str:
+        """Return who asks for the end of the run, and why; "" if nobody. A collective call if any may."""
+        if self._may_stop and not self.stop:
+            everyone = (*self._members, *self._acting)
+            asking = (f"{_name(callback)}: {callback.stop_reason}" for callback in everyone if callback.stop_reason)
+            self.stop = ranks.find_first(next(asking, None)) or ""
+        return self.stop
 
     @property
     def hear_steps(self) -> bool:
@@ -132,8 +239,12 @@ class Callbacks:
                 call(callback)
             except Exception as error:  # whatever a tracker's library or a user's code raises
                 self._members.remove(callback)
-                reason = f"{callback.name or type(callback).__name__}: {_describe_error(error)}"
+                reason = f"{_name(callback)}: {_describe_error(error)}"
                 print(f"warning: {reason}; training goes on without it", file=sys.stderr, flush=True)
+
+
+def _name(callback: Callback) -> str:
+    return callback.name or type(callback).__name__
 
 
 def _describe_error(error: Exception) -> str:
@@ -146,19 +257,14 @@ def _describe_error(error: Exception) -> str:
 
 
 def load_callback(text: str) -> type[Callback]:
-    """Return the class that MODULE:CLASS names; importing the module runs its code.
+    """Return the class that MODULE:CLASS or FILE.py:CLASS names; importing the module runs its code.
 
     Raises ValueError, which says what is wrong, unless it is a class derived from Callback.
     """
-    module, _, name = text.partition(":")
-    if not name or not all(part.isidentifier() for part in [*module.split("."), name]):
+    source, _, name = text.rpartition(":")
+    if not source or not name.isidentifier():
         raise ValueError(f"{text!r}: expected MODULE:CLASS, such as mine:Printer for the class Printer of mine.py")
-    try:
-        kind = getattr(importlib.import_module(module), name, None)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
-            raise ValueError(f"{text}: there is no module {module}; Python looks in $PYTHONPATH, too") from None
-        raise ValueError(f"{text}: {module} cannot be imported: {_describe_error(error)}") from error
+    kind = getattr(import_all([source])[0], name, None)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise ValueError(f"{text}: expected a class derived from {Callback.__module__}.Callback")
     return kind

@@ -26,6 +26,7 @@ import torch
 
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
+from common.own_code import KEY, Code, read_codes
 from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 from common.stop import STOP
@@ -117,6 +118,12 @@ class Saved:
         tree: dict[str, Any] = self.state["config"]
         dist = tree.get("dist", {})
         return {**tree, "dist": {**dist, "spatial": 1}} if isinstance(dist, dict) else tree
+
+    @property
+    def own_code(self) -> tuple[Code, ...]:
+        """The code that computed in place of the suite's."""
+        with self.restoring():
+            return read_codes(self.state.get(KEY))
 
     @property
     def log_bytes(self) -> int:

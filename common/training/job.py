@@ -295,7 +295,7 @@ class InstancesJob:
         self.benchmark.provide_mini(config, self.dist)
         self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
-        problem = self.benchmark.problem(config, self.dist, plan.base)
+        problem = self.benchmark.build_problem(config, self.dist, plan.base)
         check_sample_counts(config, problem.train_samples, problem.eval_samples)
         self._say(problem.describe())
         self.owned.forget_ending()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from common.data.sampling import step_seed
-from common.ending import COMPLETED, STOPPED, TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, STOPPED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
 from common.mllog import ResultLog
 from common.precision import Precision
 from common.ranks.dist import Dist
@@ -117,8 +117,16 @@ class Fit:
             "evaluating": self._evaluating,
             "log_bytes": self.log.position(),
             "log_crc32": self.log.crc32,
+            **({"callbacks": states} if (states := self.callbacks.state()) else {}),
             **self.constants,
         }
+
+    def attach_callbacks(self, saved: Saved | None) -> None:
+        """Give the callbacks that act what they act on; CheckpointError if one of the checkpoint is missing."""
+        self.callbacks.attach(self.problem.model, self.optimizer)
+        if saved:
+            with saved.restoring():
+                self.callbacks.load_state(saved.state.get("callbacks", {}))
 
     def load(self, saved: Saved) -> None:
         """Restore the run; CheckpointError for a state that does not fit."""
@@ -156,6 +164,8 @@ def fit(run: Fit) -> Ending:
             stopped_by = _train_epoch(run) or signal_name(int(run.dist.all_reduce(torch.tensor(STOP.number), "max")))
             last = run.position.epoch == run.epochs
             _take_quality(run, wait=last or bool(stopped_by))
+            if not stopped_by and (stopped_by := run.callbacks.find_stop(run.dist)):
+                _take_quality(run, wait=True)
             ends = last or run.meets_target()
             stopped_by = "" if ends else stopped_by
             # Whether it is the best one may not be known yet.
@@ -163,9 +173,11 @@ def fit(run: Fit) -> Ending:
             if stopped_by or (run.position.step == 0 and (best or run.checkpoints.due(run.position.epoch, ends))):
                 average_statistics(run.problem.model, run.dist)  # the checkpoint keeps those of rank 0
                 run.callbacks.notify(lambda callback: callback.saving())
-                with STOP.finishing():
+                with STOP.finishing(), run.callbacks.evaluating():
                     path = run.checkpoints.save(run.position, run.state())
                 _keep_best(run)
+            if stopped_by and stopped_by == run.callbacks.stop:
+                return Ending(STOPPED_EARLY, stopped_by, len(run.history))
             if stopped_by:
                 run.progress.print_line(f"stopped by {stopped_by}; saved in {path}; continue with --resume")
                 return Ending(STOPPED, stopped_by, len(run.history))
@@ -188,7 +200,7 @@ def _freeze_collector(dist: Dist) -> Iterator[None]:
 
 
 def _train_epoch(run: Fit) -> str:
-    """Train the rest of the current epoch and start its evaluation; return the signal that stopped it, or ""."""
+    """Train the rest of the current epoch and start its evaluation; return what stopped it, or ""."""
     epoch, first_step = run.position.epoch, run.position.step
     number = epoch + 1
     if first_step == 0:
@@ -223,7 +235,8 @@ def _begin_evaluation(run: Fit) -> None:
     """Evaluate the network, or have it evaluated while training goes on."""
     run._evaluating, run._eval_began = True, time.perf_counter()
     average_statistics(run.problem.model, run.dist)
-    run.evaluator.begin()
+    with run.callbacks.evaluating():
+        run.evaluator.begin()
 
 
 def _take_quality(run: Fit, wait: bool) -> None:
@@ -262,7 +275,7 @@ def _keep_best(run: Fit) -> None:
 
 
 def _make_steps(run: Fit) -> tuple[int, float, str]:
-    """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, stopping signal."""
+    """Make the remaining steps of the epoch; return the samples of all ranks, seconds waited, what stopped it."""
     epoch, first_step = run.position.epoch, run.position.step
     steps, whole_steps = run.count_steps(epoch), run.problem.steps(epoch)
     run.problem.model.train()
@@ -277,6 +290,7 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
             weight, rate = run.problem.step_weight(epoch, step), run.rate(epoch, step, whole_steps)
             _seed_generators(run)
             step_wait_s = run.step(batches, run.config.accumulation, weight, rate)
+            run.callbacks.after_step()
             run.position, step_samples = Position(epoch, step + 1), run.problem.step_samples(epoch, step)
             polls.add_step(MadeStep(run.position, weight, step_samples, rate, step_wait_s), run.step.found)
             samples, wait_s = samples + step_samples, wait_s + step_wait_s
@@ -284,6 +298,7 @@ def _make_steps(run: Fit) -> tuple[int, float, str]:
             if (step + 1) % polls.every == 0 or step + 1 == steps:
                 polls.ask_ranks(run.step.summed, STOP.number)
                 stopped_by, loss = _add_losses(run, polls.take_answers(wait=step + 1 == steps))
+                stopped_by = stopped_by or run.callbacks.find_stop(run.dist)
                 if stopped_by and step + 1 < steps:
                     _add_losses(run, polls.take_answers(wait=True))
                     return samples, wait_s, stopped_by

@@ -64,7 +64,7 @@ def check_network(benchmark: Benchmark, config: RunConfig) -> None:
         smaller += " or data.sample_shape"
     try:
         with torch.device("meta"):
-            parameters = list(benchmark.predictor.network(config).parameters())
+            parameters = list(benchmark.build_network(config).parameters())
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:  # beyond what torch can count, or numpy hold
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"this network cannot be made ({reason}); expected {smaller}") from error

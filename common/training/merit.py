@@ -30,10 +30,11 @@ FLOP_PER_SAMPLE: Final = "flop_per_sample"
 """The key of a log with the operations of the network for a sample in training and in evaluation."""
 
 
-def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> TrainedRun | None:
+def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path, own_code: str = "") -> TrainedRun | None:
     """Return the figure of merit of a run that has ended; None if no epoch was evaluated.
 
-    ranks: all of the run, also those that only evaluate. folder: that of the run, with its log.
+    ranks: all of the run, also those that only evaluate. folder: that of the run, with its log. own_code: what
+    computed in place of the suite's code.
     """
     log, history = folder / LOG_NAME, run.history
     clock = read_run_times(log)
@@ -54,6 +55,7 @@ def compute_figure(benchmark: str, run: Fit, ranks: Dist, folder: Path) -> Train
         benchmark=benchmark,
         samples_per_s=rate,
         batch=run.config.global_batch_size,
+        own_code=own_code or None,
         spread=statistics.stdev(rates) / rate if len(rates) > 1 else 0.0,
         network=run.problem.reference.variant,
         samples_per_s_per_unit=rate / ranks.world_size,
@@ -132,7 +134,7 @@ def merge_figures(models: Mapping[Path, tuple[int, int]], at_once: int, nodes: i
 
         qualities = tuple(float(figure["quality"]) for figure in figures)
         return TrainedEnsemble(
-            **{name: first[name] for name in ("benchmark", "dtype", "network", "device", "date", "torch")},
+            **{name: first[name] for name in ("benchmark", "dtype", "network", "device", "date", "torch", "own_code")},
             samples_per_s=rate * active,
             units=active * first["units"],
             batch=active * first["batch"],

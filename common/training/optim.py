@@ -1,4 +1,4 @@
-"""The optimizers: SGD with Keras's momentum, Adam, AdamW and LAMB, and Muon for the open division.
+"""The optimizers: SGD with Keras's momentum, Adam, AdamW and LAMB, Muon for the open division, and those registered.
 
 `build` returns the one of a configuration. All that changes between its steps is in tensors, but for the rate on a CPU,
 which is a tensor if it is given as one: a step can be recorded once and repeated, as CUDA graphs do.
@@ -7,13 +7,15 @@ which is a tensor if it is given as one: a step can be recorded once and repeate
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from common.own_code import find_registered
+from common.settings.optim import LOG_NAMES
 from common.settings.optim import OptimConfig as OptimConfig  # also for callers of `build`
 from common.spatial import shards
 from common.training import apex
@@ -23,16 +25,22 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     """Return the optimizer of the parameters; `set_rate` changes its learning rate.
 
     On accelerators the rate is a tensor, so that a step can be recorded; with apex's FusedLAMB it remains a number. A
-    saved state can be loaded by the same optimizer on any device. ValueError where the kernels of `config.fused` cannot
-    run.
+    saved state can be loaded by the same optimizer on any device. One that is registered (`common.own_code`) gets the
+    rate as given; its steps are recorded if it makes that a tensor. ValueError where the kernels of `config.fused`
+    cannot run, or for a name that nothing registers.
     """
     parameters = list(parameters)
+    own = None if config.name in LOG_NAMES else find_optimizer(config.name)
     if config.fused in ("apex", "mixed_precision"):
         if config.name == "lamb" and any(map(shards.shard_of, parameters)):
             raise ValueError(
                 f"optim.fused is {config.fused}, whose kernels for lamb know no shards (dist.spatial); set it to auto"
             )
         optimizer = _apex_optimizer(config, parameters, lr)
+    elif own is not None:
+        if any(map(shards.shard_of, parameters)):
+            raise ValueError(f"optim.name is {config.name}, which knows no shards (dist.spatial); set dist.spatial=1")
+        optimizer = own(parameters, lr, config)
     else:
         optimizer = _optimizer(config, parameters, lr)
         if parameters[0].device.type != "cpu":
@@ -40,6 +48,13 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     optimizer.register_load_state_dict_pre_hook(_in_place)
     shards.save_whole(optimizer)
     return optimizer
+
+
+def find_optimizer(name: str) -> Callable[[list[nn.Parameter], float | Tensor, OptimConfig], Optimizer]:
+    """Return what makes a registered optimizer; UsageError if nothing does."""
+    maker: Callable[[list[nn.Parameter], float | Tensor, OptimConfig], Optimizer]
+    maker = find_registered("optimizer", name, "optim.name", LOG_NAMES)
+    return maker
 
 
 def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:

@@ -66,7 +66,7 @@ def _repeat_steps(benchmark: Benchmark, config: RunConfig, dist: Dist, steps: in
     """Make the steps; return the mean losses of the first and of the last one, over all ranks."""
     seed = config.train.seed or 0
     torch.manual_seed(seed)
-    problem = benchmark.problem(config, dist, seed)
+    problem = benchmark.build_problem(config, dist, seed)
     optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
     rate_of = partial(config.schedule.rate, config.train.global_batch_size)
     rate = max(rate_of(epoch, 0, problem.steps(epoch)) for epoch in range(config.train.epochs))

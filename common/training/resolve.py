@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from common.closed import compare
 from common.config import ConfigError, Override, leaves, load, shown, sources, to_dict
 from common.named_configs import find_config
+from common.own_code import find_registered, import_all
 from common.provenance import shown_path
+from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig, count_steps
 
+C = TypeVar("C", bound=RunConfig)
 LENGTH: Final = frozenset({"train.epochs", "train.global_batch_size", "train.tail", "data.train_samples"})
 """Keys that decide how many steps a run has."""
 MOST: Final = 1 << 16
@@ -24,18 +27,19 @@ OPEN: Final = "or train in the open division: submission.division=open"
 
 
 def resolve_config(
-    cls: type[RunConfig],
+    cls: type[C],
     name: str,
     overrides: Sequence[Override] = (),
     check_network: Callable[[Any], None] = lambda config: None,
-) -> RunConfig:
+) -> C:
     """Return the configuration of a name or file with overrides; ConfigError if no run can have it.
 
     cls: the benchmark's Config. check_network: raises ConfigError for a network that cannot be made, which takes torch.
     """
     file = find_config(cls.reference.name, name)
 
-    def check(config: RunConfig) -> None:
+    def check(config: C) -> None:
+        import_all(config.train.imports)
         check_combinations(config, overrides)
         check_network(config)
 
@@ -50,6 +54,7 @@ def resolve_config(
 def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None:
     """Raise ConfigError for what cannot work on any number of ranks. overrides: as given."""
     _check_numbers(config)
+    _check_names(config)
     _check_instances(config)
     samples: int | None = getattr(config.data, "train_samples", None)  # the data are not looked at
     steps = samples and count_steps(samples, config.train.global_batch_size, config.train.tail)
@@ -67,6 +72,14 @@ def _check_numbers(config: RunConfig) -> None:
                 raise ConfigError(f"{leaf.name} is {number}; expected finite numbers")
             if leaf.name.startswith("model.") and type(number) is int and number > MOST:
                 raise ConfigError(f"{leaf.name} is {shown(value)}; expected at most {MOST:,}")
+
+
+def _check_names(config: RunConfig) -> None:
+    """Raise UsageError for names that nothing registers."""
+    if config.optim.name not in LOG_NAMES:
+        find_registered("optimizer", config.optim.name, "optim.name", LOG_NAMES)
+    if config.train.problem is not None:
+        find_registered("problem", config.train.problem, "train.problem")
 
 
 def _check_instances(config: RunConfig) -> None:

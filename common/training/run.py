@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,11 @@ from common import mllog
 from common.command import as_called, counted
 from common.config import ConfigError, Override, leaves, shown, to_dict
 from common.datasets.manifest import read_variant_and_digest
-from common.ending import COMPLETED, TARGET_MET, TARGET_NOT_MET, Ending
+from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, Ending
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.mllog import ResultLog, RunRecord
+from common.own_code import KEY, describe_codes
 from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.ranks.device import read_limits, read_model_name
@@ -38,7 +39,7 @@ from common.staging.stage import Staged, StagingError
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Callbacks, RunStart
+from common.training.callbacks import Callback, Callbacks, CallbackSource, RunStart, acts, list_acting
 from common.training.checkpoint import CheckpointError, Checkpoints, Saved
 from common.training.data_faults import check_some_samples, warn_of_repeated_files
 from common.training.evaluators import Evaluator, RemoteEvaluator, serve
@@ -49,7 +50,7 @@ from common.training.merit import FLOP_PER_SAMPLE, compute_figure, count_paramet
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.progress import Progress, duration
-from common.training.resolve import check_length, check_sample_counts, keys_of
+from common.training.resolve import OPEN, check_length, check_sample_counts, keys_of
 from common.training.sanity import Sanity
 from common.training.tracking.trackers import make_callbacks
 from common.training.warm_up import warm_up, warms_up
@@ -67,14 +68,14 @@ class Start:
 
     resume: the run or checkpoint from which it continues, "" for the run in output_dir, None: it is a new run.
     auto_resume: begin the run in output_dir, or continue it, or leave it if it has ended. wait: until output_dir has
-    no other owner. callbacks: classes; an object of each gets the record of each step and epoch.
+    no other owner. callbacks: of your own; an object of each class gets the record of each step and epoch.
     overrides: of the configuration, as given.
     """
 
     resume: str | None = None
     auto_resume: bool = False
     wait: bool = False
-    callbacks: tuple[Callable[[], Callback], ...] = ()
+    callbacks: tuple[CallbackSource, ...] = ()
     overrides: tuple[Override, ...] = ()
 
 
@@ -112,6 +113,15 @@ class Training:
         self.label = f"instance {instance.number}: " if self.shared and instance else ""
         self.resolved = to_dict(config, shown_path)
         all_ranks.check_equal(self.resolved, "the configuration")
+        self.own_code = (*benchmark.list_own_code(config), *list_acting(start.callbacks))
+        plain = [asdict(code) for code in self.own_code]
+        self.recorded_code: dict[str, Any] = {KEY: plain} if plain else {}
+        all_ranks.check_equal(plain, "the code that computes")
+        if plain and config.submission.division == "closed":
+            raise ConfigError(
+                f"submission.division is closed, but {describe_codes(self.own_code)} computes in place of the "
+                f"reference: train without it, {OPEN}"
+            )
         evaluating = config.train.eval_ranks
         try:
             self.dist, self.link = all_ranks.split(evaluating)
@@ -139,7 +149,7 @@ class Training:
             return 0
         self.all_ranks.barrier()  # rank 0 has made the data
         with explain_out_of_memory(self.config, self.dist):
-            problem = self.benchmark.problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
+            problem = self.benchmark.build_problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
             precision = Precision(self.config.precision, self.dist.device)
             with contextlib.closing(problem):
                 if warms_up(self.config.train, problem, self.dist.device):
@@ -214,7 +224,9 @@ class Training:
         """
         path = self.folder / fom.NAME
         try:
-            figure = compute_figure(self.benchmark.name, run, self.all_ranks, self.folder)
+            figure = compute_figure(
+                self.benchmark.name, run, self.all_ranks, self.folder, describe_codes(self.own_code)
+            )
             if figure is not None:
                 figure.write_file(path)
                 if self.shared is None:
@@ -239,6 +251,13 @@ class Training:
                 self._say(f"{self.folder}: no usable checkpoint; {start_over}")
             return None
         check_unchanged(self.benchmark.config, saved.state["config"], self.resolved, "the checkpoint")
+        if (earlier := saved.own_code) != self.own_code:
+            before, now = (describe_codes(codes) or "no code of your own" for codes in (earlier, self.own_code))
+            raise CheckpointError(
+                f"the run was trained with {before}, and would go on with "
+                f"{now if now != before else 'another version of it'}; a resumed run keeps its code: restore it, or "
+                "start a new run in another output_dir"
+            )
         check_seed(self.config, saved.state["seed"])
         return saved
 
@@ -252,7 +271,7 @@ class Training:
             return None
         initial = weights.read(path, self.benchmark.name)
         with torch.device("meta"):
-            check_fit(self.benchmark.predictor.network(self.config), initial.tensors, initial.path)
+            check_fit(self.benchmark.build_network(self.config), initial.tensors, initial.path)
         return initial
 
     def _train_logged(self, log: ResultLog, saved: Saved | None, initial: Weights | None) -> tuple[Ending, Fit]:
@@ -325,7 +344,7 @@ class Training:
             seed = mllog.draw_seed() + self.config.instances.number
         seed = int(self.dist.broadcast_json(seed))
         torch.manual_seed(seed)
-        problem = self.benchmark.problem(self.config, self.dist, seed)
+        problem = self.benchmark.build_problem(self.config, self.dist, seed)
         after_the_run.callback(problem.close)
         check_sample_counts(self.config, problem.train_samples, problem.eval_samples)
         check_length(self.config, problem.steps(0), keys_of(self.start.overrides))
@@ -349,6 +368,7 @@ class Training:
         if saved:
             run.load(saved)
             self._warm_up(run)
+            run.attach_callbacks(saved)
         else:
             initial_facts = self._load_weights(initial, problem)
             warmed = self._warm_up(run)
@@ -358,6 +378,7 @@ class Training:
             precision = {"precision": run.precision.name}
             flops = self._count_flops(problem)
             stated = {**problem.settings, **sizes, **flops, **initial_facts, **shared, **precision}
+            run.attach_callbacks(None)
             mllog.describe(log, self._collect_facts(problem, seed), stated)
             log.end("init_stop", **warmed)
         return run
@@ -412,7 +433,7 @@ class Training:
 
     def _collect_sources(self) -> dict[str, Any]:
         """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""
-        facts = provenance(("common", self.benchmark.name))
+        facts = provenance(("common", self.benchmark.name)) | self.recorded_code
         if self.dist.device.type != "cpu":
             facts["host"]["accelerator"] = read_model_name(self.dist.device)
         facts["host"]["devices"] = [asdict(limits) for limits in read_limits(self.dist.device, self.dist.local_size)]
@@ -451,12 +472,13 @@ class Training:
         evaluator = Evaluator(problem, precision)
         if config.train.eval_ranks:
             evaluator = RemoteEvaluator(problem, precision, dist, self.link)
-        constants = {"seed": seed, "config": self.resolved}
+        constants = {"seed": seed, "config": self.resolved, **self.recorded_code}
         callbacks: list[Callback] = []
-        if dist.is_main:  # which alone writes checkpoints and calls callbacks
+        sources = [source for source in self.start.callbacks if dist.is_main or acts(source)]
+        own = [source() if isinstance(source, type) else source for source in sources]
+        if dist.is_main:  # which alone writes checkpoints and gives records to callbacks
             constants["interface"] = self.benchmark.predictor.describe(config)
-            callbacks += make_callbacks(config.track, self.owned.lease.check)
-            callbacks += [make_callback() for make_callback in self.start.callbacks]
+            callbacks += [*make_callbacks(config.track, self.owned.lease.check), *own]
         progress = Progress(target, quiet=not dist.is_main, label=self.label)
         return Fit(
             problem=problem,
@@ -471,7 +493,12 @@ class Training:
             checkpoints=self.checkpoints,
             progress=progress,
             sanity=Sanity(replace(problem.reference, target=target), progress.print_line),
-            callbacks=Callbacks(callbacks, config.track.every_steps),
+            callbacks=Callbacks(
+                callbacks,
+                config.track.every_steps,
+                acting=filter(acts, own),
+                may_stop=bool(self.start.callbacks),
+            ),
             profiler=Profiler(config.profile, self.folder / FOLDER, dist, progress.print_line),
             constants=constants,
             max_steps=self._find_max_steps(problem),
@@ -498,11 +525,15 @@ class Training:
         """Print how the run ended and what to do next."""
         log, reference = self.folder / LOG_NAME, run.problem.reference
         result = f"target {run.target.range_text} {'reached' if ending.how == TARGET_MET else 'NOT reached'}"
+        if ending.how == STOPPED_EARLY:
+            result = ending.text
         if ending.how == COMPLETED:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
             self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
+        if self.own_code:
+            self._say(f"{describe_codes(self.own_code)}: this run is not the reference")
         for line in self._next_steps(reference.variant) if self.shared is None else ():
             self._say(as_called(line))
 
@@ -555,6 +586,8 @@ def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], co
     data = config.data.data_dir
     # A checkpoint has only the last part of an absolute path.
     where = [f"data.data_dir={data}"] if shown_path(data) != str(data) else []
+    if config.train.imports:  # which a checkpoint does not make run
+        where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
     return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"
 
 

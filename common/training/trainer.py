@@ -13,7 +13,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,8 +35,8 @@ from common.reference import Target
 from common.settings.run import RunConfig
 from common.stop import STOP, StopAsked
 from common.training import checkpoint
-from common.training.benchmark import Benchmark, Problem
-from common.training.callbacks import Callback, Epoch
+from common.training.benchmark import Benchmark, Problem, check_network_code
+from common.training.callbacks import CallbackSource, Epoch
 from common.training.job import configure_training, train
 from common.training.run import TRAINING_ERRORS, Start
 from common.training.tracking.files import HISTORY, read_history
@@ -128,7 +128,7 @@ class Run:
         problem: Problem | None = None
         message = "stopped while the data were looked up"
         with _signals_passed_on(message), connect(config.dist, TRAINING_ERRORS) as dist:
-            problem = self.benchmark.problem(config, dist, read_value(self.log, "seed") or 0)
+            problem = self.benchmark.build_problem(config, dist, read_value(self.log, "seed") or 0)
         if problem is None:
             raise KeyboardInterrupt(message)
         return problem
@@ -146,7 +146,7 @@ class Trainer:
         *overrides: Override,
         resume: bool | str | Path = False,
         quiet: bool = False,
-        callbacks: Sequence[Callable[[], Callback]] = (),
+        callbacks: Sequence[CallbackSource] = (),
         **keys: Any,
     ) -> Run:
         """Train until the target is met or all epochs are done, and return the run.
@@ -157,7 +157,7 @@ class Trainer:
         resume: True begins the run in output_dir, or continues it, or returns it if it has ended; the folder of a run,
             or a checkpoint, is continued.
         quiet: print only warnings and errors.
-        callbacks: classes derived from `common.training.callbacks.Callback`; an object of each gets each record.
+        callbacks: classes derived from `common.training.callbacks.Callback`, or objects of them.
 
         Raises ConfigError for a wrong configuration, BusyError if another training is active, FloatingPointError if
         the loss is not a number, and ValueError or OSError that says what to fix. A stop signal, such as the stop
@@ -184,6 +184,7 @@ class Trainer:
         """
         loaded = checkpoint.load(Path(place), self.benchmark.name)
         config = rebuild(self.benchmark.config, loaded.config, f"the configuration in {loaded.path}", overrides)
+        check_network_code(loaded.own_code, self.benchmark, config, loaded.path)
         folder = Path(place) if Path(place).is_dir() else Path(place).parent.parent
         return Run(self.benchmark, config, folder)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common.files import check_regular, whole_file
+from common.own_code import KEY, Code, read_codes
 from common.training.checkpoint import CheckpointError, is_dense, load
 
 ENDING: Final = ".safetensors"
@@ -34,8 +35,9 @@ class Weights:
     """The tensors of a network by name, on the CPU, and where they come from.
 
     path: the file. benchmark: whose network it is. config: of the run, as `common.config.to_dict` made it.
-    epochs: how long it was trained; None: not known. interface: what is around the network, see
-    `common.training.benchmark.Predictor.describe`; None in checkpoints of earlier versions.
+    own_code: what computed in place of the suite's code. epochs: how long it was trained; None: not known.
+    interface: what is around the network, see `common.training.benchmark.Predictor.describe`; None in checkpoints of
+    earlier versions.
     """
 
     path: Path
@@ -44,6 +46,7 @@ class Weights:
     config: Mapping[str, Any]
     epochs: int | None
     interface: Mapping[str, Any] | None
+    own_code: tuple[Code, ...] = ()
 
     @property
     def count(self) -> int:
@@ -117,8 +120,9 @@ def read(path: Path, benchmark: str | None = None) -> Weights:
     loaded = load(path, benchmark)
     loaded.warn()
     content, state = loaded.content, loaded.state
-    epochs = content["position"][0]
-    return Weights(loaded.path, content["benchmark"], state["model"], state["config"], epochs, state.get("interface"))
+    epochs, interface = content["position"][0], state.get("interface")
+    benchmark = content["benchmark"]
+    return Weights(loaded.path, benchmark, state["model"], state["config"], epochs, interface, loaded.own_code)
 
 
 def _read_export(path: Path, benchmark: str | None) -> Weights:
@@ -132,7 +136,8 @@ def _read_export(path: Path, benchmark: str | None) -> Weights:
             raise ValueError(f"config is {metadata['config'][:20]}")
         interface = json.loads(metadata.get("interface", "null"))
         epochs = int(metadata["epochs_done"]) if metadata.get("epochs_done") else None
-        weights = Weights(path, metadata["benchmark"], tensors, config, epochs, interface)
+        own_code = read_codes(json.loads(metadata.get(KEY, "[]")))
+        weights = Weights(path, metadata["benchmark"], tensors, config, epochs, interface, own_code)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
     except (KeyError, ValueError, RecursionError) as error:
@@ -166,6 +171,7 @@ def write(path: Path, weights: Weights) -> None:
         "config": json.dumps(weights.config),
         "interface": json.dumps(weights.interface, ensure_ascii=False),
         DIGEST: weights.digest,
+        **({KEY: json.dumps([asdict(code) for code in weights.own_code])} if weights.own_code else {}),
     }
     tensors = {name: tensor.contiguous() for name, tensor in weights.tensors.items()}
     try:

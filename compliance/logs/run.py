@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from math import prod
+from textwrap import shorten
 from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
@@ -40,6 +41,8 @@ SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 DATA: Final = "data_sha256"
 """The key of the digest of the data's manifest, in a provenance."""
+OWN_CODE: Final = "own_code"
+"""The key of the list of what computed in place of the suite's code, in a provenance."""
 RANKS: Final = "number_of_ranks"
 SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
@@ -335,6 +338,19 @@ def read_suite_version(provenance: Any) -> Any:
     return provenance["versions"][DISTRIBUTION] if names_suite(provenance) else None
 
 
+def describe_own_code(provenance: Any) -> str:
+    """Return what a provenance says of code that computed in place of the suite's: names, files, hashes; "" if none."""
+    codes = provenance.get(OWN_CODE) if isinstance(provenance, dict) else None
+    fields = (("kind", None), ("name", None), ("file", None), ("sha256", 8))
+    texts = (
+        " ".join(str(code[field])[:most] for field, most in fields if field in code)
+        if isinstance(code, dict)
+        else "unknown code"
+        for code in (codes if isinstance(codes, list) else [codes] if codes else [])[:MOST_SOFTWARE]
+    )
+    return shorten(", ".join(texts), LONGEST_NAME - len(OWN_CODE), placeholder=" …")
+
+
 def _read_software(log: Log) -> dict[str, str]:
     """Return the ranks, and what a log of this suite says of code, machine, data and versions, the first of many."""
     provenance, ranks = log.value(PROVENANCE), log.value(RANKS)
@@ -344,7 +360,7 @@ def _read_software(log: Log) -> dict[str, str]:
     stated = {name: provenance.get(name) for name in (SOURCES, DATA)} | {DISTRIBUTION: versions[DISTRIBUTION]}
     if isinstance(host, dict):
         stated |= {f"host.{name}": host.get(name) for name in ("cpu", "cores", "machine")}
-    stated |= {RANKS: ranks, **versions}
+    stated |= {RANKS: ranks, OWN_CODE: describe_own_code(provenance) or None, **versions}
     texts = [(name, str(plain(value))) for name, value in stated.items() if isinstance(value, str) or is_number(value)]
     return dict(islice((pair for pair in texts if len("".join(pair)) <= LONGEST_NAME), MOST_SOFTWARE))
 

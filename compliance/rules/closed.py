@@ -21,9 +21,11 @@ from compliance.logs.record import Record
 from compliance.logs.run import (
     BAGGING,
     INIT_WEIGHTS,
+    OWN_CODE,
     PROVENANCE,
     SOURCES,
     configuration,
+    describe_own_code,
     names_suite,
     read_suite_version,
     variant_of,
@@ -275,6 +277,31 @@ def _values_agree(logged: Any, stated: Any) -> bool:
 def _list_keys(keys: Iterable[str]) -> str:
     """Return the first keys, long ones cut, and how many more there are."""
     return listed([key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}…" for key in keys], MOST_KEYS)
+
+
+class OwnCode(LogRule, strict_only=True):
+    """A closed run was computed by the suite's code alone; of an open one, what else computed is a note."""
+
+    id = "SET19"
+    cite = DIVISIONS
+    differs = UNKNOWN
+    once = True
+    why = "A network, loss or optimizer of one's own is not the reference, whatever the configuration says."
+    fix = "Submit the run to the open division, or train without train.imports, own classes and acting callbacks."
+    good = (lambda log: log(division="open").by_suite().provenance(own_code=[]),)
+    bad = (
+        lambda log: log().by_suite().provenance(own_code=[{"kind": "optimizer", "name": "lars", "file": "lars.py"}]),
+        lambda log: log(division="open").by_suite().provenance(own_code=[{"kind": "problem", "name": "Mine"}]),
+        lambda log: log(division="open").by_suite().provenance(own_code="unreadable"),
+    )
+
+    def check(self, log: Log, case: Case) -> Iterator[Finding]:
+        for record in log[PROVENANCE]:
+            codes = describe_own_code(record.value)
+            if codes:
+                message = f"{codes} computed in place of the suite's code, so this is not the reference"
+                severity = ERROR if case.division == "closed" and variant_of(log) == FULL else NOTE
+                yield self.finding(log.path, record.line, message, "the suite's code alone", OWN_CODE, severity)
 
 
 class UsualTraining(LogRule, strict_only=True):

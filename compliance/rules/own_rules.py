@@ -6,18 +6,14 @@ Loading runs the code of the module or file. An installed package names its modu
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import module_from_spec
-from types import ModuleType
-from typing import Any
 
 from common.errors import UsageError
+from common.own_code import FILE, explain_failure, import_source
 from common.values import group_pairs
 from compliance.rules.rule import RULES, Rule, forget
 
@@ -37,7 +33,7 @@ def load_rules(sources: Iterable[str] = ()) -> None:
 def own_rules() -> dict[str, list[str]]:
     """Return the ids of the rules that are not the suite's, by the file or module that they come from."""
     own = ((rule.__module__, id_) for id_, rule in sorted(RULES.items()) if not rule.is_suite_rule())
-    return group_pairs((_files.get(module, module), id_) for module, id_ in own)
+    return group_pairs((module.removeprefix(FILE), id_) for module, id_ in own)
 
 
 def sources() -> list[str]:
@@ -45,23 +41,17 @@ def sources() -> list[str]:
     return [source for source in own_rules() if source != "__main__"]
 
 
-_files: dict[str, str] = {}
-"""The files that were loaded, by the name of the module that was made of each."""
-
-
 def _load_source(source: str, name: str) -> None:
     """Import one source; `name` is what a message calls it."""
     before = dict(RULES)
-    if not _is_file(source) and not all(part.isidentifier() for part in source.split(".")):
-        raise UsageError(f"{name!r}: neither a Python file nor the name of a module")
     try:
         with redirect_stdout(sys.stderr):  # a report may be on standard output
-            module = _of_file(source) if _is_file(source) else importlib.import_module(source)
+            module = import_source(source)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit too
         _restore_rules(before)
-        raise UsageError(f"{name}: {_explain_failure(error, source)}") from None
+        raise UsageError(f"{name}: {explain_failure(error, source)}") from None
     own = [rule for rule in RULES.values() if not rule.is_suite_rule()]
     # A rule may be defined in a part of the module, if it is a package.
     if not any(f"{rule.__module__}.".startswith(f"{module.__name__}.") for rule in own):
@@ -71,54 +61,12 @@ def _load_source(source: str, name: str) -> None:
         )
 
 
-def _is_file(source: str) -> bool:
-    return source.endswith(".py") or os.sep in source or os.path.isfile(source)
-
-
-def _of_file(path: str) -> ModuleType:
-    """Import the file as a module of its own, once; return it."""
-    path = os.path.realpath(path)
-    name = f"rules of {path}"
-    if name in sys.modules:
-        return sys.modules[name]
-    loader = _Loader(name, path)
-    module = module_from_spec(ModuleSpec(name, loader, origin=path))
-    sys.modules[name] = module
-    _files[name] = path
-    loader.exec_module(module)
-    return module
-
-
-class _Loader(SourceFileLoader):
-    """Leaves no `__pycache__` beside the file, which may be in a submission."""
-
-    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
-        """Write no bytecode."""
-
-
 def _restore_rules(before: dict[str, type[Rule]]) -> None:
     for id_ in set(RULES) - set(before):
         sys.modules.pop(RULES[id_].__module__, None)
     RULES.clear()
     RULES.update(before)
     forget()
-
-
-def _explain_failure(error: BaseException, source: str) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"cannot be read: {error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{source}.".startswith(f"{error.name}."):
-        return "no such module; give a Python file, or a module that Python finds (see PYTHONPATH)"
-    if isinstance(error, SyntaxError):
-        where = f"line {error.lineno}" if error.lineno else "not Python in UTF-8"
-        return f"{where}: {error.msg}"
-    import traceback  # only a failure pays for it
-
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame.lineno for frame in frames if frame.filename == os.path.realpath(source)]
-    line = f"line {own[-1]}: " if own else ""
-    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-    return f"{line}{kind}{error}"
 
 
 # -- installed packages ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import data
 
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, find_once, list_folder
@@ -19,8 +20,11 @@ from cosmoflow.data.tfrecord import Sample
 from cosmoflow.settings import DataConfig
 
 
-class Dataset(Split):
+class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
     """The samples of one folder, sorted by name.
+
+    `dataset[i]` is the input, float32 (D, H, W, C) without unit, log(1 + counts) unless the configuration says
+    otherwise, and the labels, float32 (4,), where -1 and 1 are the ends of a parameter's range.
 
     block: the part of each sample that is read; None: all of it. ranks: see `find_once`.
     DatasetError if the folder is missing or empty, has the wrong or more than one format, or fewer than `samples`.
@@ -53,6 +57,10 @@ class Dataset(Split):
         """Allocate memory for the voxels and labels of `count` samples."""
         x = torch.empty((count, *self.shape), dtype=torch.int16, pin_memory=pinned)
         return x, torch.empty((count, tfrecord.LABELS), pin_memory=pinned)
+
+    def prepare_input(self, x: Tensor) -> Tensor:
+        """Return the input of the network for counts."""
+        return scaled_input(x, self.config)
 
     def read_into(self, index: int, into: tuple[np.ndarray, ...]) -> None:
         """Read a sample from its files into two arrays."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import data
 
 from common.data.split import DatasetError as DatasetError
 from common.data.split import Split, find_once, list_folder
 from common.ranks.dist import Dist
-from deepcam.data import single_file, snapshot
+from deepcam.data import single_file, snapshot, stats
 from deepcam.data.single_file import SingleFile
 from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range, Stats
@@ -25,8 +26,11 @@ SINGLE: Final = "hdf5-single"
 ENDINGS: Final = {"hdf5": ".h5", "npy": snapshot.NPY}
 
 
-class Dataset(Split):
+class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
     """The samples of one split, such as data_dir/train, sorted by name, or in the order of the rows of a single file.
+
+    `dataset[i]` is the input, float32 (H, W, C) without unit, each chosen channel scaled so that its extremes in
+    stats.h5 are 0 and 1, and the classes, uint8 (H, W): 0 background, 1 cyclone, 2 atmospheric river.
 
     ranks: see `find_once`. DatasetError if the folder is missing or empty, has another format, or fewer than `samples`.
     """
@@ -38,6 +42,15 @@ class Dataset(Split):
         find = partial(_find_samples, folder, config.format)
         names = list(self._single.names) if self._single else find_once(find, ranks)
         super().__init__(folder, names, samples, config)
+        self._stats = folder.with_name(stats.NAME)
+
+    @cached_property
+    def _normalize(self) -> Normalization:
+        return Normalization(stats.read_range(self._stats), self.config.channels, torch.device("cpu"))
+
+    def prepare_input(self, x: Tensor) -> Tensor:
+        """Return the input of the network for snapshots; StatsError without stats.h5."""
+        return self._normalize(x)
 
     def files(self) -> Iterator[tuple[str, int | None]]:
         """Yield the name of each file below data_dir and the index of its sample; None: it has all samples."""
@@ -107,8 +120,8 @@ def _locate_single(folder: Path) -> SingleFile:
 class Normalization:
     """Scales each channel so that the extremes of the training samples become 0 and 1; others may lie outside."""
 
-    def __init__(self, stats: Range | Stats, channels: Sequence[int], device: torch.device) -> None:
-        low, high = (torch.from_numpy(extremes[list(channels)]) for extremes in (stats.minval, stats.maxval))
+    def __init__(self, extremes: Range | Stats, channels: Sequence[int], device: torch.device) -> None:
+        low, high = (torch.from_numpy(values[list(channels)]) for values in (extremes.minval, extremes.maxval))
         range_ = high - low
         self.low, self.range, self.shift, self.scale = (
             values.to(device, torch.float32) for values in (low, range_, -low / range_, 1 / range_)

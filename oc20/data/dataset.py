@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import data
 
 from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
@@ -26,7 +27,7 @@ from common.data.split import find_once, list_folder
 from common.ranks.dist import Dist
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
-from oc20.graphs import Frame, Graph, Joined, link_frames
+from oc20.graphs import Frame, Graph, Joined, join_frames, link_frames
 from oc20.settings import DataConfig
 
 Shard = records.LmdbShard | compact.CompactShard
@@ -35,8 +36,10 @@ SHARDS: Final[Mapping[str, type[Shard]]] = {"lmdb": records.LmdbShard, "compact"
 PATTERNS: Final = {"lmdb": records.PATTERN, "compact": compact.PATTERN}
 
 
-class Dataset:
+class Dataset(data.Dataset[Frame]):
     """The frames of one split, such as data_dir/train, in the order of its files. sizes: of each frame.
+
+    `dataset[i]` is a `Frame`, whose fields have their units there; `collate` makes the network's input of several.
 
     ranks: see `find_once`.
     DatasetError if the folder is missing or empty, has another format, no or wrong metadata, or fewer than `samples`;
@@ -64,6 +67,16 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.sizes.natoms)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return a frame, see `read`; IndexError beyond the last."""
+        return self.read(range(len(self))[index])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}, "_opening": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "_opening": threading.Lock()}
 
     def files(self) -> Iterator[tuple[str, int | None]]:
         """Yield the name of each file below data_dir that is read, and None, since it has many samples."""
@@ -116,6 +129,11 @@ def _find_files(folder: Path, format: str) -> list[str]:
     listing = list_folder(folder, "oc20")
     names = {kind: fnmatch.filter(listing.names, pattern) for kind, pattern in PATTERNS.items()}
     return listing.select_samples(format, names, PATTERNS[format], lambda file: (file,))
+
+
+def collate(frames: Sequence[Frame]) -> Graph:
+    """Return frames as one graph, the input of the network with its truth: `DataLoader(…, collate_fn=collate)`."""
+    return link_frames(join_frames(frames))
 
 
 # -- batches -------------------------------------------------------------------------------------------------

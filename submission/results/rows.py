@@ -60,6 +60,7 @@ class Row:
     instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
     waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
     submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
+    own_code: what computed in place of the suite's code, "" if nothing did.
     states: what the committee was asked or decided: waived, bypass asked for, pruned. operations: of a report with
     details, else empty.
     """
@@ -103,6 +104,7 @@ class Row:
     time_without_staging_minutes: float | None = None
     states_whole_system: bool = False
     states: tuple[str, ...] = ()
+    own_code: str = ""
     operations: ResultOperations = ResultOperations()
 
     @property

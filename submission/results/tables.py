@@ -181,10 +181,12 @@ def _legend(rows: Sequence[Row]) -> list[str]:
 
 
 def _remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
-    """Return what is particular about results: missing runs, waivers and bypasses; and how runs are counted."""
+    """Return what is particular about results: own code, missing runs, waivers, bypasses; and how runs are counted."""
     remarks = []
     for row in rows:
         name = clean("/".join(filter(None, (row.organisation, row.system, row.scaling, row.benchmark))))
+        if row.own_code:
+            remarks.append(f"not the reference: {name} was computed with {clean(row.own_code)}")
         if row.incomplete:
             remarks.append(f"INCOMPLETE: {name} has {row.incomplete}")
         if row.waiver:

@@ -40,7 +40,7 @@ def registry():
     all_rules().update(rules)
     forget()
     for name in set(sys.modules) - modules:
-        if name.startswith(("rules of ", "own_")):
+        if name.startswith(("file ", "own_")):
             del sys.modules[name]
 
 
@@ -167,8 +167,8 @@ def test_a_module_that_does_not_exist_is_one_message():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("", "'': neither a Python file nor the name of a module"),
-        (".", "'.': neither a Python file"),
+        ("", "'' is neither a Python file nor the name of a module"),
+        (".", "'.' is neither a Python file"),
         ("compliance", "compliance: no rule of your own in it"),
     ],
 )

@@ -1,0 +1,210 @@
+"""Code of your own that computes: its modules are imported, it is registered by name, and recorded by file and hash.
+
+`train.imports` names modules or Python files, whose code is run; a folder of a run never does. What they register
+is then the value of a key: `optim.name` for `register_optimizer`, `train.problem` for `register_problem`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from common.errors import UsageError
+
+KEY: Final = "own_code"
+"""The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
+FILE: Final = "file "
+"""How the name of the module begins that is made of a file; its path follows."""
+NO_FILE: Final = "(in no file)"
+Kind = Literal["problem", "optimizer", "callback"]
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What computed in place of the suite's own.
+
+    name: as registered, or of the class. file: that of its source, without its folder. sha256: of the file; None where
+    there is none, as in an interactive session.
+    """
+
+    kind: Kind
+    name: str
+    file: str
+    sha256: str | None
+
+    @property
+    def text(self) -> str:
+        """The code in words."""
+        return f"{self.kind} {self.name} of {self.file}"
+
+
+# -- the registry --------------------------------------------------------------------------------------------
+
+_REGISTERED: Final[dict[tuple[Kind, str], Any]] = {}
+
+
+def register_optimizer(name: str) -> Callable[[T], T]:
+    """Register a class, or a function, that makes the optimizer `optim.name` names.
+
+    It is called with the parameters, the learning rate, and the section `optim` (`common.settings.optim.OptimConfig`),
+    and returns a `torch.optim.Optimizer`. Raises UsageError if the name is taken by another one.
+    """
+    return _register("optimizer", name)
+
+
+def register_problem(name: str) -> Callable[[T], T]:
+    """Register a class derived from the problem of a benchmark, for `train.problem`.
+
+    It has networks, losses, augmentations or datasets of its own. Raises UsageError if the name is taken.
+    """
+    return _register("problem", name)
+
+
+def _register(kind: Kind, name: str) -> Callable[[T], T]:
+    def register(made: T) -> T:
+        earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), made))
+        if earlier != new and earlier is not None:
+            raise UsageError(f"{kind} {name} is registered by {earlier} already; choose another name")
+        _REGISTERED[kind, name] = made
+        return made
+
+    return register
+
+
+def find_registered(kind: Kind, name: str, key: str, others: Iterable[str] = ()) -> Any:
+    """Return what is registered; UsageError if nothing is. key: of the name. others: names that the suite has."""
+    if (kind, name) not in _REGISTERED:
+        names = [*others, *(other for own, other in _REGISTERED if own == kind)]
+        expected = f"expected {', '.join(names)}, or" if names else "expected"
+        raise UsageError(
+            f"{key} is {name!r}; {expected} the name that a module registers: name it in train.imports=[FILE.py]"
+        )
+    return _REGISTERED[kind, name]
+
+
+def list_registered(kind: Kind, name: str) -> tuple[Code, ...]:
+    """Return the source of what is registered; none for a name of the suite's own."""
+    made = _REGISTERED.get((kind, name))
+    return () if made is None else (describe_source(kind, name, made),)
+
+
+# -- where it comes from -------------------------------------------------------------------------------------
+
+
+def describe_source(kind: Kind, name: str, made: Any) -> Code:
+    """Return the file and hash of a class or function."""
+    file = _find_file(made)
+    if file is None:
+        return Code(kind, name, NO_FILE, None)
+    return Code(kind, name, file.name, hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def list_bases(kind: Kind, cls: type, suite: Sequence[str]) -> tuple[Code, ...]:
+    """Return a class and those that it derives from, but for Python's, and those in the folders of the suite."""
+    folders = [Path(folder) for name in suite for folder in importlib.import_module(name).__path__]
+    return tuple(
+        describe_source(kind, base.__qualname__, base)
+        for base in cls.__mro__
+        if base.__module__.partition(".")[0] not in sys.stdlib_module_names - {"__main__"}
+        and not ((file := _find_file(base)) and any(file.is_relative_to(folder) for folder in folders))
+    )
+
+
+def _find_file(made: Any) -> Path | None:
+    import inspect  # takes a while, and the checker does without
+
+    try:
+        file = Path(inspect.getsourcefile(made) or "")
+    except TypeError:
+        return None
+    return file if file.is_file() else None
+
+
+def read_codes(recorded: Any) -> tuple[Code, ...]:
+    """Return what a checkpoint or an export has under `KEY`; ValueError if that is something else."""
+    return msgspec.convert(recorded or (), tuple[Code, ...])
+
+
+def describe_codes(codes: Iterable[Code]) -> str:
+    """Return codes in words, "" if there are none."""
+    return ", ".join(code.text for code in codes)
+
+
+# -- modules and files ---------------------------------------------------------------------------------------
+
+
+def import_all(sources: Iterable[object]) -> list[ModuleType]:
+    """Return the modules of names and Python files; UsageError names the one that fails."""
+    modules = []
+    for source in map(str, sources):
+        try:
+            modules.append(import_source(source))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever the user's code raises, SystemExit too
+            raise UsageError(f"{source}: {explain_failure(error, source)}") from error
+    return modules
+
+
+def import_source(source: str) -> ModuleType:
+    """Return the module of a name or of a Python file, imported once; raises what its code raises."""
+    if not is_file(source):
+        if not all(part.isidentifier() for part in source.split(".")):
+            raise UsageError(f"{source!r} is neither a Python file nor the name of a module")
+        return importlib.import_module(source)
+    path = os.path.realpath(source)
+    name = FILE + path
+    if name in sys.modules:
+        return sys.modules[name]
+    loader = _Loader(name, path)
+    spec = spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def is_file(source: str) -> bool:
+    """Tell whether a source is a file, not the name of a module."""
+    return source.endswith(".py") or os.sep in source or os.path.isfile(source)
+
+
+class _Loader(SourceFileLoader):
+    """Leaves no `__pycache__` beside the file, which may be in a submission."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Write no bytecode."""
+
+
+def explain_failure(error: BaseException, source: str) -> str:
+    """Return why a source cannot be imported, with the line at fault in its file."""
+    if isinstance(error, OSError) and error.filename:
+        return f"cannot be read: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name and f"{source}.".startswith(f"{error.name}."):
+        return "no such module; give a Python file, or a module that Python finds (see PYTHONPATH)"
+    if isinstance(error, SyntaxError):
+        where = f"line {error.lineno}" if error.lineno else "not Python in UTF-8"
+        return f"{where}: {error.msg}"
+    import traceback  # only a failure pays for it
+
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame.lineno for frame in frames if frame.filename == os.path.realpath(source)]
+    line = f"line {own[-1]}: " if own else ""
+    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+    return f"{line}{kind}{error}"

@@ -68,8 +68,9 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/.training-installed ## write the generated pages of docs/reference
+docs: $(VENV)/.dev-installed ## write the generated pages of docs/reference, and docs/notebooks
 	$(PY) bench/reference_pages.py
+	$(PY) bench/notebooks.py
 
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py

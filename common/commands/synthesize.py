@@ -126,7 +126,7 @@ class Synthesis(ABC):
         if manifest and manifest.variant not in (variant, SYNTHETIC, None):
             raise DatasetError(f"{folder} has the {manifest.variant} dataset; expected {variant}: {OTHER_FOLDER}")
         for line in self.find_other_generator(folder, manifest) if manifest else ():
-            print(f"warning: {line}", file=sys.stderr)
+            print(f"warning: {line}", file=sys.stderr, flush=True)
 
     def find_other_generator(self, folder: Path, manifest: Manifest) -> list[str]:
         """Return a line if another version of the generator made the data in a folder."""

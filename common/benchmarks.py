@@ -101,13 +101,12 @@ def find_plugins() -> MappingProxyType[str, Package]:
     path = sys.path[1:] if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(".") else sys.path
     for distribution in importlib.metadata.distributions(path=path):
         try:
-            entries = distribution.entry_points.select(group=GROUP)
+            for entry in distribution.entry_points.select(group=GROUP):
+                folder = _find_folder(entry.name, path)
+                origin, home = f"{distribution.name} {distribution.version}", Path(str(distribution.locate_file("")))
+                packages += [Package(entry.name, folder, origin, home)] if folder else []
         except Exception:  # whatever importlib.metadata raises on damaged files, which name no benchmark
             continue
-        for entry in entries:
-            folder = _find_folder(entry.name, path)
-            origin, home = f"{distribution.name} {distribution.version}", Path(str(distribution.locate_file("")))
-            packages += [Package(entry.name, folder, origin, home)] if folder else []
     return MappingProxyType({package.name: package for package in reversed(packages) if package.name not in PACKAGES})
 
 

@@ -91,7 +91,7 @@ def _find_judged(package: Package) -> str | None:
     home, folder, facts = (os.path.realpath(path) for path in (package.home, package.folder, package.folder / FACTS))
     for path in _judged:
         if os.path.isdir(path):
-            inside = any(place.startswith(os.path.join(path, "")) for place in (os.path.join(home, ""), folder, facts))
+            inside = any(part.startswith(os.path.join(path, "")) for part in (os.path.join(home, ""), folder, facts))
         else:
             inside = os.path.dirname(path) in (home, folder, os.path.dirname(folder))
         if inside:
@@ -108,7 +108,9 @@ def load_plugin(benchmark: str) -> tuple[Reference, ...]:
     package = require_package(benchmark)
     if judged := _find_judged(package):
         origin = f"benchmark {benchmark!r} of {package.origin}"
-        raise PluginError(f"{origin} comes from {judged}, which is judged: its code is not run; install it elsewhere")
+        raise PluginError(
+            f"{origin} is in or beside {judged}, which is judged: its code is not run; install it elsewhere"
+        )
     with redirect_stdout(sys.stderr):  # a report may be on standard output
         facts = import_facts(package)
     return (facts.REFERENCE, *facts.MINIS)

@@ -33,7 +33,7 @@ from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
 from common.values import is_number, plain
-from compliance.benchmarks import find_reference, names_in_words
+from compliance.benchmarks import REFERENCES, find_reference
 
 UNITS: Final = ("epochs", "samples")
 MOST_LEVELS: Final = 20
@@ -94,7 +94,7 @@ def is_digest(value: Any) -> bool:
 
 _TABLE_KEYS: Final[dict[str, Expectation]] = {
     "benchmark": (
-        f"{names_in_words()}, or a plug-in that can be used",
+        f"one of {', '.join(REFERENCES)}, or a plug-in that can be used",
         lambda v: isinstance(v, str) and find_reference(v) is not None,
     ),
     "unit": (f"{' or '.join(UNITS)}", lambda v: v in UNITS),

@@ -128,8 +128,9 @@ def _explain_failure(error: BaseException, source: str) -> str:
 @cache
 def _load_installed() -> None:
     """Load the modules that installed packages name in the entry-point group."""
-    named = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)  # for benchmarks; may be what is judged
-    path = [folder for folder in sys.path if folder not in named]
+    named = filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
+    for_benchmarks = set(map(os.path.realpath, named))  # which may be what is judged
+    path = [folder for folder in sys.path if os.path.realpath(folder) not in for_benchmarks]
     if not any(map(_names_the_group, path)):
         return
     from importlib.metadata import distributions  # costs as much as reading a log: only where there is something

@@ -186,6 +186,17 @@ def test_a_broken_plugin_is_one_warning(facts, cause, install, tmp_path, monkeyp
     assert [run["benchmark"] for run in report["logs"]] == [None] * 3
 
 
+def test_damaged_metadata_name_no_benchmark(install, tmp_path):
+    for number, (metadata, entries) in enumerate(((None, ENTRY), ("\xff\0", ENTRY), ("Name: x", "\x00=[:"))):
+        folder = tmp_path / "site" / f"odd{number}-1.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "entry_points.txt").write_bytes(b"\xff" + entries.encode() if metadata else entries.encode())
+        if metadata:
+            (folder / "METADATA").write_text(metadata)
+    install()
+    assert benchmarks.find_plugins()["waves"].origin in ("wave-makers 0.1.0", "None None")
+
+
 def test_reference_points_that_cannot_be_read_are_one_warning(install, tmp_path):
     install()
     (tmp_path / "site" / "waves" / "rcps.yaml").write_text("benchmark: [")

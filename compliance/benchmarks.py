@@ -25,7 +25,7 @@ def _import_own_facts(name: str) -> ModuleType:
     if os.path.exists(folder):
         fix = f"Python does not find {folder}: repeat `pip install --editable .`, or run from its parent folder"
     else:
-        fix = f"there is no {folder}: bring it back, or remove the benchmark as docs/guide/new-benchmark.md says"
+        fix = f"there is no {folder}: bring it back, or remove its line from that file"
     sys.exit(f"error: common/benchmarks.py lists {name!r}, but {fix}")
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.benchmarks import PACKAGES
+from common import extras
+from common.benchmarks import PACKAGES, Package
 from common.extras import missing_extra
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,13 @@ def test_the_installed_script_says_so_for_every_command(words, module, bare):
 def test_a_program_that_imports_the_suite_has_its_own_traceback(bare):
     status, said = bare("-c", "import cosmoflow.train")
     assert status == 1 and "Traceback" in said
+
+
+@pytest.mark.parametrize(("origin", "requirement"), [("wave-speed 1.0", "wave-speed"), ("/home/x", f"{ROOT}[train]")])
+def test_a_plug_in_is_installed_with_its_own_distribution(origin, requirement, monkeypatch):
+    monkeypatch.setattr(extras, "find_package", lambda name: Package(name, ROOT / name, origin))
+    said = missing_extra(ModuleNotFoundError(name="torch_of_nobody"), "wave_speed.train")
+    assert said == f"wave_speed.train needs torch_of_nobody: pip install '{requirement}'"
 
 
 def test_other_errors_keep_their_traceback():

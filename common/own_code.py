@@ -113,20 +113,24 @@ def describe_source(kind: Kind, name: str, made: Any) -> Code:
 
 def list_bases(kind: Kind, cls: type, suite: Sequence[str]) -> tuple[Code, ...]:
     """Return a class and those that it derives from, but for Python's, and those in the folders of the suite."""
-    folders = [Path(folder) for name in suite for folder in importlib.import_module(name).__path__]
-    return tuple(
-        describe_source(kind, base.__qualname__, base)
-        for base in cls.__mro__
-        if base.__module__.partition(".")[0] not in sys.stdlib_module_names - {"__main__"}
-        and not ((file := _find_file(base)) and any(file.is_relative_to(folder) for folder in folders))
-    )
+    folders = [
+        Path(folder).resolve() for name in suite for folder in getattr(importlib.import_module(name), "__path__", ())
+    ]
+
+    def is_own(base: type) -> bool:
+        top, file = base.__module__.partition(".")[0], _find_file(base)
+        if file is None or top in sys.stdlib_module_names - {"__main__"}:
+            return top not in (*sys.stdlib_module_names - {"__main__"}, *suite)
+        return not any(file.is_relative_to(folder) for folder in folders)  # a command's module is __main__
+
+    return tuple(describe_source(kind, base.__qualname__, base) for base in cls.__mro__ if is_own(base))
 
 
 def _find_file(made: Any) -> Path | None:
     import inspect  # takes a while, and the checker does without
 
     try:
-        file = Path(inspect.getsourcefile(made) or "")
+        file = Path(inspect.getsourcefile(made) or "").resolve()
     except TypeError:
         return None
     return file if file.is_file() else None
@@ -134,7 +138,10 @@ def _find_file(made: Any) -> Path | None:
 
 def read_codes(recorded: Any) -> tuple[Code, ...]:
     """Return what a checkpoint or an export has under `KEY`; ValueError if that is something else."""
-    return msgspec.convert(recorded or (), tuple[Code, ...])
+    codes = msgspec.convert(recorded or (), tuple[Code, ...])
+    if not all(code.text.isprintable() for code in codes):
+        raise ValueError(f"{KEY} names code by characters that cannot be printed")
+    return codes
 
 
 def describe_codes(codes: Iterable[Code]) -> str:

@@ -53,6 +53,7 @@ from common.training.run import (
     copy_source,
     evaluate_command,
     has_result,
+    list_code,
     ranks_text,
     read_copy,
 )
@@ -76,6 +77,7 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     """Train on all ranks; return the exit status of `common.ending`. The caller listens to signals (`STOP`)."""
     STOP.exit_status = None
     check_installed(config.track)
+    list_code(benchmark, config, start.callbacks)  # before anything is made
     if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
         importlib.import_module("common.data.dali")
     STOP.choose_signals(config.stop.signals)

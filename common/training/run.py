@@ -26,7 +26,7 @@ from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, 
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.mllog import ResultLog, RunRecord
-from common.own_code import KEY, describe_codes
+from common.own_code import KEY, Code, describe_codes
 from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.ranks.device import read_limits, read_model_name
@@ -129,15 +129,10 @@ class Training:
         if self.shared:
             self.config = read_copy(config, self.shared.staged)
         all_ranks.check_equal(self.resolved, "the configuration")
-        self.own_code = (*benchmark.list_own_code(config), *list_acting(start.callbacks))
+        self.own_code = list_code(benchmark, config, start.callbacks)
         plain = [asdict(code) for code in self.own_code]
         self.recorded_code: dict[str, Any] = {KEY: plain} if plain else {}
         all_ranks.check_equal(plain, "the code that computes")
-        if plain and config.submission.division == "closed":
-            raise ConfigError(
-                f"submission.division is closed, but {describe_codes(self.own_code)} computes in place of the "
-                f"reference: train without it, {OPEN}"
-            )
         evaluating = config.train.eval_ranks
         try:
             self.dist, self.link = all_ranks.split(evaluating)
@@ -609,6 +604,17 @@ class Training:
     def _say(self, text: str) -> None:
         if self.dist.is_main:
             print(f"{self.label}{text}", flush=True)
+
+
+def list_code(benchmark: Benchmark, config: RunConfig, callbacks: Sequence[CallbackSource]) -> tuple[Code, ...]:
+    """Return what computes in place of the suite's code; ConfigError if anything does in the closed division."""
+    codes = (*benchmark.list_own_code(config), *list_acting(callbacks))
+    if codes and config.submission.division == "closed":
+        raise ConfigError(
+            f"submission.division is closed, but {describe_codes(codes)} computes in place of the reference: train "
+            f"without it, {OPEN}"
+        )
+    return codes
 
 
 def ranks_text(dist: Dist, evaluating: int) -> str:

@@ -15,7 +15,7 @@ from common.tree import ANYWHERE
 from common.values import is_integer, is_number
 from compliance.benchmarks import reference_of, require_references
 from compliance.logs.log import Log, read_log
-from compliance.logs.run import BAGGING, INIT_WEIGHTS, find_completion
+from compliance.logs.run import BAGGING, INIT_WEIGHTS, describe_own_code, find_completion
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
 from compliance.rcp.table import RcpTable, RecordedPoint, RecordedRun, is_digest, read_table, write_table
 
@@ -56,6 +56,8 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
         raise ValueError("it is a run without a target; a reference run trains to that of the benchmark")
     if log[INIT_WEIGHTS]:
         raise ValueError("it started from given weights; a reference run starts from random ones")
+    if codes := describe_own_code(log.value("provenance")):
+        raise ValueError(f"{codes} computed in place of the suite's code; a reference run has that alone")
     epochs = _last_epoch(log, reference.target)
     keys = [s.key for s in (*COMMON_SETTINGS, *reference.settings) if s.identity and s.key not in MACHINE]
     hyperparameters = {key: log.value(key) for key in keys if log[key]}

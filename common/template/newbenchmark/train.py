@@ -38,15 +38,17 @@ from newbenchmark.settings import Config
 class NewBenchmark(SampleProblem[TensorBatch]):
     """Predict the diffusivity of a plate from a picture of its temperature."""
 
+    dataset = Dataset
+
     def __init__(self, config: Config, dist: Dist, seed: int) -> None:
         data = config.data
         sets = {
-            "train": Dataset(data.data_dir / "train", data, data.train_samples),
-            "validation": Dataset(data.data_dir / "validation", data, data.eval_samples),
+            "train": self.dataset(data.data_dir / "train", data, data.train_samples),
+            "validation": self.dataset(data.data_dir / "validation", data, data.eval_samples),
         }
         super().__init__(config, dist, seed, sets)
         self.reference = variant_of((REFERENCE, *MINIS), config.variant, config.train.target)
-        self.model = model.build_model(config.model, seed).to(dist.device)
+        self.model = self.choose_network(lambda: model.build_model(config.model, seed)).to(dist.device)
 
     def shapes_alone(self) -> tuple[nn.Module, Tensor]:
         """Return the network, and a sample without numbers."""

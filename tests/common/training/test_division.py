@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[3]
 EVERYWHERE = {
     "instances.bagging": "bootstrap",
     "train.init_from": "before.safetensors",
+    "train.problem": "mine",
     "variant": "mini",
     "submission.division": "open",
     "data.train_samples": 1000,

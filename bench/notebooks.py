@@ -86,7 +86,7 @@ def format_notebook(source: Source) -> str:
     """
     first = (
         f"# {source.title}\n\n"
-        f"Takes about {source.minutes} minutes on two cores. Start it in an empty folder: data and runs are made there.\n"
+        f"About {source.minutes} minutes on two cores. Start it in an empty folder: data and runs are made there.\n"
         "Before: `pip install '.[all,plot]' ipykernel` in a clone of the suite ([more](install.md)).\n\n"
         f"Made from [{source.page}]({source.page}), where changes belong.\n"
     )

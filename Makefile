@@ -141,7 +141,7 @@ $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(INSTALL_WITH_TORCH) '.[dev,all,mpi,plot]'
+	$(INSTALL_WITH_TORCH) '.[dev,all,mpi,plot,storage]'
 	@if [ "$$(uname -s)" = Linux ] && $(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; \
 	then $(PIP_INSTALL) triton==$(TRITON); fi
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

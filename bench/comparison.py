@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -71,24 +71,23 @@ class Comparison:
         tell(case, result, f" from {folder.name} files" if folder else "")
         return result
 
-    def measure_all(self, turns: int, facts: dict[str, Any]) -> Results:
-        """Return the results by sections: one core, all cores, with reading; or those of the accelerator."""
-        cores, dtypes, device = facts["cores"], facts["dtypes"], facts["device"]
-        results: Results = {}
-        if device != "cpu":
-            cases = [replace(case, device=device, threads=cores, dtype=dtypes[-1]) for case in self.accelerator]
-            results["accelerator"] = [self.measured(case, turns) for case in cases]
-            reading = cases[-1:]
+    def measure_each(self, turns: int, facts: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield sections with a result each: one core, all cores, with reading; or those of the accelerator."""
+        dtypes, best = facts["dtypes"], {"threads": facts["cores"], "dtype": facts["dtypes"][-1]}
+        if facts["device"] != "cpu":
+            sections = {"accelerator": [replace(case, device=facts["device"], **best) for case in self.accelerator]}
+            reading = sections["accelerator"][-1:]
         else:
-            results["one core"] = [
-                self.measured(replace(case, dtype=dtype), turns) for case in self.one_core for dtype in dtypes
-            ]
-            best = {"threads": cores, "dtype": dtypes[-1]}
-            if self.all_cores:
-                results["all cores"] = [self.measured(replace(case, **best), turns) for case in self.all_cores]
+            sections = {
+                "one core": [replace(case, dtype=dtype) for case in self.one_core for dtype in dtypes],
+                "all cores": [replace(case, **best) for case in self.all_cores],
+            }
             reading = [replace(case, **best) for case in self.reading]
-        results["reading"] = list(self._reading(reading, turns))
-        return results
+        for section, cases in sections.items():
+            for case in cases:
+                yield section, self.measured(case, turns)
+        for result in self._reading(reading, turns):
+            yield "reading", result
 
     def _reading(self, cases: Iterable[Case], turns: int) -> Iterable[dict[str, Any]]:
         with tempfile.TemporaryDirectory(prefix=f"bench-{self.name}-") as name:
@@ -156,12 +155,15 @@ def run(comparison: Comparison, given: argparse.Namespace) -> int:
         peer = Peer(str(given.beside.resolve() / "bench" / comparison.script))
         comparison = replace(comparison, page=page, peer=peer)
     facts = facts_of(given.device)
-    results = comparison.measure_all(given.turns or (3 if given.quick else 5), facts)
-    text = comparison.page.table(results, facts)
+    results: Results = {}
+    for section, result in comparison.measure_each(given.turns or (3 if given.quick else 5), facts):
+        results.setdefault(section, []).append(result)
+        facts["load_at_end"] = machine.about()["load"]
+        text = comparison.page.table(results, facts)
+        if given.output:  # after each, so that an interrupted run keeps what it measured
+            Path(f"{given.output}.md").write_text(text, encoding="utf-8")
+            Path(f"{given.output}.json").write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
     print(text)
-    if given.output:
-        Path(f"{given.output}.md").write_text(text, encoding="utf-8")
-        Path(f"{given.output}.json").write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
     ratios = [ratio_of(result) for result in results.get("one core", [])]
     return 0 if all(ratio is None or ratio < 1 for ratio in ratios) else 1
 

@@ -7,9 +7,9 @@
     python bench/deepcam.py -o docs/performance/deepcam    also writes docs/performance/deepcam.md and .json
 
 A step starts from snapshots in memory as they lie in the files: normalisation, forward, weighted cross-entropy,
-backward, AdamW (on an accelerator LAMB, as in the published runs). The peer (bench/deepcam_plain.py) computes in
-float32, contiguous in NCHW, and is compared with each of our number formats. CPU seconds are user + system time of all
-threads; the main figure is that of one thread, since others may use the machine. Both sides are warm before they
+backward, AdamW (on an accelerator LAMB, as in the published runs). The peer (bench/deepcam_plain.py), contiguous in
+NCHW, computes in the number format it is compared with, bf16 by torch's autocast. CPU seconds are user + system time of
+all threads; the main figure is that of one thread, since others may use the machine. Both sides are warm before they
 are measured, take turns, and the median of the turns counts. The share of the peak is that of a large matrix product in
 the same number format, measured between the turns.
 """
@@ -17,8 +17,7 @@ the same number format, measured between the turns.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ PAGE = Page(
     script="bench/deepcam.py",
     output="docs/performance/deepcam",
     step="A step is normalisation, forward, weighted cross-entropy, backward and AdamW (on an accelerator LAMB).",
-    peer="The peer is the same network written plainly in PyTorch: float32, contiguous in NCHW, whatever our format, "
+    peer="The peer is the same network written plainly in PyTorch: contiguous in NCHW, bf16 by torch's autocast, "
     "with the C library's own handling of freed memory.",
     published=PUBLISHED,
     published_of=DEEPCAM.published_of,
@@ -91,7 +90,7 @@ def main() -> int:
         name="deepcam",
         page=PAGE,
         script="deepcam_measures.py",
-        peer=Peer("deepcam_plain.py", case=partial(replace, dtype="fp32")),
+        peer=Peer("deepcam_plain.py"),
         one_core=(*some, DeepCAMCase(alone=True)) if given.full_size else some,
         all_cores=() if given.quick else some,
         reading=some,

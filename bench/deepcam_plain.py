@@ -2,9 +2,9 @@
 
     python bench/deepcam_plain.py CASE
 
-Independent of deepcam/: NCHW, contiguous, float32, weighted cross-entropy, `torch.optim.AdamW`, the C library's own
-handling of memory. A step starts from snapshots (H, W, C) as they lie in the files, which the reference normalises and
-transposes.
+Independent of deepcam/: NCHW, contiguous, float32 or bf16 by torch's autocast, weighted cross-entropy,
+`torch.optim.AdamW`, the C library's own handling of memory. A step starts from snapshots (H, W, C) as they lie in the
+files, which the reference normalises and transposes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from steps import facts, timed
+from steps import autocast_plainly, facts, timed
 from torch import Tensor, nn
 from workers import given_case, serve
 
@@ -131,7 +131,9 @@ def main() -> None:
     def step() -> None:
         optimizer.zero_grad()
         image = ((x - minimum) * scale).permute(0, 3, 1, 2).contiguous()
-        criterion(network(image), y.long()).mean().backward()
+        with autocast_plainly(case):
+            losses = criterion(network(image), y.long())
+        losses.mean().backward()
         optimizer.step()
 
     serve(case, step, lambda: facts(network), lambda steps: timed(torch.device("cpu"), step, steps))

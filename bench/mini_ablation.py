@@ -1,4 +1,4 @@
-"""Train a mini problem without what its network should need: it must then be no better than the baselines.
+"""Train a mini problem without what carries its signal: the network must then fall short of the target.
 
     python bench/mini_ablation.py cosmoflow-phases data.data_dir=data/cosmoflow-mini output_dir=runs/ablated
     python bench/mini_ablation.py deepcam-blocks train.epochs=5 output_dir=runs/ablated

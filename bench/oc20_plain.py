@@ -2,8 +2,8 @@
 
     python bench/oc20_plain.py CASE
 
-Independent of oc20/ but for the frames: torch's modules, float32, forces by autograd, AdamW. The list of triplets is
-made once, before the steps; the reference makes it in each.
+Independent of oc20/ but for the frames: torch's modules, float32 or bf16 by its autocast, forces by autograd, AdamW.
+The list of triplets is made once, before the steps; the reference makes it in each.
 
 Shapes: A atoms, E edges, T triplets; H hidden channels, C channels of the sums over triplets, R radial functions, N of
 each of L orders.
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from oc20_frames import frames, sizes
-from steps import facts, timed
+from steps import autocast_plainly, facts, timed
 from torch import Tensor, nn
 from workers import given_case, serve
 
@@ -247,7 +247,9 @@ def main() -> None:
 
     def step() -> None:
         optimizer.zero_grad()
-        errors_A3 = (network(atoms) - atoms.force_A3 / STD).abs()
+        with autocast_plainly(case):
+            forces_A3 = network(atoms)
+        errors_A3 = (forces_A3 - atoms.force_A3 / STD).abs()
         (50 * errors_A3[atoms.free_A].sum() / case.batch).backward()
         optimizer.step()
 

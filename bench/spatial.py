@@ -116,9 +116,9 @@ def page(found: dict[str, Any]) -> str:
         f"{found['torch']}. The load average was {machine['load']:.1f} when it began, from other work. "
         "The same again: `python bench/spatial.py -o docs/performance/spatial`.",
         "",
-        "One process on one thread is what all is compared with: no other public code shares samples of CosmoFlow. "
-        "Ranks have a thread each; there are more of them than cores, so that CPU seconds (user + system) count, not "
-        "the clock. A step is forward, backward and SGD on one sample in memory. How it works: "
+        "One process on one thread, in the same format, is what all is compared with: no other public code shares "
+        "samples of CosmoFlow. Ranks have a thread each; there are more of them than cores, so that CPU seconds (user "
+        "+ system) count, not the clock. A step is forward, backward and SGD on one sample in memory. How it works: "
         "[docs/guide/spatial.md](../guide/spatial.md). On GPUs nothing of this has been run.",
         "",
         f"## Strong scaling: one sample of {SIDE}³",

@@ -76,6 +76,11 @@ def facts(model: nn.Module) -> dict[str, Any]:
     }
 
 
+def autocast_plainly(case: Any) -> torch.autocast:
+    """Return torch's own autocast in the case's number format, for a peer; off in float32."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=case.dtype == "bf16")
+
+
 def timed(device: torch.device, work: Callable[[], Any], times: int) -> dict[str, float]:
     """Return what one of several calls took; on an accelerator the seconds are those between two of its events."""
     if device.type == "cpu":

@@ -40,8 +40,8 @@ class Page:
             "",
             f"Measured by `{self.script}` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
             f"{', '.join(f'{name} {number}' for name, number in versions.items())}. The load average was "
-            f"{machine['load']:.1f} when it began, from other work. "
-            f"The same again: `python {self.script} -o {self.output}`.",
+            f"{machine['load']:.1f} when it began, from other work, and {machine['load_at_end']:.1f} when it ended, "
+            f"with this. The same again: `python {self.script} -o {self.output}`.",
             f"{self.step} Medians of turns of ours and the peer's; CPU time is user + system of all threads. "
             f"{self.peer} Threads of OpenMP wait as in training (`GOMP_SPINCOUNT=3000`).",
         ]
@@ -85,8 +85,9 @@ def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
     yield "## One thread"
     yield ""
     yield (
-        "CPU time per sample; in the last two columns the memory of the process. Ratio: our time over the peer's; "
-        "the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
+        "CPU time per sample, both sides in the row's format; in the last two columns the memory of the process. "
+        "Ratio: our time over the peer's; the goal is less than 1. Peak: the FLOP per CPU second of a matrix product."
+        " Least and most are equal where each side made a single step, one side after the other."
     )
     yield ""
     yield "| network | batch | format | peer | ours (least–most) | ratio | goal | of the peak | peer | ours |"
@@ -115,6 +116,8 @@ def one_core(found: list[dict[str, Any]]) -> Iterator[str]:
 def all_cores(found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the elapsed time, which other work on the machine lengthens on both sides."""
     yield "## All cores, elapsed"
+    yield ""
+    yield "Both sides in the row's format. Other work on the machine lengthens the steps of both."
     yield ""
     yield "| network | batch | format | peer, step | ours, step | ratio | samples/s | of the peak |"
     yield "|---|---:|---|---:|---:|---:|---:|---:|"

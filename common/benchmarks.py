@@ -17,10 +17,11 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Final
+from typing import Any, Final
 
 from common.command import suggest_name
 from common.errors import UsageError
+from common.reference import Reference, Setting, Target
 
 ROOT: Final = Path(__file__).parent.parent
 """The folder of the suite's packages."""
@@ -48,11 +49,16 @@ class PluginError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A benchmark's package. origin: the distribution and its version, or the folder that it is in; "": the suite."""
+    """A benchmark's package.
+
+    origin: the distribution and its version, or the folder that it is in; "": the suite. home: the folder with the
+    facts of the distribution, or that folder.
+    """
 
     name: str
     folder: Path
     origin: str = ""
+    home: Path = ROOT
 
 
 def find_package(name: str) -> Package | None:
@@ -88,16 +94,19 @@ def find_plugins() -> MappingProxyType[str, Package]:
     if os.environ.get(PLUGINS_VARIABLE) == "off":
         return MappingProxyType({})
     packages = [
-        Package(file.parent.name, file.parent, folder)
+        Package(file.parent.name, file.parent, folder, Path(folder))
         for folder in filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
         for file in sorted(Path(folder).glob(f"*/{FACTS}"))
     ]
     path = sys.path[1:] if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(".") else sys.path
     for distribution in importlib.metadata.distributions(path=path):
-        for entry in distribution.entry_points.select(group=GROUP):
-            folder = _find_folder(entry.name, path)
-            origin = f"{distribution.name} {distribution.version}"
-            packages += [Package(entry.name, folder, origin)] if folder else []
+        try:
+            for entry in distribution.entry_points.select(group=GROUP):
+                folder = _find_folder(entry.name, path)
+                origin, home = f"{distribution.name} {distribution.version}", Path(str(distribution.locate_file("")))
+                packages += [Package(entry.name, folder, origin, home)] if folder else []
+        except Exception:  # whatever importlib.metadata raises on damaged files, which name no benchmark
+            continue
     return MappingProxyType({package.name: package for package in reversed(packages) if package.name not in PACKAGES})
 
 
@@ -144,10 +153,13 @@ def import_facts(package: Package) -> ModuleType:
     try:
         load_package(package)
         facts = importlib.import_module(".reference", package.name)
-        if facts.REFERENCE.name != package.name:
-            raise PluginError(f"REFERENCE.name is {facts.REFERENCE.name!r}")
-        tuple(facts.MINIS)
-    except (Exception, SystemExit) as error:
+        for reference in (facts.REFERENCE, *facts.MINIS):
+            _check_reference(reference, package.name)
+        if facts.REFERENCE.trained_by:
+            importlib.import_module(facts.REFERENCE.trained_by)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the code raises, SystemExit too
         cause = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise PluginError(
             f"benchmark {package.name!r} of {package.origin} cannot be used: {cause}; repair or uninstall it"
@@ -155,6 +167,22 @@ def import_facts(package: Package) -> ModuleType:
     finally:
         sys.meta_path.remove(guard)
     return facts
+
+
+def _check_reference(reference: Any, name: str) -> None:
+    """Raise PluginError, or what Python raises, unless these are facts of the benchmark that logs can be judged by."""
+    if not isinstance(reference, Reference) or not isinstance(reference.target, Target):
+        raise PluginError(f"expected common.reference.Reference, with a Target, found {reference!r:.60}")
+    if reference.name != name:
+        raise PluginError(f"REFERENCE.name is {reference.name!r}")
+    if not (
+        type(reference.runs) is int and isinstance(reference.points, str) and isinstance(reference.target.key, str)
+    ):
+        raise PluginError("expected runs to be a whole number, points and target.key to be texts")
+    reference.target.met(reference.target.value)
+    for round_ in reference.rounds:
+        if not all(isinstance(setting, Setting) for setting in reference.settings_of(round_, "closed")):
+            raise PluginError("expected settings of common.reference.Setting")
 
 
 class _Guard(PathFinder):

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, ge
 import msgspec
 import yaml
 
+from common.address import mask_secrets
 from common.errors import UsageError
 from common.settings.keys import DRAW as DRAW  # names that there were here up to 0.2.0
 from common.settings.keys import LENGTH as LENGTH
@@ -218,13 +219,13 @@ def _layers(overrides: Sequence[Override]) -> Iterator[_Layer]:
     for given in overrides:
         if isinstance(given, str):
             key, sign, text = given.partition("=")
-            source = f"override {given!r}"
+            source = f"override {mask_secrets(given)!r}"
             if not sign:
                 raise ConfigError(f"{source}: expected section.key=value, such as train.epochs=3")
             yield _layer(key, _parse(text, source), source)
         else:
             for key, value in given.items():
-                yield _layer(key, _plain(value), f"override {key}={value}")
+                yield _layer(key, _plain(value), f"override {key}={mask_secrets(str(value))}")
 
 
 def _plain(value: Any) -> Any:

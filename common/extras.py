@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
+from common.benchmarks import ROOT, find_package
 from common.version import DISTRIBUTION
 
 EXTRAS: Final = {"common": "[train]", "compliance": "", "submission": ""}
@@ -23,10 +24,14 @@ def missing_extra(error: BaseException, module: str) -> str | None:
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
     package = module.partition(".")[0]
-    extra = EXTRAS.get(package, f"[{package}]")
-    checkout = os.path.dirname(os.path.dirname(__file__))
-    source = checkout if os.path.exists(os.path.join(checkout, "setup.cfg")) else DISTRIBUTION
-    return f"{module.removesuffix('.__main__')} needs {name}: pip install '{source}{extra}'"
+    benchmark = find_package(package)
+    origin = benchmark.origin if benchmark else ""
+    if origin and not os.path.isabs(origin):  # its distribution says what it needs
+        requirement = origin.partition(" ")[0]
+    else:
+        extra = "[train]" if origin else EXTRAS.get(package, f"[{package}]")
+        requirement = f"{ROOT if (ROOT / 'setup.cfg').exists() else DISTRIBUTION}{extra}"
+    return f"{module.removesuffix('.__main__')} needs {name}: pip install '{requirement}'"
 
 
 def require_training(benchmark: str) -> None:

@@ -205,6 +205,7 @@ def explain_failure(error: BaseException, source: str) -> str:
 
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if frame.filename == os.path.realpath(source)]
-    line = f"line {own[-1]}: " if own else ""
-    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-    return f"{line}{kind}{error}"
+    if isinstance(error, UsageError):
+        return f"line {own[-1]}: {error}" if own else str(error)
+    line = f"line {own[-1]}: " if own else f"{os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}: "
+    return f"{line}{type(error).__name__}: {error}"

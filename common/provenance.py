@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from common.benchmarks import ROOT, locate_package
+from common.benchmarks import ROOT, SHARED, find_package, locate_package
 from common.version import DISTRIBUTION, VERSION
 
 DISTRIBUTIONS: Final = (DISTRIBUTION, "torch", "numpy", "mlperf-logging")
@@ -24,9 +24,12 @@ GIT_TIMEOUT_S: Final = 10.0
 
 
 def provenance(packages: Sequence[str]) -> dict[str, Any]:
-    """Return all facts of this module as plain values; packages: those whose sources produced the result."""
+    """Return all facts of this module as plain values; packages: those whose sources produced the result.
+
+    The revision is that of the suite; of a benchmark from outside, the version of its distribution is stated.
+    """
     return {
-        "versions": versions(),
+        "versions": versions((*DISTRIBUTIONS, *_list_plugin_distributions(packages))),
         "git_revision": git_revision(),
         "source_sha256": source_hash(packages),
         "host": host(),
@@ -75,6 +78,12 @@ def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
         path.relative_to(top).as_posix(): path for name, top in tops.items() for path in (top / name).rglob("*.py")
     }
     return hash_files(packages, files, lambda name: files[name].read_bytes())
+
+
+def _list_plugin_distributions(packages: Sequence[str]) -> list[str]:
+    """Return the distributions of the packages that come from outside the suite; those in folders have none."""
+    origins = [package.origin for name in packages if name not in SHARED and (package := find_package(name))]
+    return [origin.rpartition(" ")[0] for origin in origins if origin and not os.path.isabs(origin)]
 
 
 @cache

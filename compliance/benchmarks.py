@@ -1,15 +1,15 @@
 """The facts of all benchmarks; everything else asks here for names, rounds and facts."""
 
-import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
 from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from common.benchmarks import PACKAGES, ROOT, Package, PluginError, find_package, import_facts, require_package
+from common.benchmarks import FACTS, PACKAGES, ROOT, Package, PluginError, find_package, import_facts, require_package
 from common.reference import Reference
 from compliance.facts import openfold
 
@@ -39,6 +39,8 @@ REFERENCES: Final[dict[str, Reference]] = {
 MINIS: Final[dict[str, tuple[Reference, ...]]] = {name: facts.MINIS for name, facts in _FACTS.items()}
 """The mini problems of the benchmarks that have some, the current one first."""
 _broken: Final[dict[str, str]] = {}
+_judged: Final[list[str]] = []
+"""The files and folders that are judged: no plug-in is imported from there."""
 
 
 def list_broken_plugins() -> Mapping[str, str]:
@@ -59,7 +61,41 @@ def benchmarks_of(round_: str) -> tuple[str, ...]:
 
 def find_plugin(benchmark: str | None) -> Package | None:
     """Return the package of a benchmark from outside the suite; None for one of the suite, and for none."""
-    return None if benchmark is None or benchmark in REFERENCES else find_package(benchmark)
+    if benchmark is None or benchmark in REFERENCES or not benchmark.isidentifier():
+        return None
+    return find_package(benchmark)
+
+
+def describe_plugin(benchmark: str | None) -> str:
+    """Return what a benchmark from outside the suite is: `wave_speed of wave-speed 0.1.0: …`; "" for any other."""
+    package = find_plugin(benchmark)
+    return f"{package.name} of {package.origin}: not an MLPerf benchmark" if package else ""
+
+
+def refuse_plugins_in(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Import no plug-in from these folders or from beside these files, as they are judged."""
+    _judged[:] = [os.path.realpath(path) for path in paths]
+    _broken.clear()
+    for cached in (load_plugin, list_references, reference_of):
+        cached.cache_clear()
+
+
+def list_judged_paths() -> list[str]:
+    """Return what another process has to refuse plug-ins in, too."""
+    return [*_judged]
+
+
+def _find_judged(package: Package) -> str | None:
+    """Return the judged file or folder that a plug-in, or the facts of its distribution, comes from; None if none."""
+    home, folder, facts = (os.path.realpath(path) for path in (package.home, package.folder, package.folder / FACTS))
+    for path in _judged:
+        if os.path.isdir(path):
+            inside = any(place.startswith(os.path.join(path, "")) for place in (os.path.join(home, ""), folder, facts))
+        else:
+            inside = os.path.dirname(path) in (home, folder, os.path.dirname(folder))
+        if inside:
+            return path
+    return None
 
 
 @cache
@@ -68,21 +104,18 @@ def load_plugin(benchmark: str) -> tuple[Reference, ...]:
 
     Raises PluginError for an unknown benchmark, too.
     """
-    facts = import_facts(require_package(benchmark))
+    package = require_package(benchmark)
+    if judged := _find_judged(package):
+        origin = f"benchmark {benchmark!r} of {package.origin}"
+        raise PluginError(f"{origin} comes from {judged}, which is judged: its code is not run; install it elsewhere")
+    with redirect_stdout(sys.stderr):  # a report may be on standard output
+        facts = import_facts(package)
     return (facts.REFERENCE, *facts.MINIS)
 
 
 def require_references(benchmark: str) -> tuple[Reference, ...]:
     """Return the facts of a benchmark, the full problem's first; PluginError for an unknown or a broken one."""
     return list_references(benchmark) or load_plugin(benchmark)
-
-
-def parse_benchmark(text: str) -> str:
-    """Return the name of a benchmark that a command line gives; argparse says what is wrong with another."""
-    try:
-        return require_references(text)[0].name
-    except PluginError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @lru_cache(maxsize=256)
@@ -95,13 +128,29 @@ def list_references(benchmark: str | None) -> tuple[Reference, ...]:
     try:
         return load_plugin(benchmark or "")
     except PluginError as error:
-        _broken[benchmark or ""] = str(error)
+        report_broken(benchmark or "", str(error))
         return ()
+
+
+def report_broken(benchmark: str, cause: str) -> None:
+    """Note why a plug-in cannot be used, for `list_broken_plugins`."""
+    _broken[benchmark] = cause
+
+
+def read_name(value: object) -> str:
+    """Return the name of a benchmark that a log means by a value, "" for what is no text."""
+    return value.strip().lower() if isinstance(value, str) else ""
 
 
 def find_reference(benchmark: str | None) -> Reference | None:
     """Return the facts of a benchmark's full problem; None for an unknown one and for a broken plug-in."""
     return next(iter(list_references(benchmark)), None)
+
+
+def has_round(benchmark: str | None, round_: str) -> bool:
+    """Tell whether there is such a benchmark, and a round has it."""
+    reference = find_reference(benchmark)
+    return reference is not None and round_ in reference.rounds
 
 
 @lru_cache(maxsize=256)  # asked many times for each log

@@ -14,12 +14,14 @@ from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
     add_mini_option,
+    add_plugin_options,
     add_profile_option,
     add_round_option,
     add_rules_option,
     add_waivers_option,
     read_result_options,
     refuse_to_overwrite,
+    use_plugin_options,
     write_text,
 )
 from compliance.engine import Options, check_paths
@@ -63,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_check(arguments: argparse.Namespace) -> int:
     settings = _read_settings(arguments)
+    use_plugin_options(arguments)
     load_rules(settings.rules)  # and those of installed packages, before ids are looked up
     if arguments.explain or arguments.list_rules:
         return _show_rules(arguments)
@@ -93,7 +96,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     judging = parser.add_argument_group("what to judge by (default: as folders and logs say)")
     add_round_option(judging)
-    judging.add_argument("--benchmark", choices=sorted(REFERENCES), help="judge as this benchmark")
+    names = ", ".join(sorted(REFERENCES))
+    judging.add_argument("--benchmark", metavar="NAME", help=f"judge as this benchmark: {names} or a plug-in")
+    add_plugin_options(judging)
     judging.add_argument("--division", choices=("closed", "open"), help="judge by this division")
     add_profile_option(judging)
     add_mini_option(judging)

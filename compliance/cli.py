@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
+from common.benchmarks import forbid_plugins, use_folders
 from common.errors import UsageError
 from common.reference import ROUNDS
 from compliance.engine.options import Options
@@ -52,7 +53,28 @@ def read_result_options(arguments: argparse.Namespace, details: bool = False) ->
 
 def add_mini_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add `--allow-mini`."""
-    parser.add_argument("--allow-mini", action="store_true", help="accept runs on the mini problems")
+    parser.add_argument(
+        "--allow-mini", action="store_true", help="accept what gives no MLPerf result: mini and plug-in runs"
+    )
+
+
+def add_plugin_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add `--benchmarks-from` and `--no-plugins`, which `use_plugin_options` obeys."""
+    parser.add_argument(
+        "--benchmarks-from",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="also benchmarks whose packages are in DIR (runs their code where a log names one); may be repeated",
+    )
+    parser.add_argument("--no-plugins", action="store_true", help="benchmarks of the suite only, no installed ones")
+
+
+def use_plugin_options(arguments: argparse.Namespace) -> None:
+    """Look for benchmarks where the options say; PluginError for a folder that does not exist."""
+    use_folders(arguments.benchmarks_from)
+    if arguments.no_plugins:
+        forbid_plugins()
 
 
 def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

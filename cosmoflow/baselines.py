@@ -1,21 +1,19 @@
 """`python -m cosmoflow.baselines`: what statistics of a universe tell of its parameters, without the network.
 
-Each universe is reduced to numbers that cosmologists have used before deep learning; a linear model and a small dense
-network are fitted to them. All are isotropic but for the last method, a specialist's, made for this signal.
+Each universe is reduced to numbers that cosmologists and students of turbulence have used before deep learning, and a
+linear model is fitted to them: isotropic statistics, which do not tell one direction from another, and structure
+functions along the axes, which do (Kolmogorov 1941, Dokl. Akad. Nauk SSSR 32, 16).
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
-from torch import nn
 
 from common.commands import baselines
 from common.commands.baselines import Baseline, Baselines, Say
@@ -34,10 +32,15 @@ CELLS: Final = (2, 4)
 """Sides of the cells of counts in cells, in voxels."""
 PENALTIES: Final = np.geomspace(1e-3, 1e4, 15)
 HELD_OUT: Final = 6
-"""One in six training universes, the last ones, chooses the penalty and when the dense network stops."""
-HIDDEN, EPOCHS, BATCH, RATE, DECAY = 64, 100, 64, 1e-3, 1e-2
-STEPS: Final = (1, 2)
-"""Distances in voxels over which the specialist takes differences."""
+"""One in six training universes, the last ones, chooses the penalty."""
+STEPS: Final = (1, 2, 4)
+"""Distances in voxels over which structure functions take differences."""
+METHODS: Final = {
+    "power spectra": "the spectra of all pairs of redshifts",
+    "isotropic statistics": "spectra, histograms, moments and counts in cells",
+    "structure functions": "moments of differences along each axis",
+    "all statistics": "isotropic statistics and structure functions",
+}
 
 Counts = np.ndarray
 """int16 (N, N, N, C), C redshifts."""
@@ -104,27 +107,24 @@ def in_cells(counts: np.ndarray, side: int) -> np.ndarray:
     return contrast
 
 
-def mirror_odd(counts: Counts) -> np.ndarray:
-    """Return statistics that change their sign in a mirror: means of (∂n)³ and n²∂n of log counts, along each axis."""
-    logs = np.log1p(counts.astype(np.float64))
-    logs -= logs.mean((0, 1, 2))
-    squares = (logs * logs).reshape(-1, logs.shape[3])
+def measure_differences(counts: Counts) -> np.ndarray:
+    """Return the structure functions of log counts: third and second moments of differences along each axis."""
+    logs = np.log1p(counts.astype(np.float32))
     parts = []
     for axis in range(3):
         for step in STEPS:
-            slope = np.roll(logs, -step, axis) - np.roll(logs, step, axis)
-            slope = slope.reshape(squares.shape)
-            parts.append((slope * slope * slope).mean(0))
-            parts.append((squares.T @ slope).ravel() / len(slope))
-    odd: np.ndarray = np.concatenate(parts)
-    return odd
+            difference = (np.roll(logs, -step, axis) - logs).reshape(-1, logs.shape[3])
+            squares = difference * difference
+            parts += [(squares * difference).mean(0), squares.mean(0)]
+    moments: np.ndarray = np.concatenate(parts)
+    return moments
 
 
 # -- data and fits -------------------------------------------------------------------------------------------
 
 
 class Universes:
-    """The universes of a split: statistics (n, F) and labels (n, 4)."""
+    """The universes of a split: the statistics of each method (n, F), and labels (n, 4)."""
 
     def __init__(self, folder: Path, split: str, say: Say) -> None:
         facts = read_manifest(folder / NAME).facts
@@ -133,15 +133,17 @@ class Universes:
             raise DatasetError(f"{folder / NAME}: sample_shape is {list(shape)}; expected cubes of {CHANNELS} channels")
         files = Dataset(folder / split, DataConfig(folder, sample_shape=shape, format=facts["format"]))
         statistics = Statistics(shape[0])
-        isotropic, odd, labels = [], [], []
+        isotropic, differences, labels = [], [], []
         for number in range(len(files)):
             if number % 256 == 0:
                 say(f"statistics of {split}: {number:,} of {len(files):,} universes")
             sample = files.read(number)
             isotropic.append(statistics(sample.x))
-            odd.append(mirror_odd(sample.x))
+            differences.append(measure_differences(sample.x))
             labels.append(sample.y)
-        self.isotropic, self.odd = np.array(isotropic), np.array(odd)
+        tables = np.array(isotropic), np.array(differences, np.float64)
+        columns = (tables[0][:, : 2 * 10 * SHELLS], *tables, np.hstack(tables))
+        self.statistics = dict(zip(METHODS, columns, strict=True))
         self.labels = np.array(labels, np.float64)
 
 
@@ -150,31 +152,21 @@ def fit_baselines(folder: Path, say: Say) -> Iterator[Baseline]:
     train, judged = Universes(folder, "train", say), Universes(folder, "validation", say)
     names = list(read_manifest(folder / NAME).facts["prior"])
 
-    def rate_guess(name: str, guess: np.ndarray, note: str, counts: bool = True, **details: float) -> Baseline:
+    def rate_guess(name: str, guess: np.ndarray, note: str, **details: float) -> Baseline:
         errors = np.abs(guess - judged.labels).mean(0)
         by_label = dict(zip(names, errors.tolist(), strict=True))
-        return Baseline(name, float(errors.mean()), note, {"by_label": by_label, **details}, counts)
+        return Baseline(name, float(errors.mean()), note, {"by_label": by_label, **details})
 
     yield rate_guess("constant", np.median(train.labels, 0)[None], "the median of each label")
-    for name, choose, note in (
-        ("power spectra", slice(0, 2 * 10 * SHELLS), "linear model of the spectra of all pairs of redshifts"),
-        ("statistics, linear", slice(None), "linear model of spectra, histograms, moments and counts in cells"),
-    ):
-        guess, penalty = fit_ridge(train.isotropic[:, choose], train.labels, judged.isotropic[:, choose])
-        yield rate_guess(name, guess, note, penalty=penalty)
-    say("fitting a dense network to the statistics")
-    guess, epochs = dense_network(train.isotropic, train.labels, judged.isotropic)
-    yield rate_guess("statistics, MLP", guess, "dense network with two hidden layers of 64 on the same", epochs=epochs)
-    both = [np.hstack((statistics.isotropic, statistics.odd)) for statistics in (train, judged)]
-    guess, penalty = fit_ridge(both[0], train.labels, both[1])
-    note = "the same with mirror-odd three-point moments along each axis, made for this problem; does not count"
-    yield rate_guess("specialist", guess, note, counts=False, penalty=penalty)
+    for name, note in METHODS.items():
+        guess, penalty = fit_ridge(train.statistics[name], train.labels, judged.statistics[name])
+        yield rate_guess(name, guess, f"linear model of {note}", penalty=penalty)
 
 
 def fit_ridge(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the predictions of a linear model for `judged`, and its penalty, chosen on held-out training samples."""
-    scale = fit_scaling(x)
-    x, judged = scale(x), scale(judged)
+    mean, deviation = x.mean(0), x.std(0)
+    x, judged = ((values - mean) / np.where(deviation > 0, deviation, 1) for values in (x, judged))
     cut = len(x) - len(x) // HELD_OUT
     errors = [np.abs(solve_least_squares(x[:cut], y[:cut], penalty, x[cut:]) - y[cut:]).mean() for penalty in PENALTIES]
     penalty = float(PENALTIES[np.argmin(errors)])
@@ -187,37 +179,6 @@ def solve_least_squares(x: np.ndarray, y: np.ndarray, penalty: float, judged: np
     weights = np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ (y - mean))
     guess: np.ndarray = judged @ weights + mean
     return guess
-
-
-def fit_scaling(x: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that gives each column of x the mean 0 and the deviation 1, unless it is constant."""
-    mean, deviation = x.mean(0), x.std(0)
-    return lambda values: (values - mean) / np.where(deviation > 0, deviation, 1)
-
-
-def dense_network(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a small network's predictions for `judged`, and after how many epochs, chosen on held-out samples."""
-    scale = fit_scaling(x)
-    inputs, unknown, labels = (torch.tensor(part, dtype=torch.float32) for part in (scale(x), scale(judged), y))
-    cut = len(x) - len(x) // HELD_OUT
-    generator = torch.Generator().manual_seed(0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        sizes = (x.shape[1], HIDDEN, HIDDEN)
-        layers = [module for i, o in itertools.pairwise(sizes) for module in (nn.Linear(i, o), nn.ReLU())]
-        network = nn.Sequential(*layers, nn.Linear(HIDDEN, y.shape[1]))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
-    best, guess, stopped = np.inf, np.zeros(0), 0
-    for epoch in range(1, EPOCHS + 1):
-        for drawn in torch.randperm(cut, generator=generator).split(BATCH):
-            optimizer.zero_grad()
-            (network(inputs[drawn]) - labels[drawn]).abs().mean().backward()
-            optimizer.step()
-        with torch.inference_mode():
-            error = float((network(inputs[cut:]) - labels[cut:]).abs().mean())
-            if error < best:
-                best, guess, stopped = error, network(unknown).numpy(), epoch
-    return guess, stopped
 
 
 BASELINES: Final = Baselines("cosmoflow", MINIS, fit_baselines, SYNTHESIS.provide_data)

@@ -11,26 +11,31 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any, Final
 
-from common.commands.prepare import PrepareCommand, add_work, build_and_compare, read_first
+from common.command import UsageError
+from common.commands.prepare import PrepareCommand, add_work, build_and_compare, build_and_report, read_first
 from common.datasets.build import BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.files import whole_file
-from deepcam.data import snapshot, stats
+from common.reference import OWN
+from deepcam.data import netcdf, snapshot, stats
 from deepcam.data.conversion import BLOCK, FORMATS, Format, SingleFileFormat, compare_item, verify_singles
+from deepcam.data.netcdf import Names
 from deepcam.data.snapshot import SnapshotError
 from deepcam.data.stats import StatsError
 from deepcam.data.values import read_contents
 from deepcam.reference import CHANNELS
 from deepcam.split import SPLITS
 
+NETCDF: Final = (".nc", ".nc4")
 DESCRIPTION: Final = """\
-Convert the DeepCAM data, and check existing data. If the download has no folders train, validation and test, run
-`python -m deepcam.split` first; if it has no stats.h5, `python -m deepcam.summarize`.
+Convert the DeepCAM data, make snapshots of NetCDF files, and check existing data. If the download has no folders train,
+validation and test, run `python -m deepcam.split` first; if it has no stats.h5, `python -m deepcam.summarize`.
 """
 EXAMPLES: Final = """\
 examples:
   python -m deepcam.prepare convert All-Hist npy --format npy
   srun -N 8 --ntasks-per-node 4 python -m deepcam.prepare convert All-Hist single --format hdf5-single
+  python -m deepcam.prepare import ClimateNet snapshots --labels LABELS --variable TMQ=tmq
   python -m deepcam.prepare manifest All-Hist      once, after a download
   python -m deepcam.prepare verify npy             are all files present and unchanged?
   python -m deepcam.prepare verify npy --values   and their numbers plausible?
@@ -52,6 +57,19 @@ once everything is done.
 
 Under srun, mpirun or torchrun each rank takes its share; in a job array use --task and --n-tasks. The task that
 finishes last writes the manifest; `prepare manifest OUTPUT_DIR` does the same by hand.
+"""
+
+
+IMPORT_HELP: Final = """\
+Make a snapshot OUTPUT_DIR/F/data-X.h5 of each NetCDF file INPUT_DIR/F/X.nc or X.nc4, classic or NetCDF-4.
+
+A file has one time, a variable of (latitude, longitude) for each of the 16 channels, and one with the labels: 0
+background, 1 tropical cyclone, 2 atmospheric river. The names are those of the channels, as in ClimateNet, unless
+--variable and --labels name others. Packed numbers are unpacked; nothing else is changed, so the units must be those of
+the channels. A file that lacks a variable, or a value at some pixel, is skipped and named.
+
+You can stop at any time: the same command resumes. Then come `python -m deepcam.split`, if all files are in one folder,
+and `python -m deepcam.summarize`.
 """
 
 
@@ -93,6 +111,31 @@ def plan_conversion(source: Path, format_name: str) -> DatasetPlan:
     return DatasetPlan("deepcam", variant, facts, tuple(items), make, data_bytes, begin=begin)
 
 
+def plan_import(source: Path, names: Names, variant: str) -> DatasetPlan:
+    """Return the plan of `import`: an item for each NetCDF file below a folder; BuildError if there are none."""
+    paths = sorted(path for ending in NETCDF for path in source.rglob(f"*{ending}"))
+    if not paths:
+        raise BuildError(f"no files {' or '.join(NETCDF)} in {source}: expected NetCDF files, one for each sample")
+    shape_HWC = read_first(paths, lambda path: netcdf.read_sample(path, names)[0], "sample").shape
+    facts = {"converter": "deepcam.prepare", "format": "hdf5", "sample_shape": list(shape_HWC)}
+    facts |= {"channels": list(names.channels), "labels": names.labels}
+    items = []
+    for path in paths:
+        folder = path.relative_to(source).parent
+        stem = path.stem if path.stem.startswith("data") else f"data-{path.stem}"
+        items.append(Item(str(path.relative_to(source)), (str(folder / f"{stem}.h5"),), path))
+    data_bytes = float(math.prod(shape_HWC) * 4 + math.prod(shape_HWC[:2]) * 4)
+    return DatasetPlan("deepcam", variant, facts, tuple(items), partial(import_item, names, shape_HWC), data_bytes)
+
+
+def import_item(names: Names, shape_HWC: tuple[int, ...], item: Item, folder: Path) -> None:
+    """Write the snapshot of a NetCDF file; SnapshotError if it cannot be used."""
+    data_HWC, labels_HW = netcdf.read_sample(item.source, names)
+    if data_HWC.shape != shape_HWC:
+        raise SnapshotError(f"{item.source} has samples of {data_HWC.shape[:2]} pixels, the others {shape_HWC[:2]}")
+    snapshot.write_snapshot(folder / item.files[0], data_HWC, labels_HW)
+
+
 def find_splits(folder: Path) -> dict[str, list[Path]]:
     """Return the snapshots of each split, sorted by name; BuildError if there are none for training or validation."""
     splits = {
@@ -125,11 +168,30 @@ def convert_items(args: argparse.Namespace) -> int:
     return build_and_compare(plan, args, compare, skip=stats.NAME)
 
 
+def import_items(args: argparse.Namespace) -> int:
+    """Make the snapshots of all NetCDF files of this task; return the exit code."""
+    channels = {channel.name: channel.name for channel in CHANNELS}
+    for text in args.variable:
+        channel, _, name = text.partition("=")
+        if channel not in channels or not name:
+            raise UsageError(f"--variable {text}: expected CHANNEL=NAME, with a channel of {', '.join(channels)}")
+        channels[channel] = name
+    plan = plan_import(args.input_dir, Names(tuple(channels.values()), args.labels), args.variant)
+    return build_and_report(plan, args)
+
+
 def _add_commands(commands: Any) -> None:
-    """Add the subcommand that converts snapshots."""
+    """Add the subcommands that convert snapshots and NetCDF files."""
     texts = "published snapshots to other formats", CONVERT_HELP, "folder with train, validation, stats.h5"
     convert = add_work(commands, "convert", convert_items, texts, verify=True)
     convert.add_argument("--format", choices=FORMATS, required=True, help="format of the new files")
+    texts = "NetCDF files to snapshots", IMPORT_HELP, "folder with NetCDF files"
+    importing = add_work(commands, "import", import_items, texts)
+    importing.add_argument(
+        "--variable", action="append", default=[], metavar="CHANNEL=NAME", help="the variable of a channel; repeat it"
+    )
+    importing.add_argument("--labels", default=netcdf.LABELS, help="the variable of the labels (default %(default)s)")
+    importing.add_argument("--variant", default=OWN, help="dataset variant (default %(default)s)")
 
 
 COMMAND: Final = PrepareCommand(

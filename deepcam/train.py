@@ -98,7 +98,7 @@ class DeepCam(SampleProblem[TensorBatch]):
     @cached_property
     def _usual_sizes(self) -> tuple[int, int]:
         """The samples in almost all batches of this rank, in training and in evaluation."""
-        first = next(self.batching.batches(np.arange(self.train_samples), self.dist.rank, self.dist.world_size))
+        first = next(self.batching.batches(np.arange(self._step_sizes[0]), self.dist.rank, self.dist.world_size))
         return max(map(len, first.parts)), max(1, min(self.eval_size, len(self.eval_share())))
 
     def predictions(self, model: nn.Module, batch: TensorBatch) -> Tensor:

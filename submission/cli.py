@@ -34,7 +34,7 @@ COMMANDS: Final = {
         "train": ("BENCHMARK.train", "train to the quality target and write the result log"),
         "evaluate": ("BENCHMARK.evaluate", "measure the quality of a checkpoint on the validation set"),
         "predict": ("BENCHMARK.predict", "write the predictions of a checkpoint"),
-        "baselines": ("BENCHMARK.baselines", "show what methods without a deep network reach on the mini problem"),
+        "baselines": ("BENCHMARK.baselines", "show what classical methods reach on the mini problem"),
         "export": ("common.export", "write the weights of a checkpoint as safetensors"),
         "convert_checkpoint": ("BENCHMARK.convert_checkpoint", "convert weights from the reference code, or to it"),
     },

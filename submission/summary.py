@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command, suggest_name
-from compliance.benchmarks import parse_benchmark
+from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
 from compliance.formats.markdown import markdown_text
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--runs", action="store_true", help="a row for each log, with its FLOPS, instead of results")
     add("--n", type=_parse_exponent, metavar="N", help="exponent of VFLOPS of runs (default: 10 for deepcam, 5 else)")
     add("--compare", metavar="B", help="the one PATH and B side by side")
-    add("--benchmark", type=parse_benchmark, metavar="NAME", help="only this one")
+    add("--benchmark", metavar="NAME", help="only this one")
     add("--columns", type=_parse_columns, default=(), metavar="NAME,...", help="these columns; help lists them")
     add("--sort", metavar="NAME", help="order of the rows of a benchmark; --sort=-NAME: descending")
     add_result_options(parser)
@@ -107,6 +107,8 @@ def _summarise(arguments: argparse.Namespace) -> int:
     reports = [read_logs(arguments.paths, options)]
     if arguments.previous:
         reports.append(read_report(arguments.previous, replace(options, round=None, details=False)))
+    if arguments.benchmark:
+        require_references(arguments.benchmark)  # says what is wrong with another name
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
         print(f"warning: {waiver.path}, line {waiver.line}: {message}", file=sys.stderr)
     tables = [[row for row in rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]

@@ -62,7 +62,9 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root, self.packages = root, packages(root)
-        paths = [path for package in self.packages for path in sorted((root / package).rglob("*.py"))]
+        template = root / "common/template"  # which becomes a package elsewhere
+        files = (path for package in self.packages for path in sorted((root / package).rglob("*.py")))
+        paths = [path for path in files if template not in path.parents]
         self.modules = {module.name: module for module in map(self._read, paths)}
 
     def _read(self, path: Path) -> Module:

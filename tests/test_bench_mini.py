@@ -1,4 +1,4 @@
-"""Mini problems need their networks: baselines on small data, and a network without what it should need."""
+"""The page of mini problems: baselines on small data, and networks without what carries the signal."""
 
 import json
 import subprocess
@@ -27,17 +27,14 @@ def run(*command, folder=ROOT):
 def test_the_baselines_of_universes_are_a_table_and_a_file(tmp_path):
     made = run("-m", "cosmoflow.synthesize", tmp_path / "data", "--grid", 16, "--particles", 16, "--train", 60)
     assert made.returncode == 0, made.stderr
-    ran = run("-m", "cosmoflow.baselines", tmp_path / "data", "-o", tmp_path / "found.json")
+    ran = run("-m", "cosmoflow.baselines", tmp_path / "data", "-o", tmp_path / "baselines.json")
     assert ran.returncode == 0, ran.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
-    by_name = {one["name"]: one for one in found["baselines"]}
-    assert list(by_name) == ["constant", "power spectra", "statistics, linear", "statistics, MLP", "specialist"]
-    assert all(list(one["details"]["by_label"])[1:] == ["drift_x", "drift_y", "drift_z"] for one in by_name.values())
-    # 60 universes teach little, but sigma_8 is in the spectra, and the drift is not.
-    errors = by_name["statistics, linear"]["details"]["by_label"]
-    assert errors["sigma_8"] < 0.4 < min(errors["drift_x"], errors["drift_y"], errors["drift_z"])
-    assert found["best"] != "specialist" and not by_name["specialist"]["counts"] and found["variant"] == "synthetic"
-    assert "the target lies beyond the best baseline" in ran.stdout
+    content = json.loads((tmp_path / "baselines.json").read_text())
+    by_label = {baseline["name"]: baseline["details"]["by_label"] for baseline in content["baselines"]}
+    isotropic = ["power spectra", "isotropic statistics"]
+    assert list(by_label) == ["constant", *isotropic, "structure functions", "all statistics"]
+    assert all(list(errors)[1:] == ["drift_x", "drift_y", "drift_z"] for errors in by_label.values())
+    assert content["variant"] == "synthetic" and "the best baseline" in ran.stdout
 
 
 def test_data_that_cannot_be_used_are_told(tmp_path):
@@ -53,28 +50,26 @@ def test_the_page_is_of_the_committed_summaries():
     assert run("bench/mini_runs.py", "--page").stdout == (PAGES / "mini.md").read_text()
 
 
+STRONG = {"oc20": 0.008, "cosmoflow": 0.085, "deepcam": 0.85}
+"""What the best baseline of people who know the physics reaches at least."""
+
+
 @pytest.mark.parametrize("benchmark", PACKAGES)
-def test_the_baseline_that_a_run_shows_is_the_measured_one(benchmark):
-    found = json.loads((PAGES / f"mini-{benchmark}.json").read_text())["baselines"]
-    names = {one["name"] for one in found[0]["baselines"] if one["counts"]}
-    qualities = {
-        name: median(one["quality"] for data in found for one in data["baselines"] if one["name"] == name)
-        for name in names
-    }
-    best = min if found[0]["lower_is_better"] else max
-    assert MINIS[benchmark][0].baseline == pytest.approx(best(qualities.values()), abs=5e-4)
+def test_the_baseline_that_a_run_shows_is_the_measured_and_a_strong_one(benchmark):
+    datasets = json.loads((PAGES / f"mini-{benchmark}.json").read_text())["baselines"]
+    rows = zip(*(dataset["baselines"] for dataset in datasets), strict=True)
+    choose = min if datasets[0]["lower_is_better"] else max
+    best = choose(median(baseline["quality"] for baseline in row) for row in rows)
+    assert len(datasets) == 5 and choose(best, STRONG[benchmark]) == best
+    assert MINIS[benchmark][0].baseline == pytest.approx(best, abs=5e-4)
 
 
 @pytest.mark.parametrize("benchmark", ["cosmoflow", "deepcam"])
-def test_networks_are_beyond_what_baselines_and_ablated_networks_reach(benchmark):
+def test_networks_reach_the_target_and_ablated_networks_miss_it(benchmark):
     summary = json.loads((PAGES / f"mini-{benchmark}.json").read_text())
-    fitted = [one for found in summary["baselines"] for one in found["baselines"] if one["counts"]]
-    behind = [one["quality"] for one in fitted] + [value for run in summary["ablated"] for value in run["curve"]]
+    ablated = [quality for run in summary["ablated"] for quality in run["curve"]]
     assert summary["met"] == summary["runs"] == 10 and summary["median_cpu_s"] <= 240
-    if benchmark == "cosmoflow":
-        assert max(run["curve"][-1] for run in summary["results"]) < 0.85 * min(behind)
-    else:
-        assert max(behind) <= 0.74
+    assert min(ablated) > 0.35 if benchmark == "cosmoflow" else max(ablated) <= 0.74
 
 
 COSMOFLOW = ("train.epochs=5", "train.seed=1", "schedule.decay={}")
@@ -89,7 +84,7 @@ DEEPCAM = ("train.epochs=6", "train.seed=1", "schedule.t_max=352")
         pytest.param("deepcam-blocks", DEEPCAM, max, 0.66, id="deepcam"),  # in order 0.73 by then
     ],
 )
-def test_without_what_it_should_need_a_network_stays_behind(ablation, schedule, best, bound, tmp_path):
+def test_without_what_carries_the_signal_a_network_stays_behind(ablation, schedule, best, bound, tmp_path):
     """A part of the schedule."""
     words = (*schedule, f"output_dir={tmp_path}/run", f"data.data_dir={tmp_path}/data")
     ran = run("bench/mini_ablation.py", ablation, *words)

@@ -51,12 +51,13 @@ def test_the_exit_status_is_never_green_by_default(capsys):
 
 
 def test_results_survive_their_file_and_are_shown(tmp_path):
-    result = Compared("oc20", (Row("forces", "relative", 3e-6, 1e-6),), versions={"torch": "2"})
+    result = Compared("oc20", (Row("forces", "relative", 3e-6, 1e-6),), "the edges: no pymatgen", {"torch": "2"})
     result.write(tmp_path / "result.json")
     assert Compared.read(tmp_path / "result.json") == result
     machine = {"date": "2026-01-01", "machine": "a computer", "python": "3"}
     text = "\n".join(rows.page([result, Compared("deepcam", missing="no clone")], machine, "abc"))
-    assert "| forces | relative | 3.0e-06 | 1e-06 | **beyond** |" in text and "Not run: no clone" in text
+    assert "| forces | relative | 3.0e-06 | 1e-06 | **beyond** |" in text and "Not run: the edges: no pymatgen" in text
+    assert "Not run: no clone" in text
 
 
 def test_a_folder_that_is_no_clone_is_refused(tmp_path):
@@ -65,7 +66,8 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path):
 
 
 def test_what_is_missing_is_told_with_how_to_get_it(tmp_path):
-    (tmp_path / "deepcam").mkdir()
+    for folder in ("deepcam", "open_catalyst"):
+        (tmp_path / folder).mkdir()
     done = run(tmp_path, "--environment", tmp_path / "none", "-o", tmp_path / "parity")
     assert done.returncode == 3
     for name, what in (("cosmoflow", "`make parity-env`"), ("deepcam", "a clone"), ("oc20", "`make parity-env`")):

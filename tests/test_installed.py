@@ -34,6 +34,9 @@ submission: {org: Example University, platform: test_n1, status: research}
 pytestmark = pytest.mark.exhaustive
 
 
+ISOLATION = ["--no-build-isolation"] if find_spec("setuptools") else []
+
+
 def pip(*arguments):
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
     subprocess.run(command, check=True, env=clean_environment())
@@ -52,8 +55,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in SETUP_FILES:
         shutil.copy(ROOT / name, folder / "code")
-    isolation = ["--no-build-isolation"] if find_spec("setuptools") else []
-    pip("wheel", "--no-deps", *isolation, "--wheel-dir", folder, folder / "code")
+    pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", folder, folder / "code")
     return next(folder.glob("*.whl"))
 
 
@@ -111,9 +113,10 @@ def everything(environment):
 
 def test_the_wheel_has_the_types_of_every_package(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} == {
-        name.removesuffix("/py.typed") for name in names if name.endswith("/py.typed")
-    }
+    tops, typed = (
+        {name.partition("/")[0] for name in names if name.endswith(end)} for end in ("/__init__.py", "/py.typed")
+    )
+    assert tops == typed
 
 
 def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_path):
@@ -169,8 +172,7 @@ def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):
         assert (code / name).read_bytes() == (ROOT / name).read_bytes()
     made_by = json.loads((package / "provenance.json").read_text())["implementations"]
     assert list(made_by) == ["benchmarks/cosmoflow/implementations/mlperf-hpc-suite"]
-    isolation = ["--no-build-isolation"] if find_spec("setuptools") else []
-    pip("wheel", "--no-deps", *isolation, "--wheel-dir", tmp_path / "again", code)
+    pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", tmp_path / "again", code)
     call = f"mlperf-hpc assemble out/cosmoflow --system {next(package.glob('systems/*.json'))} -o other"
     assert re.search(r"wrote \d+ files, 0 unchanged", shell(call))
 
@@ -184,3 +186,31 @@ def test_a_project_outside_builds_on_the_wheel(everything, tmp_path):
     assert "2 steps of an own loop; True" in output and "ended: stopped early by Show: the quality is" in output
     assert "problem MeansProblem of own_loop.py: this run is not the reference" in output
     assert "Success: no issues found" in shell("python -m mypy --strict own_loop.py")
+
+
+def test_a_benchmark_in_a_wheel_of_its_own_goes_the_whole_way(environment, tmp_path):
+    """Written by the installed suite, and used by nothing but its commands: no file of the project is left."""
+    everything = environment()
+    shell = Shell(everything, tmp_path)
+    shell("python -m common.new_benchmark ocean_eddies")
+    project = tmp_path / "mlperf-hpc-ocean-eddies"
+    pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", tmp_path, project)
+    pip("--python", everything / "python", "install", "--no-deps", next(tmp_path.glob("*.whl")))
+    shutil.rmtree(project)
+    shell("mlperf-hpc synthesize ocean_eddies data/ocean_eddies-mini")
+    made = shell("mlperf-hpc round --config mini --benchmarks ocean_eddies --runs 1 -o out")
+    package, run = tmp_path / "out/package/Example_Organization", "out/ocean_eddies/run_0"
+    assert f"package: {package.relative_to(tmp_path)}" in made
+    assert "ocean_eddies" in (tmp_path / "out/report.html").read_text()
+    code = package / "benchmarks/ocean_eddies/implementations/mlperf-hpc-suite/ocean_eddies"
+    assert (code / "model.py").exists()
+    assert "PASS" in (verdict := shell(f"mlperf-hpc check --allow-mini {run}/result_0.txt"))
+    assert "not an MLPerf benchmark" in verdict
+    shell(f"mlperf-hpc evaluate ocean_eddies {run}")
+    shell(f"mlperf-hpc predict ocean_eddies {run} -o predictions.npz")
+    shell(f"mlperf-hpc export {run} weights.safetensors")
+    assert "ocean_eddies" in shell("mlperf-hpc summary out")
+    assert "ocean_eddies" in shell("mlperf-hpc report out -o page.html")
+    shell("mlperf-hpc study --benchmark ocean_eddies --axis model.channels=4,8 --set train.epochs=1 -o study")
+    assert "ocean_eddies" in (tmp_path / "study/study.html").read_text()
+    shell("mlperf-hpc accept --record base.json ocean_eddies mini --steps 7 -n 2")

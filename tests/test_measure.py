@@ -15,6 +15,7 @@ from common.benchmarks import PACKAGES
 from compliance.benchmarks import MINIS
 from cosmoflow.model import ModelConfig
 from cosmoflow.train import CosmoFlow
+from tests.tape import Tapes, record_on
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs/reference/fom.schema.json").read_text())
 LINE = re.compile(
@@ -160,3 +161,12 @@ def test_a_configuration_whose_data_are_not_read_says_so(tmp_path, monkeypatch, 
     )
     assert import_module("cosmoflow.measure").main(["mine.yaml", "--steps", "3", "--warmup", "1"]) == 0
     assert "data.data_dir of mine.yaml is not read; --data /data/mine measures with" in capsys.readouterr().out
+
+
+def test_steps_are_recorded_also_where_a_batch_repeats_samples(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tapes = Tapes()
+    record_on(tapes, monkeypatch.setattr)
+    words = ["mini", "model.conv_size=4", "train.global_batch_size=40", "--steps", "3"]  # of 32 samples
+    assert import_module("cosmoflow.measure").main(words) == 0
+    assert tapes.played >= 5 and "without CUDA graphs" not in capsys.readouterr().out

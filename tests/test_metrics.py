@@ -233,11 +233,11 @@ def test_the_callback_of_the_guide_works_as_printed(run, capsys):
     ("name", "message"),
     [
         ("mine", "'mine': expected MODULE:CLASS"),
-        ("os.system('x'):y", "expected MODULE:CLASS"),
-        ("mine2:Told", "there is no module mine2"),
+        ("os.system('x'):y", "is neither a Python file nor the name of a module"),
+        ("mine2:Told", "mine2: no such module"),
         ("mine:Tell", "expected a class derived from common.training.callbacks.Callback"),
         ("mine:Path", "expected a class derived from"),
-        ("broken:Told", "broken cannot be imported: ZeroDivisionError: division by zero (broken.py:1)"),
+        ("broken:Told", "broken: broken.py, line 1: ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_callback_that_cannot_be_is_refused(run, name, message, capsys):

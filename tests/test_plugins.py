@@ -60,7 +60,7 @@ def test_a_package_in_a_folder_is_found_and_its_facts_are_read_on_demand(write_p
         ("import torch", "without|do without"),
         ("1 / 0", "division by zero"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
-        ("REFERENCE = None", "NoneType"),
+        ("REFERENCE, MINIS = None, ()", "found None"),
         (FACTS.replace('name="waves"', 'name="other"'), "REFERENCE.name is 'other'"),
     ],
 )

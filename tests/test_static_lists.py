@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES
+from common.new_benchmark import TEMPLATE
 from common.version import VERSION
 from tests.module_graph import NO_PACKAGES, packages
 
@@ -17,20 +18,21 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
 SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg"} | FOUND
-OTHER_EXTRAS = {"train", "all", "plot", "study", "triton", "mpi", "dali", "wandb", "mlflow", "dev"}
+OTHER_EXTRAS = {"train", "all", "plot", "study", "triton", "mpi", "dali", "wandb", "mlflow", "dev", "storage"}
 
 
 def test_the_wheel_has_every_folder_with_python_files():
     assert SETUP["options"]["packages"] == "find:" and "options.packages.find" not in SETUP
     assert SETUP["options"]["package_dir"].split() == ["=", "."]  # see setup.cfg
-    folders = {path.parent for package in FOUND for path in (ROOT / package).rglob("*.py")}
+    files = (path for package in FOUND for path in (ROOT / package).rglob("*.py"))
+    folders = {path.parent for path in files if TEMPLATE not in path.parents}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
     assert [name for name in NO_PACKAGES if (ROOT / name / "__init__.py").exists()] == []
 
 
 def test_every_package_says_that_it_has_types():
     assert "py.typed" in SETUP["options.package_data"]["*"].split()
-    assert [name for name in [*FOUND, "templates/benchmark"] if not (ROOT / name / "py.typed").exists()] == []
+    assert [name for name in FOUND if not (ROOT / name / "py.typed").exists()] == []
 
 
 def test_every_benchmark_has_an_extra_and_all_has_all():

@@ -331,10 +331,10 @@ def missing(case, folder):
     return "validation"
 
 
-def test_a_mini_run_ends_with_what_is_reached_without_a_deep_network(case, run, capsys):
+def test_a_mini_run_ends_with_what_a_classical_method_reaches(case, run, capsys):
     reference = MINIS[case.name][0]
     assert run(f"variant={reference.variant}", "train.epochs=1") == 4
-    line = f"without a deep network: {reference.baseline} (python -m {case.name}.baselines)"
+    line = f"a classical method reaches {reference.baseline} (python -m {case.name}.baselines)"
     assert (line in capsys.readouterr().out) == (reference.baseline is not None)
 
 

@@ -58,7 +58,7 @@ class Bench:
                 row.pop(time_of_wrong, None)
         except Exception as error:  # whatever it is, the next case may work
             traceback.print_exc()
-            row["error"] = f"{type(error).__name__}: {_first_line(error)} ({_place(error)})"
+            row["error"] = f"{type(error).__name__}: {self._first_line(error)} ({_place(error)})"
         del row["under_way"]
         row["took_s"] = round(time.monotonic() - begin, 2)
         self.save()
@@ -97,19 +97,20 @@ class Bench:
         with self.profiles.open("a", encoding="utf-8") as file:
             file.write(f"== {title}\n{table}\n\n")
 
+    def _first_line(self, error: Exception) -> str:
+        """Return the first line of an error's text, without the folders of this machine: results travel."""
+        text = str(error)
+        for folder in (Path(__file__).resolve().parents[2], self.work):
+            text = text.replace(f"{folder}/", "")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return lines[0][:300] if lines else ""
+
     @staticmethod
     def _check(row: Row) -> None:
         """Raise for numbers that cannot be: NaN, or times of nothing."""
         for name, value in row.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise WrongError(f"{name} is {value}")
-
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's text, without the folder of this tree: results travel."""
-    text = str(error).replace(f"{Path(__file__).resolve().parents[2]}/", "")
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else ""
 
 
 def _place(error: Exception) -> str:

@@ -24,7 +24,6 @@ from gpu.cases import Bench, WrongError
 from gpu.networks import ceilings_of
 from gpu.references import frames
 from gpu.results import Row
-from oc20 import kernels as oc20_kernels
 from oc20.graphs import Graph, build_graph
 from oc20.operations import _silu_double_backward
 from oc20.triplets import Surroundings
@@ -341,31 +340,18 @@ def forward_flop(layer: nn.Module, x: Tensor, y: Tensor) -> float:
 
 # -- OC20 ----------------------------------------------------------------------------------------------------
 
-TILES: Final = {
-    "moments_kernel": ((16, 4, 2), (64, 4, 2), (32, 8, 2)),
-    "messages_kernel": ((16, 4, 1), (32, 8, 1), (64, 8, 1)),
-    "bases_kernel": ((16, 4, 2), (64, 4, 2), (32, 8, 2)),
-    "weights_kernel": ((16, 4, 1), (16, 8, 1), (64, 8, 1)),
-}
-"""Other tiles than those of oc20.kernels: edges, warps, stages."""
-
 
 def oc20(bench: Bench) -> None:
-    """Time the sums over triplets, forward and with all that training makes of them, with each kernel's other tiles."""
+    """Time the sums over triplets, forward and with all that training makes of them."""
     graph = build_graph(frames(bench.size(32, 1), bench.dry)).to(bench.device)
     pointwise(bench, len(graph.sources))
     for kernels in ("torch", "triton"):
-        triplets(bench, graph, kernels, "")
-    for kernel, others in list(TILES.items())[: bench.size(None, 1)]:
-        for tile in bench.size(others, others[:1]):
-            changed = oc20_kernels.TILES | {kernel: oc20_kernels.Tile(*tile)}
-            with setting(oc20_kernels, TILES=changed):
-                triplets(bench, graph, "triton", f"{kernel} {' '.join(map(str, tile))}")
+        triplets(bench, graph, kernels)
 
 
-def triplets(bench: Bench, graph: Graph, kernels: str, tile: str) -> None:
+def triplets(bench: Bench, graph: Graph, kernels: str) -> None:
     """Time the sums over triplets of one interaction block."""
-    with bench.case("layer", network="oc20", layer="triplets", way=kernels, tile=tile) as row:
+    with bench.case("layer", network="oc20", layer="triplets", way=kernels) as row:
         orders, roots, channels = bench.size((7, 6, 64), (2, 2, 8))
         edges = len(graph.sources)
         made = [normal(bench, edges, channels).float(), *normal(bench, 2, edges, orders * roots).float()]

@@ -433,7 +433,8 @@ def networks(rows: list[Row], reached: Ceilings) -> Iterator[str]:
 
 NUMBERS: Final = (
     "ms ms_again forward_ms both_ms floor_ms launched_ms per_s relative_error output_error gradient_error times loss "
-    "memory_mb seconds run_s warm_up_s until_recorded_s epochs quality graphed passed failed"
+    "memory_mb seconds run_s warm_up_s until_recorded_s epochs quality graphed passed failed "
+    "bytes_per_s memory_percent arithmetic_percent occupancy_percent registers"
 ).split()
 ELSEWHERE: Final = {*STEPS, "ceiling"}
 

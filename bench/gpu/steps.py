@@ -69,10 +69,10 @@ def deepcam_variants(bench: Bench) -> None:
 
 
 def oc20_variants(bench: Bench) -> None:
-    """Measure OC20's steps in all variants, then its kernels with other tiles."""
+    """Measure OC20's steps in all variants, then its kernels."""
     cold(bench, "oc20", 32)
     several(bench, "oc20", (32,), (PLAIN, GRAPHS, KERNELS, KERNELS_GRAPHS), profiled=32)
-    several(bench, "oc20", bench.size((4, 16), ()), (PLAIN, KERNELS_GRAPHS))
+    several(bench, "oc20", bench.size((4,), ()), (PLAIN, KERNELS_GRAPHS))
     warmed(bench, "oc20", 32)
     layers.oc20(bench)
 

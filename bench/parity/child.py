@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import torch
 
 from parity.rows import Compared, MissingError, Row
 
-Comparison = Callable[[Path, Path], tuple[list[Row], dict[str, str]]]
+Comparison = Callable[[Path, Path], tuple[Iterable[Row], dict[str, str]]]
+"""Returns rows and the versions of what was used; the rows end with a MissingError where a part lacks something."""
 
 
 def main(benchmark: str, compare: Comparison) -> int:
@@ -24,12 +25,14 @@ def main(benchmark: str, compare: Comparison) -> int:
     clone, result, environment = map(Path, sys.argv[1:])
     warnings.simplefilter("ignore")  # of the official code, which is older than torch
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    rows, versions, missing = list[Row](), dict[str, str](), ""
     try:
-        rows, versions = compare(clone, environment)
-        compared = Compared(benchmark, tuple(rows), versions=versions)
+        parts, versions = compare(clone, environment)
+        for row in parts:
+            rows.append(row)
     except MissingError as error:
-        compared = Compared(benchmark, missing=str(error))
-    compared.write(result)
+        missing = str(error)
+    Compared(benchmark, tuple(rows), missing, versions).write(result)
     return 0
 
 

@@ -287,7 +287,8 @@ def data(official: Official) -> Iterator[Row]:
 
 def graphs(official: Official, environment: Path) -> Iterator[Row]:
     """Yield the rows about edges: with NumPy's products on this processor, as the official code has them, and ours."""
-    sys.path.append(str(environment / "pymatgen"))
+    if not (environment / "pymatgen").is_dir():
+        raise MissingError(f"the edges: {environment / 'pymatgen'} is missing; `make parity-env` makes it")
     maker = import_module("ocpmodels.preprocessing.atoms_to_graphs").AtomsToGraphs(
         max_neigh=50, radius=6, r_energy=False, r_forces=False, r_fixed=True, r_distances=False, r_edges=True
     )
@@ -322,15 +323,14 @@ def unlike(ours: tuple[np.ndarray, np.ndarray], theirs: np.ndarray, pos: np.ndar
     return ((only[0] - only[1]) + (only[1] - only[0])).total()
 
 
-def compare(clone: Path, environment: Path) -> tuple[list[Row], dict[str, str]]:
+def compare(clone: Path, environment: Path) -> tuple[Iterator[Row], dict[str, str]]:
     """Return the rows, and the versions of what was used."""
-    for name, what in (("geometric", "the sources of torch-geometric 1.7.2"), ("pymatgen", "pymatgen")):
-        if not (environment / name).is_dir():
-            raise MissingError(f"{environment / name} is missing: {what}; `make parity-env` makes it")
-    official = Official(clone, environment)
-    rows = [row for part in (networks, triplets, rates, data) for row in part(official)]
-    rows += graphs(official, environment)
-    return rows, {"torch": torch.__version__, "torch-geometric": "1.7.2", "pymatgen": version("pymatgen")}
+    official, versions = Official(clone, environment), {"torch": torch.__version__, "torch-geometric": "1.7.2"}
+    if (environment / "pymatgen").is_dir():  # only the edges need it
+        sys.path.append(str(environment / "pymatgen"))
+        versions["pymatgen"] = version("pymatgen")
+    parts = (part(official) for part in (networks, triplets, rates, data))
+    return itertools.chain(*parts, graphs(official, environment)), versions
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """What became of a benchmark. missing: why it was not run, and how to install what it needs; empty if it was."""
+    """What became of a benchmark. missing: why it or its last part was not run, and what installs it; "" if it was."""
 
     benchmark: str
     rows: tuple[Row, ...] = ()
@@ -67,7 +67,7 @@ class Compared:
 
 
 class MissingError(Exception):
-    """A benchmark cannot be compared here; the message says what is missing and how to install it."""
+    """A benchmark, or a part of it, cannot be compared here; the message says what is missing and how to install it."""
 
 
 def relative(ours: Any, official: Any) -> float:
@@ -132,9 +132,14 @@ def section(result: Compared) -> Iterator[str]:
     title = {"cosmoflow": "CosmoFlow", "deepcam": "DeepCAM", "oc20": "OC20"}[result.benchmark]
     yield f"## {title}"
     yield ""
+    if result.rows:
+        yield from _list_rows(result)
     if result.missing:
+        yield from [""] * bool(result.rows)
         yield f"Not run: {result.missing}"
-        return
+
+
+def _list_rows(result: Compared) -> Iterator[str]:
     yield ", ".join(f"{name} {version}" for name, version in (result.versions or {}).items()) + "."
     yield ""
     yield "| point | measure | difference | tolerance | |"

@@ -96,11 +96,17 @@ def read_manifest(path: Path) -> Manifest:
     """Read a manifest; ManifestError if it does not exist, or if anything in it is missing, unknown or malformed."""
     try:
         with ANYWHERE.open(path) as file:
-            return msgspec.json.decode(file.read(), type=Manifest)
+            return decode_manifest(file.read(), path)
     except FileNotFoundError as error:
         raise ManifestError(
             f"{path} does not exist: it comes with the dataset, or the command that prepares the data writes it"
         ) from error
+
+
+def decode_manifest(text: bytes, path: Path | str) -> Manifest:
+    """Return the manifest in a text; ManifestError, which names `path`, as in `read_manifest`."""
+    try:
+        return msgspec.json.decode(text, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ManifestError(f"{path} is not a valid manifest: {error}") from error
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from common.address import check_address
 from common.errors import UsageError
 from common.files import follow_no_link, naming
 from common.lock import try_lock
@@ -54,7 +55,7 @@ TEMPORARY: Final = (408, 425, 429, 500, 502, 503, 504)
 DIGITS: Final = 18
 """Of the longest number of bytes that a server may name."""
 CONTENT_RANGE: Final = re.compile(rf"bytes (\d{{1,{DIGITS}}})-(\d{{1,{DIGITS}}})/(\d{{1,{DIGITS}}})")
-SCHEMES: Final = ("http", "https")
+SCHEMES: Final = ("https", "http")
 
 
 class Stopped(Exception):
@@ -105,16 +106,9 @@ _OPENER: Final = urllib.request.build_opener(Redirects)
 def parse_url(text: str) -> str:
     """Return an address without a slash at its end; UsageError unless it is that of a server."""
     try:
-        parts = urlsplit(text)
-        port_fits = parts.port is None or parts.port > 0
-    except ValueError:  # brackets, a port beyond 65535
-        port_fits = False
-    plain = text.isascii() and text.isprintable() and " " not in text
-    if not port_fits or not plain or parts.scheme not in SCHEMES or not re.search(r"\w", parts.hostname or ""):
-        raise UsageError(f"--url {text}: expected an address that begins with https:// or http://")
-    if parts.username is not None:
-        raise UsageError("--url has a user name or a password, which would end up in records: name a public address")
-    return text.rstrip("/")
+        return check_address(text, SCHEMES)
+    except ValueError as error:
+        raise UsageError(f"--url {error}") from None
 
 
 def probe_url(url: str, stop: threading.Event | None = None) -> Remote:

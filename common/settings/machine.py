@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
+from common.address import check_address
 from common.errors import UsageError
 from common.reference import DATA_STATE, FORMATS, FREE, POWER, RESULTS
 from common.settings.keys import PLACE, ROUTE, check_least, key
@@ -161,6 +162,15 @@ class StagingConfig:
         "node gets all, in memory",
         PLACE,
     )
+    source: str | None = key(
+        None,
+        "address of the dataset, https://…, http://… or s3://BUCKET/…, with its manifest.json: all of it is copied to "
+        "the nodes before the run, and data.data_dir is not read; needs the extra storage. The log shows it: a user "
+        "name, a password or a ? is refused",
+        PLACE,
+        aliases=("from", "url"),
+        since="0.3.0",
+    )
     stage_dir: Path | None = key(
         None,
         "folder on each node's own disk, yours alone, for one dataset and one job at a time; memory has a default",
@@ -177,6 +187,21 @@ class StagingConfig:
                 f"mode {self.mode} needs stage_dir, a folder on the node's own disk, such as $TMPDIR/staged"
             )
         check_least(self, 1, "workers")
+        if self.source is not None:
+            self._check_source(self.source)
+
+    def _check_source(self, source: str) -> None:
+        try:
+            check_address(source, ("https", "http", "s3"))
+        except ValueError as error:
+            raise ValueError(f"source {error}") from None
+        if not {"?", "#"}.isdisjoint(source):
+            raise ValueError("source has a ? or #; expected the address of a folder, in which manifest.json is")
+        if self.mode not in ("replicate", "memory"):
+            raise ValueError(
+                f"source is set and mode {self.mode}, in which ranks read samples from shared storage; set mode to "
+                "replicate or memory, so that each node gets all files"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
@@ -16,69 +14,17 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.files import open_regular
 from common.ranks.dist import Dist
 from common.staging.plan import Piece, SourceFile, StagingError, split_file
-from common.staging.stage_dir import GZIP_MAGIC, StageDir, crc32
+from common.staging.stage_dir import StageDir, crc32
+from common.staging.storage import SharedStorage
 from common.stop import STOP
-from common.tree import expect_regular
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-GZIP_LEAST: Final = 18  # bytes of header and trailer
 TICK_S: Final = 0.2
 """The interval at which independent ranks agree on progress and errors."""
-
-
-class SharedStorage:
-    """The dataset's folder on shared storage. bytes_read: by this rank."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.bytes_read = 0
-        self._lock = Lock()
-
-    def read_into(self, piece: Piece, view: memoryview) -> None:
-        """Read a piece of a file into `view`. Staging reads shared storage nowhere else."""
-        path = self.root / piece.file.name
-        try:
-            with open(open_regular(path), "rb", buffering=0) as file:
-                file.seek(piece.start)
-                filled = 0
-                while filled < len(view) and (got := file.readinto(view[filled:])):
-                    filled += got
-        except OSError as error:
-            raise StagingError(f"{path}: cannot be read: {error.strerror or error}") from error
-        with self._lock:
-            self.bytes_read += filled
-        if filled < len(view):
-            raise StagingError(
-                f"{path}: ends after {piece.start + filled:,} of {piece.file.size:,} bytes; fetch it again"
-            )
-
-    def look_up(self, file: SourceFile, inflate: bool) -> SourceFile:
-        """Return the file with its time of change, and with its raw size if it will be decompressed.
-
-        Raises StagingError if it is missing or has another size. The raw size of a gzip file without one is taken
-        from its trailer (RFC 1952, section 2.3.1: ISIZE), which costs 6 bytes of reading.
-        """
-        path = self.root / file.name
-        try:
-            status = path.stat()
-            expect_regular(str(path), status)
-        except OSError as error:
-            raise StagingError(f"{path}: {error.strerror}; the list of files to stage has it") from error
-        if status.st_size != file.size:
-            raise StagingError(f"{path}: {status.st_size:,} bytes, {file.size:,} expected; fetch it again")
-        raw_size = file.raw_size if inflate else None
-        if inflate and raw_size is None and file.size >= GZIP_LEAST:
-            magic, trailer = bytearray(2), bytearray(4)
-            self.read_into(Piece(file, 0, 2), memoryview(magic))
-            if magic == GZIP_MAGIC:
-                self.read_into(Piece(file, file.size - 4, 4), memoryview(trailer))
-                raw_size = int.from_bytes(trailer, "little")
-        return replace(file, raw_size=raw_size, mtime_ns=status.st_mtime_ns)
 
 
 class StagingWorkers:

@@ -11,6 +11,8 @@ global (`sampling.permutation`). With shard the caller chooses: under `sampling.
 global, but a rank reads samples of other nodes from shared storage (`Staged.path_of` finds each file);
 `sampling.shard_order` reads from the node alone, and mixes samples only within a shard.
 
+From an address (`stage_url`) the files come in the modes replicate and memory, by the manifest that is there.
+
 Interrupted staging resumes: files that are present and intact are not copied again. Nothing is overwritten but what
 staging itself has written, by its record `staging.jsonl` in the stage_dir. One job at a time uses a stage_dir
 (`common.lock`); others wait for it.
@@ -19,6 +21,7 @@ staging itself has written, by its record `staging.jsonl` in the stage_dir. One 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import time
@@ -42,12 +45,13 @@ from common.lease import LOOK_S
 from common.processes import in_threads
 from common.ranks.dist import Dist
 from common.settings.machine import StagingConfig
-from common.staging.copy import SharedStorage, StagingWorkers, copy_files, relay_chunks
+from common.staging.copy import StagingWorkers, copy_files, relay_chunks
 from common.staging.plan import SourceFile, StagingError, StagingPlan, count_samples, make_plan, pack_chunks, size_of
-from common.staging.stage_dir import MARKER, PART, StageDir
+from common.staging.stage_dir import MARKER, PART, RECORD, WORKPLACE, StageDir
+from common.staging.storage import SharedStorage, UrlStorage
 from common.stop import STOP
 
-__all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset"]
+__all__ = ["SourceFile", "Staged", "StagingConfig", "StagingError", "source_files", "stage_dataset", "stage_url"]
 
 RAM_DISK: Final = Path("/dev/shm")
 MEMINFO: Final = Path("/proc/meminfo")
@@ -133,8 +137,38 @@ def stage_dataset(
     if config.mode == "none":
         _print_message(dist, make_plan(files, "none", dist.nodes).describe([], 0))
         return Staged("none", source, dist.nodes)
-    workers, storage = StagingWorkers(dist, config.workers), SharedStorage(source)
-    folder = StageDir(_stage_dir(config, source), source, config.checksum, config.inflate)
+    return _copy_dataset(files, SharedStorage(source), config, StagingWorkers(dist, config.workers), begin)
+
+
+def stage_url(config: StagingConfig, dist: Dist) -> Staged:
+    """Copy all files that the manifest at `config.source` lists, and the manifest itself, to the nodes.
+
+    A collective call, before anything reads the data; else as `stage_dataset`. Raises StagingError on all ranks.
+    """
+    begin = time.perf_counter()
+    workers, storage = StagingWorkers(dist, config.workers), UrlStorage(str(config.source))
+    lists = workers.map_items(_list_remote_files, [storage] if dist.is_main else [])
+    files = _share_list(lists[0] if lists else [], dist)
+    return _copy_dataset(files, storage, config, workers, begin)
+
+
+def _list_remote_files(storage: UrlStorage) -> list[SourceFile]:
+    """Return the files of a dataset by its manifest, which is the last; StagingError if it cannot be used."""
+    text, manifest = storage.read_manifest()
+    for name in manifest.files:
+        if name.partition("/")[0] in (MANIFEST, RECORD, WORKPLACE):
+            raise StagingError(
+                f"{storage.root}/{MANIFEST} lists {name!r}, a name that staging keeps for itself; rename it"
+            )
+    files = [SourceFile(name, entry.bytes, sha256=entry.sha256) for name, entry in manifest.files.items()]
+    return [*files, SourceFile(MANIFEST, len(text), sha256=hashlib.sha256(text).hexdigest())]
+
+
+def _copy_dataset(
+    files: Sequence[SourceFile], storage: SharedStorage, config: StagingConfig, workers: StagingWorkers, begin: float
+) -> Staged:
+    dist = workers.dist
+    folder = StageDir(_stage_dir(config, storage), storage.root, config.checksum, config.inflate)
     files = _look_up(workers, files, storage, config.inflate)
     plan = make_plan(files, config.mode, dist.nodes)
     try:
@@ -146,7 +180,7 @@ def stage_dataset(
         raise
     return Staged(
         config.mode,
-        source,
+        storage.root if isinstance(storage.root, Path) else folder.root,
         dist.nodes,
         bytes_read=bytes_read,
         bytes_written=bytes_written,
@@ -204,11 +238,11 @@ def _print_message(dist: Dist, text: str) -> None:
         print(f"staging: {text}", flush=True)
 
 
-def _stage_dir(config: StagingConfig, source: Path) -> Path:
+def _stage_dir(config: StagingConfig, storage: SharedStorage) -> Path:
     if config.stage_dir is None:
         # By user and by dataset, so that none finds another's files.
-        return RAM_DISK / f"mlperf-hpc-{os.getuid()}-{zlib.crc32(bytes(source.resolve())):08x}"
-    if config.stage_dir.resolve() == source.resolve():
+        return RAM_DISK / f"mlperf-hpc-{os.getuid()}-{zlib.crc32(os.fsencode(storage.identity)):08x}"
+    if str(config.stage_dir.resolve()) == storage.identity:
         raise StagingError(f"staging.stage_dir {config.stage_dir} is the dataset's own folder; choose another")
     return config.stage_dir
 

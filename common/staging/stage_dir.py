@@ -65,15 +65,15 @@ class StagedFile:
 class StageDir:
     """A node's stage_dir, with a record of the files and folders that staging has made there.
 
-    source: the dataset's folder, for messages. checksum: compare contents, not only sizes. inflate: decompress gzip
-    files. bytes_written: by this rank.
+    source: the dataset's folder or address, for messages. checksum: compare contents, not only sizes. inflate:
+    decompress gzip files. bytes_written: by this rank.
     The record has a line of JSON per file, so that ranks and threads can append to it at once. A line is written before
     its file gets its name: staging has not written a file without a line. Until then a file is in the folder of the
     lock, where what killed jobs have left is found without looking through the others.
     Nothing there is believed that another user could have written: see `_expect_own`.
     """
 
-    def __init__(self, root: Path, source: Path, checksum: bool, inflate: bool) -> None:
+    def __init__(self, root: Path, source: Path | str, checksum: bool, inflate: bool) -> None:
         self.root, self.source, self.checksum, self.inflate = root, source, checksum, inflate
         self.bytes_written = 0
         self._threads = threading.Lock()
@@ -313,7 +313,7 @@ class UnfinishedFile:
     def __init__(self, file: SourceFile, stage: StageDir) -> None:
         self.file, self.stage = file, stage
         self.part = stage.workplace / f"{uuid.uuid4().hex}{PART}"
-        self._source = stage.source / file.name
+        self._source = f"{stage.source}/{file.name}"
         self._output = os.fdopen(_open_own(str(self.part), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
         self._sha256 = hashlib.sha256()
         self._crc32 = 0

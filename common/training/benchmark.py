@@ -268,9 +268,11 @@ class SampleProblem(ABC, Generic[B]):
     @property
     def _step_sizes(self) -> list[int]:
         """The sizes of the global batches of an epoch, the usual one first."""
-        whole, tail = divmod(self.train_samples, self.batching.global_batch_size)
-        sizes = [self.batching.global_batch_size] if whole else []
-        return [*sizes, tail] if tail and self.batching.tail == "keep" else sizes
+        size = self.batching.global_batch_size
+        if self.batching.tail == "drop":
+            return [size]  # also of fewer samples, which a measurement repeats
+        whole, tail = divmod(self.train_samples, size)
+        return [size] * bool(whole) + [tail] * bool(tail)
 
     # -- staging
 

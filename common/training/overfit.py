@@ -37,11 +37,15 @@ LINES: Final = 15
 def overfit_one_batch(benchmark: Benchmark, config: RunConfig, steps: int) -> int:
     """Train on the first batch alone, at the highest rate of the schedule; return 0 if it was learned, otherwise 4.
 
-    Nothing is written but, for a mini problem, its data. Raises UsageError for instances and ranks that evaluate,
-    DataFaultError for samples with numbers that are not finite, and FloatingPointError if the loss is not finite.
+    Nothing is written but, for a mini problem, its data. Raises UsageError for instances, ranks that evaluate and
+    staging.source, DataFaultError for samples with numbers that are not finite, and FloatingPointError if the loss is
+    not finite.
     """
-    if config.instances.count > 1 or config.train.eval_ranks:
-        raise UsageError("--overfit-one-batch trains one network on all ranks: leave instances and eval_ranks out")
+    if config.instances.count > 1 or config.train.eval_ranks or config.staging.source:
+        raise UsageError(
+            "--overfit-one-batch trains one network on all ranks, and reads data.data_dir: leave instances, eval_ranks "
+            "and staging.source out"
+        )
     with connect(config.dist, TRAINING_ERRORS) as dist, explain_out_of_memory(config, dist):
         if dist.device.type == "cpu":
             keep_freed_memory(config.dist.sharing)

@@ -56,6 +56,11 @@ def check_combinations(config: RunConfig, overrides: Sequence[Override]) -> None
     _check_numbers(config)
     _check_names(config)
     _check_instances(config)
+    if config.staging.source and config.submission.staging_timed:
+        raise ConfigError(
+            f"submission.round is {config.submission.round!r}, in which staging is part of a run's time, but what "
+            "staging.source names is copied before the run is set up; set a later submission.round, or data.data_dir"
+        )
     samples: int | None = getattr(config.data, "train_samples", None)  # the data are not looked at
     steps = samples and count_steps(samples, config.train.global_batch_size, config.train.tail)
     keys = keys_of(overrides)

@@ -35,7 +35,7 @@ from common.ranks.launch import LaunchError
 from common.record import read_value
 from common.reference import FULL, NO_TARGET, OWN
 from common.settings.run import RunConfig
-from common.staging.stage import Staged, StagingError
+from common.staging.stage import Staged, StagingError, stage_url
 from common.stop import STOP
 from common.training import optim, weights
 from common.training.benchmark import Benchmark, Problem
@@ -81,8 +81,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What a job did once for all its instances: it made and staged the data, and dropped the page caches.
+    """What was staged before a training was set up, by the job of several instances or from `staging.source`.
 
+    The job of instances has made the data and dropped the page caches, too.
     facts: about the staging, for the log of an instance. begin_ms, end_ms: when it was, by `mllog.elapsed_ms`; for an
     instance that began later, both are when it found the data staged.
     """
@@ -101,6 +102,18 @@ class Instance:
     shared: Shared | None = None
 
 
+def copy_source(config: RunConfig, ranks: Dist) -> Shared:
+    """Copy the dataset that `staging.source` names to the nodes; a collective call, before anything reads data."""
+    begin_ms = mllog.elapsed_ms()
+    staged = stage_url(config.staging, ranks)
+    return Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms())
+
+
+def read_copy(config: RunConfig, staged: Staged) -> RunConfig:
+    """Return the configuration that reads the copy of `staging.source` on this node; others stay as they are."""
+    return replace(config, data=replace(config.data, data_dir=staged.root)) if config.staging.source else config
+
+
 class Training:
     """A training on one rank. instance: which of several it is."""
 
@@ -111,7 +124,10 @@ class Training:
         self.instance, self.shared = instance, instance.shared if instance else None
         self.folder = instance_folder(config.output_dir, instance.number) if instance else config.output_dir
         self.label = f"instance {instance.number}: " if self.shared and instance else ""
+        self.copied = self.shared
         self.resolved = to_dict(config, shown_path)
+        if self.shared:
+            self.config = read_copy(config, self.shared.staged)
         all_ranks.check_equal(self.resolved, "the configuration")
         self.own_code = (*benchmark.list_own_code(config), *list_acting(start.callbacks))
         plain = [asdict(code) for code in self.own_code]
@@ -129,7 +145,7 @@ class Training:
             raise ValueError(f"train.eval_ranks: {error}") from None
         self.evaluates = all_ranks.rank >= all_ranks.world_size - evaluating
         mixed = all_ranks.find_first(True if self.dist.local_size != all_ranks.local_size else None)
-        if config.staging.mode != "none" and mixed:
+        if config.staging.mode != "none" and not config.staging.source and mixed:
             raise ValueError(
                 f"train.eval_ranks is {evaluating}, so that a node has ranks of both kinds, and both would stage data "
                 "there; choose a multiple of the ranks per node, or staging.mode=none"
@@ -147,7 +163,12 @@ class Training:
         ended = self.owned.take_over(self.start.wait)
         if ended and self._is_over(ended):
             return 0
-        self.all_ranks.barrier()  # rank 0 has made the data
+        with contextlib.ExitStack() as after_the_run:
+            self._provide_data(after_the_run)
+            return self._serve_until_the_end()
+
+    def _serve_until_the_end(self) -> int:
+        assert self.link is not None
         with explain_out_of_memory(self.config, self.dist):
             problem = self.benchmark.build_problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
             precision = Precision(self.config.precision, self.dist.device)
@@ -155,7 +176,8 @@ class Training:
                 if warms_up(self.config.train, problem, self.dist.device):
                     warm_up(problem, precision, self.dist)
                 recording = recording_power(self.config.power, self.folder, self.all_ranks)
-                with recording, contextlib.closing(problem.stage()):
+                staged = contextlib.nullcontext() if self.copied else contextlib.closing(problem.stage())
+                with recording, staged:
                     serve(problem, precision, self.dist, self.link)
         return 0
 
@@ -191,15 +213,28 @@ class Training:
         (target,) = (leaf for leaf in leaves(self.benchmark.config) if leaf.name == "train.target")
         return bool(target.of(before) == target.of(now))  # another one may be left to reach
 
+    def _provide_data(self, after_the_run: contextlib.ExitStack) -> None:
+        """Make the data of a mini problem, or copy `staging.source`, which is removed after the run; collective."""
+        if self.config.staging.source and self.shared is None:
+            self.copied = copy_source(self.config, self.all_ranks)
+            after_the_run.callback(self.copied.staged.close)
+            self.config = read_copy(self.config, self.copied.staged)
+        elif self.shared is None and not self.evaluates:
+            self.benchmark.provide_mini(self.config, self.dist)
+        self.all_ranks.barrier()
+
     def _train_with_log(self) -> Ending:
         """Train; return how the run ended."""
+        with self.owned.result_kept(), contextlib.ExitStack() as after_the_run:
+            return self._train_on_data(after_the_run)
+
+    def _train_on_data(self, after_the_run: contextlib.ExitStack) -> Ending:
         with STOP.interrupting():
             saved = self._load_saved()
             initial = self._initial_weights() if saved is None else None
             if self.shared is None:
                 self._say(f"{self.benchmark.name}: {ranks_text(self.all_ranks, self.config.train.eval_ranks)}")
-                self.benchmark.provide_mini(self.config, self.dist)
-            self.all_ranks.barrier()
+            self._provide_data(after_the_run)
         keep_bytes = saved.log_bytes if saved else None
         log = mllog.open_log(self.folder / LOG_NAME, self.dist.is_main, keep_bytes, self.owned.lease.check)
         try:
@@ -280,10 +315,10 @@ class Training:
                 run = self._prepare_run(log, saved, initial, after_the_run)
             self.owned.forget_ending()
             problem = run.problem
-            if self.shared:
-                problem.read_from(self.shared.staged)
+            if self.copied:
+                problem.read_from(self.copied.staged)
             staging_timed = self.config.submission.staging_timed
-            if not staging_timed and self.shared is None:
+            if not staging_timed and self.copied is None:
                 self._stage_data(log, problem, after_the_run)
             record = log.run()
             with (
@@ -294,7 +329,7 @@ class Training:
                 explain_out_of_memory(self.config, self.dist),
             ):
                 begin = time.perf_counter()
-                if staging_timed and self.shared is None:
+                if staging_timed and self.copied is None:
                     self._stage_data(log, problem, after_the_run)
                 check_some_samples(problem)
                 ending = fit(run)
@@ -339,6 +374,8 @@ class Training:
         """Return the run, with the start of its log written. initial: see `_initial_weights`."""
         if saved is None:
             self._begin_log(log)
+        elif self.shared is None:
+            self._log_copying(log)
         seed = saved.state["seed"] if saved else seed_of(self.config)
         if seed is None:  # drawn from the system's randomness
             seed = mllog.draw_seed() + self.config.instances.number
@@ -425,11 +462,15 @@ class Training:
         drop = self.config.drop_page_cache
         if self.shared is None:
             mllog.clear_cache(drop is True and self.dist.local_rank == 0)
-        elif not self.config.submission.staging_timed:
-            log.interval("staging", self.shared.begin_ms, self.shared.end_ms, **self.shared.facts)
+        self._log_copying(log)
         number = {"instance": self.instance.number} if self.instance else {}
         sources = self._collect_sources() if self.dist.is_main else {}
         mllog.begin(log, self.benchmark.name, self.config.submission, drop is not False, sources, **number)
+
+    def _log_copying(self, log: ResultLog) -> None:
+        """Log what was staged before the training was set up."""
+        if self.copied and not self.config.submission.staging_timed:
+            log.interval("staging", self.copied.begin_ms, self.copied.end_ms, **self.copied.facts)
 
     def _collect_sources(self) -> dict[str, Any]:
         """Return where the result comes from: only on rank 0, which writes the log, as it reads the sources and git."""
@@ -531,7 +572,7 @@ class Training:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
-            self._say(f"without a deep network: {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
+            self._say(f"a classical method reaches {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
         if self.own_code:
             self._say(f"{describe_codes(self.own_code)}: this run is not the reference")
         for line in self._next_steps(reference.variant) if self.shared is None else ():
@@ -584,8 +625,9 @@ def ranks_text(dist: Dist, evaluating: int) -> str:
 def evaluate_command(benchmark: str, config: RunConfig, runs: Sequence[Path], command: str = "evaluate") -> str:
     """Return the command that evaluates runs of a configuration, or another one that takes runs."""
     data = config.data.data_dir
-    # A checkpoint has only the last part of an absolute path.
+    # A checkpoint has only the last part of an absolute path, and a copy of staging.source is gone.
     where = [f"data.data_dir={data}"] if shown_path(data) != str(data) else []
+    where = ["data.data_dir=DATA_DIR"] if config.staging.source and not config.staging.keep else where
     if config.train.imports:  # which a checkpoint does not make run
         where.append(f"train.imports=[{', '.join(map(str, config.train.imports))}]")
     return f"python -m {benchmark}.{command} {shlex.join([*map(str, runs), *where])}"

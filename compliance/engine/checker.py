@@ -12,11 +12,21 @@ from msgspec.structs import replace
 from common.errors import UsageError
 from common.reference import FULL, ROUNDS
 from common.values import group_pairs, is_integer
-from compliance.benchmarks import reference_of
+from compliance.benchmarks import (
+    REFERENCES,
+    find_plugin,
+    list_broken_plugins,
+    list_references,
+    read_name,
+    refuse_plugins_in,
+    report_broken,
+    require_references,
+)
 from compliance.engine.inputs import Inputs, OpenedSet, open_paths
 from compliance.engine.log_checker import LogTask, apply_each
 from compliance.engine.options import Options
 from compliance.engine.parallel import examine_all
+from compliance.logs.log import BENCHMARK
 from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, NOTE, PASSING, SKIPPED, WARNING, Finding, worst
 from compliance.model.judged_run import OTHER_SUITE, JudgedRun
@@ -33,6 +43,8 @@ from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, Submissions
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
+BENCHMARK_RULE = "SET02"
+PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
 Kinds = set[tuple[str, str]]
 """Rule and severity of findings."""
 
@@ -42,15 +54,20 @@ __all__ = ["Options", "apply_rules", "check_paths"]
 def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Report:
     """Return the report on everything below the paths.
 
-    Raises UsageError if rules of your own cannot be loaded, and for a waiver that can mean no result.
+    Raises UsageError if rules of your own cannot be loaded, and for a waiver that can mean no result; PluginError for
+    an option that names no benchmark that can be used.
     """
     import_log_rules()  # before other processes start, which inherit them
     load_rules(options.rules)
     paths = list(paths)
     inputs = open_paths(paths, options)
+    refuse_plugins_in((*paths, *options.against, *(package.root for package, _ in inputs.packages)))
+    if options.benchmark:
+        require_references(options.benchmark)
     runs = list(examine_all(inputs.tasks, options))
     report = _make_report(inputs, runs, options)
-    if options.asks_official and not (options.allow_mini and any(run.mini for run in runs)):  # it knows no mini problem
+    beyond = any(run.plugin or (options.allow_mini and run.mini) for run in runs)
+    if options.asks_official and not beyond:  # the official tool knows no mini problem and no plug-in
         officially = options.make_official()
         official_inputs = open_paths(paths, officially)
         official_runs = [run.by_official for run in runs if run.by_official]
@@ -61,9 +78,26 @@ def check_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Re
         report = replace(report, official=official)
         if not options.select:
             _add_refusals(report, official, options)
+    kept, ignored = options.filter(find_broken_plugins(runs))
+    report.own.extend(kept)
+    report.ignored.extend(ignored)
     _mark_consequences(report)
     _inherit_findings(report)
     return report
+
+
+def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
+    """Return a warning on each plug-in that these logs name and that cannot be used, whichever process read them."""
+    names = sorted({read_name(run.submission.get(BENCHMARK)) for run in runs if run.case.strict})
+    for name in names:
+        list_references(name)
+    broken = list_broken_plugins()
+    expected = "a plug-in whose facts can be imported"
+    return [
+        Finding(BENCHMARK_RULE, WARNING, "", 0, broken[name], expected, BENCHMARK, fix=PLUGIN_FIX)
+        for name in names
+        if name in broken
+    ]
 
 
 def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
@@ -276,8 +310,9 @@ def _complete_results(results: ResultSet) -> ResultSet:
     case = results.case
     variant = _find_majority(run.variant for run in results.runs) or FULL
     benchmark, division = case.benchmark, case.division
-    if benchmark is None and results.loose:
-        benchmark = _find_majority(run.benchmark for run in results.runs)
+    if benchmark is None:
+        named = _find_majority(run.benchmark for run in results.runs)
+        benchmark = named if results.loose or named == results.folder_benchmark else None
     if division is None:
         division = _find_majority(run.division for run in results.runs)
     case = replace(case, benchmark=benchmark, division=division, variant=variant if case.strict else FULL)
@@ -297,7 +332,13 @@ def _judge_convergence(results: ResultSet) -> ResultSet:
     from compliance.rcp.judge import BYPASSED, NOT_CONVERGED, judge  # only results pay for it, not single logs
     from compliance.rcp.points import load_points
 
-    points = load_points(reference.name, results.round, reference.runs, reference.variant)
+    try:
+        points = load_points(reference.name, results.round, reference.runs, reference.variant)
+    except (ValueError, OSError) as error:
+        if find_plugin(reference.name) is None:
+            raise
+        report_broken(reference.name, f"benchmark {reference.name!r} has no reference points: {error}")
+        return results
     if not points:
         return results
     size = results.batch_size if is_integer(results.batch_size) else None
@@ -329,7 +370,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
             return no_verdict(f"{os.path.basename(path)}, {reading.rcp_crash}")
         if reading.batch_size != first.batch_size or reading.benchmark != first.benchmark:
             return no_verdict(f"batch size or benchmark of {os.path.basename(path)} differ from the first log")
-    reference = reference_of(first.benchmark, FULL) if isinstance(first.benchmark, str) else None
+    reference = REFERENCES.get(first.benchmark) if isinstance(first.benchmark, str) else None
     if reference is None or results.round not in reference.rounds:
         return no_verdict(f"there are no reference points of the benchmark {first.benchmark!r}")
     points = load_points(reference.name, results.round, reference.runs)

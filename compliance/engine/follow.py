@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from common.command import clean
 from common.tree import NAMED
+from compliance.benchmarks import refuse_plugins_in, require_references
+from compliance.engine.checker import find_broken_plugins
 from compliance.engine.inputs import initial_case
 from compliance.engine.log_checker import LogTask, complete_case, judge_by_both, judge_log
 from compliance.engine.options import Options
@@ -42,11 +44,14 @@ def follow(paths: list[str], options: Options, timeout_seconds: float = 0) -> in
     last state, too, and raise KeyboardInterrupt.
     """
     watched = []
+    refuse_plugins_in(paths)
+    if options.benchmark:
+        require_references(options.benchmark)
     for path in paths:
         if path == "-" or os.path.isdir(path):
             raise ValueError(f"--follow watches files, not {path!r}; name the log that is being written")
         task = LogTask(path, initial_case(path, options), options)
-        watched.append(_Watched(path, task, LogReader(path)))
+        watched.append(_Watched(path, task, LogReader(path, benchmark=options.benchmark)))
     news = time.monotonic()
     try:
         while any(watch.run is None for watch in watched):
@@ -69,7 +74,7 @@ def _read_news(watch: _Watched) -> bool:
         status = os.stat(watch.path)
         if watch.offset and (status.st_size < watch.offset or status.st_ino != watch.inode):
             _print_now(f"{watch.path}: starts again")
-            watch.reader, watch.offset = LogReader(watch.path), 0
+            watch.reader, watch.offset = LogReader(watch.path, benchmark=watch.task.options.benchmark), 0
             watch.reported.clear()
         watch.inode = status.st_ino
         if status.st_size == watch.offset:
@@ -143,18 +148,18 @@ def _report_verdicts(watched: list[_Watched], reason: str) -> int:
         if run is None:
             log = watch.reader.close()
             log.cut_line = 0  # the rest of its last line may still be written
-            run = judge_by_both(log, watch.task)
+            watch.run = run = judge_by_both(log, watch.task)
             _report_news(watch, log, [finding for finding in run.findings if finding.severity == ERROR], finished=True)
             ended = "" if log["run_stop"] else f"; no run_stop yet: {reason}"
         minutes = f", {run.minutes:.2f} min" if run.minutes is not None else ""
         report = watch.task.options.start_report(runs=[run])
-        official = (
-            f"; the committee's checker: {run.by_official.verdict}"
-            if run.by_official and not (ended or run.mini)
-            else ""
-        )
+        official = f"; {clean(run.plugin)}" if run.plugin else ""
+        if run.by_official and not (ended or run.mini or run.plugin):
+            official = f"; the committee's checker: {run.by_official.verdict}"
         _print_now(f"{watch.path}: {report.verdict}{minutes}{ended}{official}")
         code = max(code, report.exit_code)
+    for finding in find_broken_plugins(watch.run for watch in watched if watch.run):
+        _print_now(f"{finding.severity} {finding.rule} {clean(finding.message)}")
     return code
 
 

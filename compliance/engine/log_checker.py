@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from common.reference import FULL
 from common.tree import NAMED, Tree
-from compliance.benchmarks import benchmarks_of
+from compliance.benchmarks import benchmarks_of, has_round
 from compliance.engine.options import Options
 from compliance.logs.log import Log, read_log
 from compliance.logs.official import OfficialReading, read_officially
@@ -52,7 +52,7 @@ class LogTask(Struct, frozen=True):
 
 def check_log(task: LogTask) -> JudgedRun:
     """Read a log and its power files; return the run, judged, also by the official tool where that is asked for."""
-    log = read_log(task.path, task.tree)
+    log = read_log(task.path, task.tree, task.options.benchmark)
     if not task.judged:
         return _add_judgement(extract_run(log, None, None), task, task.case)
     return judge_by_both(log, task)
@@ -193,14 +193,12 @@ def _find_division(log: Log, task: LogTask) -> str | None:
 
 
 def _find_benchmark(log: Log, task: LogTask) -> str | None:
-    benchmarks, forced = benchmarks_of(task.case.round), task.options.benchmark
-    if forced:
-        return forced if forced in benchmarks else None
-    stated = log.value("submission_benchmark")
+    round_, forced = task.case.round, task.options.benchmark
     if not task.case.strict:
-        return stated if isinstance(stated, str) and stated in benchmarks else None
-    stated = benchmark_of(log)
-    return stated if stated in benchmarks else task.case.benchmark if task.case.benchmark in benchmarks else None
+        stated = forced or log.value("submission_benchmark")
+        return stated if isinstance(stated, str) and stated in benchmarks_of(round_) else None
+    names = (forced,) if forced else (benchmark_of(log), task.case.benchmark)
+    return next((name for name in names if has_round(name, round_)), None)
 
 
 def apply_each(rules: Iterable[Rule], path: str, *subject: Any) -> list[list[Finding]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from common.tree import Tree
+from compliance.benchmarks import list_judged_paths, refuse_plugins_in
 from compliance.engine.log_checker import LogTask, check_log
 from compliance.engine.options import Options
 from compliance.logs.inflate import MAX_PACKAGE_BYTES, PlainFiles
@@ -92,7 +93,7 @@ class Examine:
     """
 
     def __init__(self) -> None:
-        self.rules = sources()
+        self.rules, self.judged = sources(), list_judged_paths()
         self.inflated: Counter[Tree] = Counter()
 
     def each(self, part: tuple[int, list[LogTask]]) -> list[JudgedRun]:
@@ -100,7 +101,9 @@ class Examine:
         return list(map(self, part[1]))
 
     def __call__(self, task: LogTask) -> JudgedRun:
-        load_rules(self.rules)  # a process that was not forked lacks them
+        if self.judged != list_judged_paths():  # a process that was not forked lacks it, and the rules
+            refuse_plugins_in(self.judged)
+        load_rules(self.rules)
         run = check_log(replace(task, tree=PlainFiles(task.tree.root)) if self.exhausted(task) else task)
         self.inflated[task.tree] += run.total_inflated_bytes
         return run

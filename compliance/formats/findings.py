@@ -24,7 +24,7 @@ from compliance.formats.words import (
     staging_cell,
 )
 from compliance.model.case import STRICT
-from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding
+from compliance.model.finding import ERROR, INCOMPLETE, NOTE, SEVERITIES, SKIPPED, WARNING, Finding, listed
 from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.model.result_set import ResultSet
@@ -181,7 +181,12 @@ def describe_limits(report: Report) -> list[str]:
 
 
 def describe_official(report: Report) -> str:
-    """Return what the official tool says; "" in its own profile, where it is not asked and while runs are missing."""
+    """Return what the official tool says; "" in its own profile, where it is not asked and while runs are missing.
+
+    Of benchmarks that are not MLPerf's, only that they are not.
+    """
+    if plugins := list(dict.fromkeys(clean(run.plugin) for run in report.runs if run.plugin)):
+        return f"{listed(plugins)} (the committee's checker was not asked)"
     if report.official is not None:
         return "" if report.verdict == INCOMPLETE else f"the committee's checker: {report.official.verdict}"
     return "not an MLPerf result" if report.profile == STRICT and any(run.mini for run in report.runs) else ""
@@ -241,6 +246,7 @@ def score_tables(report: Report) -> list[TextTable]:
     rounds = many_rounds(report)
     for results in report.sets:
         benchmark = (results.benchmark or results.folder_benchmark) + (" (mini)" if results.mini else "")
+        benchmark += " (not MLPerf)" if results.plugin else ""
         round_ = f"v{results.round}" if rounds else ""
         cells = (round_, results.organisation, results.system, benchmark, results.division or "")
         names = (report.verdict_of(results), *map(clean, cells))

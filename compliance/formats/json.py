@@ -99,7 +99,7 @@ def _settings_object(settings: Settings, style: Style) -> dict[str, Any] | None:
 def _log_object(run: JudgedRun, report: Report, tolerated: bool, style: Style) -> dict[str, Any]:
     return {
         "path": relative(run.path, style),
-        **_attributes(run, "round", "benchmark", "division", "mini"),
+        **_attributes(run, "round", "benchmark", "division", "mini", "plugin"),
         "verdict": report.qualify(run.verdict),
         "tolerated": tolerated,
         "minutes": run.minutes,
@@ -121,7 +121,7 @@ def _set_object(results: ResultSet, report: Report, style: Style) -> dict[str, A
         "name": relative(results.name, style),
         "folder": relative(results.folder, style),
         **_attributes(results, "organisation", "system", "scaling", "benchmark", "division"),
-        **_attributes(results, "mini", "round", "loose"),
+        **_attributes(results, "mini", "plugin", "round", "loose"),
         "verdict": report.verdict_of(results),
         "states": list(results.states),
         "runs": [relative(run.path, style) for run in results.runs],

@@ -10,7 +10,7 @@ from typing import TypeVar
 from common.command import clean, counted
 from common.reference import OWN
 from common.values import is_number
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import find_reference
 from compliance.formats.style import Style
 from compliance.model.judged_run import JudgedRun
 from compliance.model.layout import WEAK
@@ -131,10 +131,12 @@ def score_text(results: ResultSet) -> str:
 
 
 def set_name(results: ResultSet, style: Style, rounds: bool) -> str:
-    """Return the name of the set, with its round if the report has several, and whether it is mini."""
+    """Return the name of the set, with its round if the report has several, and whether it is of MLPerf."""
     prefix = f"v{results.round} " if rounds else ""
     name = shown_path(results.name, style) if results.name == results.folder else clean(results.name)
-    return prefix + name + (" (mini problem)" if results.mini else "")
+    return (
+        prefix + name + (" (not an MLPerf benchmark)" if results.plugin else " (mini problem)" if results.mini else "")
+    )
 
 
 def convergence_text(results: ResultSet) -> str:
@@ -178,12 +180,14 @@ def run_text(run: JudgedRun) -> str:
         return "no log of MLPerf HPC"
     names = " ".join(clean(name) for name in (run.benchmark, run.division) if name)
     parts = [names or "unknown benchmark", f"round {run.round}"]
+    if run.plugin:
+        parts.append("not an MLPerf benchmark")
     if run.mini:
         parts.append("own data" if run.variant == OWN else "mini problem")
     if run.minutes is not None:
         parts.append(f"{minutes(run.minutes)} min")
     if is_number(run.convergence):
-        reference = REFERENCES.get(run.benchmark or "")
+        reference = find_reference(run.benchmark)
         count = f"{plain(run.convergence)} {reference.epoch_unit if reference else 'epochs'}"
         failed = "trained without a target for" if run.without_target else "not converged in"
         parts.append(count if run.converged else f"{failed} {count}")

@@ -23,7 +23,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from compliance.logs.log import METRICS, Log
+from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER
 
 SHORTEST_MS: Final = 20
@@ -89,7 +89,7 @@ def fingerprint(log: Log) -> Fingerprint:
     times = [time_ms if (time_ms := record.time_ms) == time_ms else 0 for record in log.events]
     lengths = _interval_lengths(times)
     periods = array("d", _interval_lengths([record.time_ms for record in log["epoch_start"]])[:LENGTHS_KEPT])
-    keys = [key for key in METRICS if log[key]]
+    keys = [key for key in log.metrics if log[key]]
     records = log[keys[0]] if len(keys) == 1 else sorted((r for key in keys for r in log[key]), key=FILE_ORDER)
     values = array("d", [record.value for record in records if type(record.value) is float])
     kept = lengths[:LENGTHS_KEPT]

@@ -24,7 +24,7 @@ from common.record import TOKEN, decode, parse_json
 from common.reference import COMMON_SETTINGS, TARGET_RECORD
 from common.tree import NAMED, Tree
 from common.values import LARGEST, is_number
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import REFERENCES, list_references, read_name
 from compliance.logs.course import Course
 from compliance.logs.file_kind import EMPTY, OUTPUT, FileKind, find_encoding, find_kind, find_suite
 from compliance.logs.inflate import InflateError, pieces
@@ -69,6 +69,8 @@ STRUCTURE: Final = (
     *"init_start init_stop staging_start staging_stop run_start run_stop block_start block_stop".split(),
     *("epoch_start", "epoch_stop", "eval_start", "eval_stop", *METRICS, "cache_clear"),
 )
+BENCHMARK: Final = "submission_benchmark"
+BENCHMARK_BYTES: Final = BENCHMARK.encode()
 SUBMISSION: Final = tuple(f"submission_{what}" for what in ("benchmark", "org", "division", "status", "platform"))
 SUITE_KEYS: Final = (
     *("provenance", "dataset_variant", "number_of_parameters", "run_resumed", "bagging", TARGET_RECORD),
@@ -123,7 +125,7 @@ class Log:
     that the run records of each epoch, by its number.
     inflated_bytes: of a compressed log, what was read of it. kind: what the file seems to be instead of a log.
     cut_line: the last line, if the file ends in its middle. near_records: how many lines look like records to people
-    but not to tools, and the first of these lines.
+    but not to tools, and the first of these lines. metrics: the keys of results.
     """
 
     def __init__(self, path: str) -> None:
@@ -139,6 +141,7 @@ class Log:
         self.kind: FileKind | None = None
         self.record_count = 0
         self.line_count = 0
+        self.metrics: tuple[str, ...] = METRICS
         self._problem_counts: Counter[str] = Counter()
         self._numbered: dict[tuple[str, str], NumberedRecords] = {}
         self._courses: dict[str, Course] = {}
@@ -180,7 +183,7 @@ class Log:
     @cached_property
     def events(self) -> list[Record]:
         """The records of structural keys (run, epoch, eval, …), in file order."""
-        return self.in_order(*STRUCTURE)
+        return self.in_order(*dict.fromkeys((*STRUCTURE, *self.metrics)))
 
     def numbered(self, key: str, field: str = "epoch_num") -> NumberedRecords:
         """Return (number, record) of each record of a key with a finite number in that metadata field."""
@@ -212,9 +215,12 @@ def _numbered(records: list[Record], field: str) -> NumberedRecords:
 
 
 class LogReader:
-    """Turn bytes, fed in pieces of any size, into a `Log`; never raise, whatever the bytes are."""
+    """Turn bytes, fed in pieces of any size, into a `Log`; never raise, whatever the bytes are.
 
-    def __init__(self, path: str, keys: Iterable[str] = KEYS) -> None:
+    benchmark: whose keys are kept, too; without it, those of the plug-in that the log names in its first BLOCK_BYTES.
+    """
+
+    def __init__(self, path: str, keys: Iterable[str] = KEYS, benchmark: str | None = None) -> None:
         self.log = Log(path)
         self._watch = Watch(self.log.personal)
         self._carry = bytearray()
@@ -225,6 +231,9 @@ class LogReader:
         self._sharing = Sharing()
         self._slots: dict[str, list[Record]] = {key: [] for key in keys}
         self._open_slots = self._slots  # none when there are too many records
+        self._others: list[Record] | None = [] if BENCHMARK in self._slots else None  # while none is named
+        self._unnamed_bytes = BLOCK_BYTES  # in which one may still be named
+        self._keep_keys(benchmark)
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the file and read the complete lines."""
@@ -268,6 +277,7 @@ class LogReader:
         """Return the log so far; feeding may go on."""
         log = Log(self.log.path)
         log.records = {key: list(of_key) for key, of_key in self._slots.items() if of_key}
+        log.metrics = self.log.metrics
         log.problems, log.other_keys = list(self.log.problems), set(self.log.other_keys)
         log.rates = dict(self.log.rates)
         log.personal, log.near_records = list(self.log.personal), self.log.near_records
@@ -286,6 +296,11 @@ class LogReader:
         """Read complete lines: `data` ends with a line ending."""
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._others is not None:  # of the lines up to the name, other records are kept, of the rest not
+            end = data.find(b"\n", data.find(BENCHMARK_BYTES)) + 1
+            if BENCHMARK_BYTES in data and end < len(data):
+                self._read_lines(data[:end])
+                data = data[end:]
         first = self.log.line_count + 1
         if b":::" not in data and b"LLOG" not in data and len(data) <= MAX_LINE_BYTES:
             self.log.line_count += data.count(b"\n")
@@ -293,6 +308,8 @@ class LogReader:
             lines = self._lines_of(data)
             records_before = self.log.record_count
             self._read_records(lines)
+            if self._others is not None:
+                self._find_benchmark(len(data))
             if self._near_left > 0 and self.log.record_count - records_before < len(lines) - 1:
                 self._find_near_records(data, lines, first)
         self._watch.look(data, first)
@@ -301,6 +318,7 @@ class LogReader:
         log, slots, kept_bytes = self.log, self._open_slots, self._kept_bytes
         earliest, latest, shallow_bytes, long_bytes = EARLIEST_MS, LATEST_MS, 2 * MAX_DEPTH, LONG_RECORD_BYTES
         order, others, light = log.record_count, set(), kept_bytes < UNWEIGHED_BYTES
+        unnamed = self._others is not None
         for line, text in enumerate(lines, log.line_count + 1):
             prefix, token, text = text.rpartition(TOKEN)
             if not token:
@@ -328,8 +346,8 @@ class LogReader:
             slot = slots.get(record.key)
             if slot is None:
                 others.add(record.key)
-                if record.key in RATES:
-                    self._take_rate(record, line)
+                if unnamed or record.key in RATES:
+                    self._take_other(record, line, order)
             else:
                 record, weight = (record, size) if light else self._sharing.compact(record, text)
                 kept_bytes, record.line, record.order = kept_bytes + weight, line, order
@@ -339,6 +357,25 @@ class LogReader:
         if len(log.other_keys) < OTHER_KEYS_KEPT:
             log.other_keys.update(sorted(key for key in others if len(key) <= LONGEST_KEY)[:OTHER_KEYS_KEPT])
         self._limit_memory(kept_bytes)
+
+    def _find_benchmark(self, size: int) -> None:
+        """If the log names a plug-in, keep the records of its keys; size: of what was read last, in bytes."""
+        self._unnamed_bytes -= size
+        named = self._slots[BENCHMARK]
+        if named:
+            self._keep_keys(read_name(named[0].value))
+        if named or self._unnamed_bytes <= 0:
+            self._others = None
+
+    def _keep_keys(self, benchmark: str | None) -> None:
+        """Keep the records of a benchmark's keys, also those of the others that were read."""
+        for reference in list_references(benchmark) if benchmark not in REFERENCES else ():
+            settings = (*reference.dataset.settings(), *reference.settings)
+            for key in (reference.target.key, *(setting.key for setting in settings)):
+                if key not in self._slots:
+                    self._slots[key] = [record for record in self._others or () if record.key == key]
+                    self.log.other_keys.discard(key)
+            self.log.metrics = tuple(dict.fromkeys((*self.log.metrics, reference.target.key)))
 
     def _find_near_records(self, data: bytes, lines: list[bytes], first_line: int) -> None:
         """Count the lines of the data that only people take for records."""
@@ -368,8 +405,13 @@ class LogReader:
             self.log.problem("too many records", self.log.line_count, str(sum(counts)))
             self._open_slots = {}
 
-    def _take_rate(self, record: Record, line_number: int) -> None:
-        """Keep the speed of an epoch."""
+    def _take_other(self, record: Record, line_number: int, order: int) -> None:
+        """Keep a record of another key as long as it may be one of a plug-in; of a speed, that of its epoch."""
+        if self._others is not None:
+            record.line, record.order = line_number, order
+            self._others.append(record)
+        if record.key not in RATES:
+            return
         value, number, rates = record.value, record.meta("epoch_num"), self.log.rates
         rate: Any = value.get("throughput") if isinstance(value, dict) else value
         if is_number(rate) and rate > 0 and is_number(number) and len(rates) < MOST_RATES:
@@ -455,14 +497,14 @@ class LogReader:
         return None
 
 
-def read_log(path: str, tree: Tree = NAMED) -> Log:
+def read_log(path: str, tree: Tree = NAMED, benchmark: str | None = None) -> Log:
     """Return the log of a file; `-` is standard input, gzip is recognised by its first bytes.
 
-    tree: the folder that the file belongs to; by default the user named it. A file that cannot be read (missing, no
-    permission, a folder, a loop of links, damaged gzip) gives a log with the problem "unreadable" and whatever could be
-    read before it.
+    tree: the folder that the file belongs to; by default the user named it. benchmark: see `LogReader`.
+    A file that cannot be read (missing, no permission, a folder, a loop of links, damaged gzip) gives a log with the
+    problem "unreadable" and whatever could be read before it.
     """
-    return read_with(LogReader(path), tree)
+    return read_with(LogReader(path, benchmark=benchmark), tree)
 
 
 def read_with(reader: LogReader, tree: Tree) -> Log:

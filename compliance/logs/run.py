@@ -19,9 +19,9 @@ from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Refe
 from common.tree import ANYWHERE
 from common.values import as_count, is_number, plain
 from common.version import DISTRIBUTION
-from compliance.benchmarks import REFERENCES, reference_of
+from compliance.benchmarks import describe_plugin, find_reference, read_name, reference_of
 from compliance.logs.fingerprint import NO_FINGERPRINT, Fingerprint, fingerprint
-from compliance.logs.log import SETTINGS, SUBMISSION, Log, parse_log, read_log
+from compliance.logs.log import BENCHMARK, SETTINGS, SUBMISSION, Log, parse_log, read_log
 from compliance.logs.official import official_convergence
 from compliance.logs.record import Record
 from compliance.logs.timeline import Phases, Timeline, clock, samples_per_second, staging_ms
@@ -198,6 +198,11 @@ class Run(Struct, frozen=True):
         return self.variant != FULL
 
     @property
+    def plugin(self) -> str:
+        """That its benchmark is not one of MLPerf, and where it comes from; "" for one of the suite."""
+        return describe_plugin(self.benchmark)
+
+    @property
     def minutes(self) -> float | None:
         """Time to train in minutes, or None."""
         if self.start_ms is None or self.stop_ms is None:
@@ -292,8 +297,8 @@ def _by_its_own_words(log: Log) -> Run:
 
 def benchmark_of(log: Log) -> str | None:
     """Return the benchmark that a log names, whatever the letter case; None if it is not a known one."""
-    name = (text_of(log.value("submission_benchmark")) or "").lower()
-    return name if name in REFERENCES else None
+    name = read_name(log.value(BENCHMARK))
+    return name if find_reference(name) else None
 
 
 def variant_of(log: Log) -> str:
@@ -374,13 +379,14 @@ def _extract_details(log: Log, reference: Reference | None) -> RunDetails:
     provenance, means, flop = (log.value(key) for key in (PROVENANCE, "sample_means", "flop_per_sample"))
     timeline = Timeline(log)
     evaluations = tuple(_read_evaluations(log, reference.target)) if reference else ()
+    own_keys = [setting.key for setting in reference.settings] if reference else []
     last = log.rates.get(evaluations[-1].epoch) if evaluations and evaluations[-1].epoch is not None else None
     return RunDetails(
         evaluations,
         tuple(timeline.epoch_seconds()),
         timeline.seconds_by_part(),
         timeline.phases(),
-        {key: log.value(key) for key in SETTING_KEYS if log[key]},
+        {key: log.value(key) for key in dict.fromkeys((*SETTING_KEYS, *own_keys)) if log[key]},
         provenance if isinstance(provenance, dict) else {},
         means if isinstance(means, dict) else {},
         flop if isinstance(flop, dict) else {},

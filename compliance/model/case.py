@@ -46,7 +46,8 @@ class Case(Struct, frozen=True):
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The settings that a log of this division may state; of an unknown benchmark, those that all have."""
-        return _settings_of(self.benchmark, self.variant, self.round, self.division)
+        benchmark = self.benchmark if self.reference else None  # a plug-in may be refused in the next check
+        return _settings_of(benchmark, self.variant, self.round, self.division)
 
 
 @lru_cache(maxsize=64)

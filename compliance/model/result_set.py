@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from common.reference import FULL, Reference
 from common.values import identity, is_stated, plain
+from compliance.benchmarks import describe_plugin
 from compliance.model.case import Case
 from compliance.model.finding import FAIL, Finding, listed, lower_errors, worst
 from compliance.model.judged_run import JudgedRun
@@ -105,6 +106,11 @@ class ResultSet(Struct, frozen=True):
     def mini(self) -> bool:
         """Whether it is a result on the mini problem, which is not an MLPerf result."""
         return self.variant != FULL
+
+    @property
+    def plugin(self) -> str:
+        """That its benchmark is not one of MLPerf, and where it comes from; "" for one of the suite."""
+        return describe_plugin(self.benchmark)
 
     @property
     def judged_as(self) -> str | None:

@@ -10,8 +10,8 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
-from compliance.benchmarks import REFERENCES
-from compliance.cli import round_name
+from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_references
+from compliance.cli import add_plugin_options, round_name, use_plugin_options
 from compliance.rcp.points import Mode, ReferencePoint, load_points_from, locate_table, prune
 from compliance.rcp.record import record
 from compliance.rcp.table import read_table
@@ -64,7 +64,7 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
 def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
     """Print the points of a table file that apply to a round; all variants unless one is named."""
     table = read_table(path)
-    runs = REFERENCES[table.benchmark].runs
+    runs = require_references(table.benchmark)[0].runs
     for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
         print(f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs")
         _print_points(load_points_from(path, runs, round_, name), modes)
@@ -78,7 +78,7 @@ def _make_parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print tables of convergence points")
     show.epilog = EXAMPLES
     choice = show.add_mutually_exclusive_group()
-    choice.add_argument("benchmark", nargs="?", choices=tuple(REFERENCES), help="one benchmark (default: all)")
+    choice.add_argument("benchmark", nargs="?", metavar="BENCHMARK", help="one benchmark (default: all of MLPerf HPC)")
     choice.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
     show.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
     show.add_argument("--variant", choices=VARIANTS, help="of the problem (default: all)")
@@ -89,7 +89,9 @@ def _make_parser() -> argparse.ArgumentParser:
     recorded.add_argument("runs", type=Path, metavar="RUNS", help="folder with result_*.txt, or one log")
     recorded.add_argument("-o", "--output", type=Path, required=True, metavar="TABLE.yaml")
     recorded.add_argument("--name", help="points are called NAME_<batch size> (default: <benchmark>_ref, _mini)")
-    recorded.add_argument("--benchmark", choices=tuple(REFERENCES), help="take runs of this benchmark only")
+    recorded.add_argument("--benchmark", metavar="NAME", help="take runs of this benchmark only")
+    for command in (show, recorded):
+        add_plugin_options(command)
     return parser
 
 
@@ -100,7 +102,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    use_plugin_options(arguments)
     path = arguments.runs if arguments.command == "record" else arguments.table
+    refuse_plugins_in([path] if path else [])
+    if arguments.benchmark:
+        require_references(arguments.benchmark)
     if path and not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     if arguments.command == "record":
@@ -113,7 +119,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
-    for table in [arguments.table] if arguments.table else [locate_table(REFERENCES[name]) for name in names]:
+    for table in (
+        [arguments.table] if arguments.table else [locate_table(require_references(name)[0]) for name in names]
+    ):
         show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
 from common.tree import ANYWHERE
 from common.values import is_integer, is_number
-from compliance.benchmarks import REFERENCES, reference_of
+from compliance.benchmarks import reference_of, require_references
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, find_completion
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
@@ -41,14 +41,14 @@ def read_reference_run(path: Path, name: str) -> LoggedRun:
         if problem.kind == "unreadable":
             raise ValueError(f"cannot be read: {problem.detail}")
     benchmark, batch_size = log.value("submission_benchmark"), log.value("global_batch_size")
-    if benchmark not in tuple(REFERENCES):
-        raise ValueError(f"submission_benchmark is {benchmark!r}; known are {', '.join(REFERENCES)}")
+    if not isinstance(benchmark, str):
+        raise ValueError(f"submission_benchmark is {benchmark!r}; the name of a benchmark is needed")
+    variants = [reference.variant for reference in require_references(benchmark)]
     if not is_integer(batch_size) or batch_size < 1:
         raise ValueError(f"global_batch_size is {batch_size!r}; a whole number is needed")
     variant = log.value("dataset_variant") if log["dataset_variant"] else FULL
     reference = reference_of(benchmark, variant) if variant in VARIANTS else None
     if reference is None:
-        variants = [variants for variants in VARIANTS if reference_of(benchmark, variants)]
         raise ValueError(f"dataset_variant is {variant!r}; {benchmark} has {' and '.join(variants)}")
     if log[BAGGING]:
         raise ValueError("it is a run with bagging; a reference run trains on the whole training set")
@@ -149,7 +149,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
             _report_left_out(logged.run.file, f"a run of {logged.benchmark}, not of {benchmark}")
     if not logged_runs or benchmark is None:
         raise ValueError(f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)")
-    reference = REFERENCES[benchmark]
+    reference = require_references(benchmark)[0]
     table = old or RcpTable(benchmark, reference.epoch_unit, (), HEADER)
     recorded = {run.sha256 for entry in table.entries for run in entry.runs}
     fresh = [logged for logged in logged_runs if logged.run.sha256 not in recorded]

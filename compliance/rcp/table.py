@@ -35,7 +35,7 @@ from common.files import write_whole_file
 from common.reference import FULL, ROUNDS, VARIANTS
 from common.tree import NAMED
 from common.values import LARGEST, plain
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import find_reference, names_in_words
 
 MOST_LEVELS: Final = 20
 DIGEST: Final = "^[0-9a-f]{64}$"
@@ -88,8 +88,9 @@ class RcpTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     header: str = ""
 
     def __post_init__(self) -> None:
-        if self.benchmark not in REFERENCES:
-            raise ValueError(f"benchmark: expected one of {', '.join(REFERENCES)}; found {self.benchmark!r}")
+        if find_reference(self.benchmark) is None:
+            expected = f"{names_in_words()}, or a plug-in that can be used"
+            raise ValueError(f"benchmark: expected {expected}; found {self.benchmark!r}")
         owner: dict[tuple[str, str, int], tuple[int, str]] = {}
         for number, entry in enumerate(self.entries, 1):
             for round_ in entry.rounds or ROUNDS:

@@ -9,7 +9,7 @@ from typing import Final
 
 from common.reference import since
 from common.values import is_integer, is_number
-from compliance.benchmarks import REFERENCES
+from compliance.benchmarks import find_reference
 from compliance.logs.course import Course, by_number, until
 from compliance.logs.log import Log
 from compliance.logs.record import FILE_ORDER, Numbered, NumberedRecords, Record
@@ -371,7 +371,7 @@ def course_of(log: Log, case: Case) -> Course:
 
 def counts_samples(case: Case) -> bool:
     """Tell whether the benchmark counts samples in epoch_num."""
-    facts = REFERENCES.get(case.benchmark or "")
+    facts = find_reference(case.benchmark)
     return facts is not None and facts.epoch_unit != "epochs"
 
 

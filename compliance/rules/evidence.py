@@ -11,7 +11,7 @@ from typing import Any
 from common.reference import FULL
 from common.settings.keys import take
 from common.values import is_number
-from compliance.benchmarks import MINIS
+from compliance.benchmarks import MINIS, list_references
 from compliance.logs.log import Log
 from compliance.logs.run import DATA, PROVENANCE, variant_of
 from compliance.model.case import Case
@@ -50,10 +50,10 @@ class MachineAndData(LogRule, strict_only=True):
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
         for record in log[PROVENANCE]:
             if isinstance(record.value, dict):
-                for message, expected, severity in self._find_contradictions(log, record.value):
+                for message, expected, severity in self._find_contradictions(log, case, record.value):
                     yield self.finding_at(log, record, message, expected, severity)
 
-    def _find_contradictions(self, log: Log, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    def _find_contradictions(self, log: Log, case: Case, provenance: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         """Yield message, what was expected and severity of what a provenance says against its log."""
         stated = partial(configured, config=provenance)
         torch, cores = stated(take("versions.torch")), stated(take("host.cores"))
@@ -75,8 +75,8 @@ class MachineAndData(LogRule, strict_only=True):
             return
         digest = str(provenance.get(DATA)).strip().casefold().removeprefix("sha256:")
         folder = stated(take("config.data.data_dir"))
-        if digest in MINI_DATA:
-            variant = MINI_DATA[digest]
+        own = {sha256: mini.variant for mini in list_references(case.benchmark)[1:] for sha256 in mini.data_sha256}
+        if variant := own.get(digest) or MINI_DATA.get(digest):
             message = f"{DATA} is that of the generated data of {variant}, but the log is of the full problem"
             yield message, f"dataset_variant {variant}", ERROR
         elif isinstance(folder, str) and MINI_FOLDER.search(folder):

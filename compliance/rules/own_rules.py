@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache
 
+from common.benchmarks import FOLDERS_VARIABLE
 from common.errors import UsageError
 from common.own_code import FILE, explain_failure, import_source
 from common.values import group_pairs
@@ -75,11 +76,14 @@ def _restore_rules(before: dict[str, type[Rule]]) -> None:
 @cache
 def _load_installed() -> None:
     """Load the modules that installed packages name in the entry-point group."""
-    if not any(map(_names_the_group, sys.path)):
+    named = filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
+    for_benchmarks = set(map(os.path.realpath, named))  # which may be what is judged
+    path = [folder for folder in sys.path if os.path.realpath(folder) not in for_benchmarks]
+    if not any(map(_names_the_group, path)):
         return
-    from importlib.metadata import entry_points  # costs as much as reading a log: only where there is something
+    from importlib.metadata import distributions  # costs as much as reading a log: only where there is something
 
-    for point in entry_points(group=GROUP):
+    for point in (point for found in distributions(path=path) for point in found.entry_points.select(group=GROUP)):
         _load_source(point.module, f"{point.module} (an installed package, entry point {GROUP})")
 
 

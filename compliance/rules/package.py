@@ -124,7 +124,7 @@ class BenchmarkFolders(PackageRule, strict_only=True):
         benchmarks = benchmarks_of(package.round)
         for results in package.sets:
             name = results.folder_benchmark
-            if name not in benchmarks:
+            if name not in benchmarks and not (results.plugin and name == results.benchmark):
                 message = f"unknown benchmark folder {name!r} in round {package.round}"
                 fix = advise_rename(name, find_near(name, benchmarks))
                 yield self.finding(results.folder, 0, message, " or ".join(benchmarks), fix=fix)

@@ -11,10 +11,10 @@ from typing import Any
 
 from common.reference import ANY, FULL, MINI, MINI_2, NOT_EMPTY, OWN, VARIANTS, Check, Setting, one_of
 from common.values import is_integer
-from compliance.benchmarks import MINIS, benchmarks_of, names_in_words
+from compliance.benchmarks import benchmarks_of, describe_plugin, has_round, list_references, names_in_words, read_name
 from compliance.logs.log import Log
 from compliance.logs.record import Record
-from compliance.logs.run import BAGGING, benchmark_of, variant_of
+from compliance.logs.run import BAGGING, variant_of
 from compliance.model.case import Case
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.result_set import ResultSet
@@ -82,7 +82,10 @@ class KnownBenchmark(LogRule):
     id = "SET02"
     cite = "hpc_training_rules.adoc#benchmarks"
     why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
-    fix = f"Log submission_benchmark as {names_in_words()}, in lower case."
+    fix = (
+        f"Log submission_benchmark as {names_in_words()}, in lower case; a benchmark from outside the suite is known "
+        "where its package is installed, or named with --benchmarks-from."
+    )
     differs = "strict says of which other suite a log is, and judges nothing else in it"
     bad = (
         lambda log: log().drop("submission_benchmark"),
@@ -102,11 +105,14 @@ class KnownBenchmark(LogRule):
             yield self.finding(log.path, line, f"this is {name}, not of MLPerf HPC", "", key, fix=fix)
             return
         yield from self.exactly_once(log, key)
-        names = benchmarks_of(case.round)
+        names, near = benchmarks_of(case.round), read_name(first.value) if first else ""
         if first and first.value not in names:
-            message, fix = f"the benchmark name is {show(first.value)}: round {case.round} has none of that name", ""
-            near = benchmark_of(log)
-            if near in names and isinstance(first.value, str):
+            plugin = describe_plugin(near)
+            if first.value == near and plugin and case.strict and has_round(near, case.round):
+                return  # SET07
+            lacks = plugin or f"round {case.round} has none of that name"
+            message, fix = f"the benchmark name is {show(first.value)}: {lacks}", ""
+            if (near in names or (plugin and case.strict)) and near != first.value and isinstance(first.value, str):
                 has_blank = first.value.lower() != near
                 ends = "ends with a blank" if first.value.rstrip() != first.value else "begins with a blank"
                 message = f"the benchmark name {show(first.value)} {ends if has_blank else 'is not in lower case'}"
@@ -290,13 +296,19 @@ class SeedLogged(LogRule, strict_only=True):
 
 
 class NoMini(LogRule, strict_only=True):
-    """The run is on the full problem, not on a mini one or on the user's own data."""
+    """The run is on the full problem of an MLPerf benchmark, not on a mini one or on the user's own data."""
 
     id = "SET07"
     cite = MINI_ROUND
     differs = UNKNOWN
-    why = "The mini problems are for laptops and tests; nothing is known of own data. Neither gives MLPerf results."
-    fix = "Pass --allow-mini to check mini runs by the rules of the mini round, as a note; submit no run on own data."
+    why = (
+        "The mini problems are for laptops and tests, benchmarks from outside the suite are their authors', and "
+        "nothing is known of own data. None of them gives MLPerf results."
+    )
+    fix = (
+        "Pass --allow-mini to check mini runs, and runs of benchmarks from outside the suite, by their own rules, as a "
+        "note; submit no run on own data."
+    )
     bad = (
         lambda log: log(division="open", variant=MINI),
         lambda log: log(division="open", variant=MINI_2),
@@ -304,7 +316,13 @@ class NoMini(LogRule, strict_only=True):
     )
 
     def check(self, log: Log, case: Case) -> Iterator[Finding]:
-        variant = variant_of(log)
+        variant, plugin = variant_of(log), describe_plugin(case.benchmark)
+        if plugin:
+            named, severity = log.first("submission_benchmark"), NOTE if case.allow_mini else ERROR
+            line, key = named.line if named else 0, "submission_benchmark"
+            yield self.finding(log.path, line, plugin, "a benchmark of MLPerf HPC", key, severity)
+            if variant != OWN:
+                return
         first = next((record for record in log[KEY] if record.value == variant), None)
         if variant != FULL and first is not None:
             mini = variant in VARIANTS
@@ -340,7 +358,7 @@ class KnownVariant(LogRule, strict_only=True):
                 yield self.finding_at(log, record, f"{KEY} is {show(record.value)}", " or ".join(map(show, VARIANTS)))
         variant = variant_of(log)
         if case.benchmark and case.reference is None and variant != OWN:
-            variants = [mini.variant for mini in MINIS.get(case.benchmark, ())] or ["no mini problem"]
+            variants = [mini.variant for mini in list_references(case.benchmark)[1:]] or ["no mini problem"]
             message = f"{case.benchmark} has no problem {show(variant)}: target, sizes and settings were not checked"
             yield self.finding_at(log, log[KEY][0], message, f"of {case.benchmark}: {' or '.join(variants)}")
 

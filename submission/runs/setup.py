@@ -24,7 +24,7 @@ class Setup:
     """The settings of a run, resolved by its benchmark. text: the complete configuration as YAML.
 
     config: name or path, as for the train command. overrides: section.key=value. submission: org, division, status,
-    platform and round.
+    platform and round. imports: code of your own, which a command that reads a run is told again.
     """
 
     benchmark: str
@@ -34,6 +34,7 @@ class Setup:
     variant: str
     data_dir: Path
     submission: dict[str, str]
+    imports: tuple[str, ...] = ()
 
 
 def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: Path | None = None) -> Setup:
@@ -57,6 +58,7 @@ def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: P
         variant=resolved.variant,
         data_dir=resolved.data.data_dir,
         submission={name: getattr(resolved.submission, name) for name in names},
+        imports=tuple(map(str, resolved.train.imports)),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from common.ending import DIVERGED, read_ending
+from common.ending import DIVERGED, STOPPED_EARLY, read_ending
 from common.files import LOG_NAME
 from common.measure.fom import NAME as FIGURE
 from common.tree import ANYWHERE
@@ -88,7 +88,8 @@ def _collect_run(point: StudyPoint) -> StudyRun:
     if point.evaluation is not None and is_finished(point.evaluation):
         content = _read_json(point.evaluation.result_file)
         quantities["ensemble_quality"] = content.get("ensemble", content["members"][0]["quality"])
-    return replace(record, quantities=quantities, problem=ending.text if ending and ending.how == DIVERGED else "")
+    problem = ending.text if ending and ending.how in (DIVERGED, STOPPED_EARLY) else ""
+    return replace(record, quantities=quantities, problem=problem)
 
 
 def _explain_missing(folder: Path) -> str:

@@ -336,6 +336,7 @@ def _plan_repetitions(
             config=plan.config,
             folder=folder / f"{name}_evaluation",
             title=f"evaluation of {run.title}",
+            overrides=(f"train.imports=[{', '.join(setup.imports)}]",) if setup.imports else (),
             environment=environment,
             options=(str(run.folder),),
             group=run.group,

@@ -33,7 +33,10 @@ QUANTITIES: Final[Mapping[str, Quantity]] = {
     "vflop_per_s": Quantity("FLOP/s", "valid FLOP/s: times (achieved / target quality)^n"),
     "efficiency": Quantity("", "FLOP/s (or samples/s) per unit, by that of the point with the fewest units"),
     "flop": Quantity("FLOP", "operations that the training has spent"),
-    "utilization": Quantity("", "FLOP/s by the peak of the units, where it is known"),
+    "utilization": Quantity(
+        "",
+        "FLOP/s by the peak of the units, where it is known; of a training from run_start to run_stop, evaluations too",
+    ),
     "quality": Quantity("", "of the last evaluation, as the benchmark defines it; of a job, the mean"),
     "best_quality": Quantity("", "of the best evaluation"),
     "ensemble_quality": Quantity("", "of the networks of a point together, by the evaluate command"),

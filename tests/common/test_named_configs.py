@@ -32,9 +32,9 @@ def test_presets_are_listed_by_size_with_their_description(elsewhere, capsys):
         train(["--list-configs", "--nope"])
     assert train(["--list-configs"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    names = "config mini gbs32 gbs64 gbs128 gbs512 gbs1024 mini-gbs32".split()
+    names = "config mini gbs32 gbs64 gbs128 gbs128-tacc gbs512 gbs1024 mini-gbs32".split()
     assert [line.split()[0] for line in lines] == names
-    assert lines[1].startswith("mini        CosmoFlow, mini problem: small universes")
+    assert lines[1].startswith("mini         CosmoFlow, mini problem: small universes")
 
 
 def test_the_train_command_takes_names_with_overrides(elsewhere, capsys):

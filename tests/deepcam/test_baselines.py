@@ -1,15 +1,12 @@
-"""The baselines of DeepCAM: what they see, and that the command shows them beside the target."""
+"""The rules of DeepCAM's baselines: what they try, what they choose, and that the command shows what they reach."""
 
 import json
 
-import numpy as np
 import pytest
 
 from deepcam import baselines, synthesize
-from deepcam.baselines import NEIGHBOURS, PixelNetwork, Snapshots
-from deepcam.reference import CLASS_WEIGHTS
+from deepcam.baselines import CYCLONES, RIVERS, CycloneRule, Snapshots
 from deepcam.simulation import detection
-from deepcam.simulation.detection import CYCLONE
 
 
 @pytest.fixture(scope="module")
@@ -20,50 +17,43 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def few_steps(monkeypatch):
-    monkeypatch.setattr(baselines, "STEPS", 60)
-    monkeypatch.setattr(baselines, "BATCH", 2_048)
+def test_no_number_is_tried_by_which_the_labels_were_made():
+    constants = {
+        "latitude": {detection.STORMY, detection.TROPICS, detection.POLAR},
+        "depth": {detection.CLOSED_PA},
+        "warmth": {detection.WARM_K},
+        "cold": {detection.COLD_K},
+        "near": {detection.NEAR_KM},
+        "wind": {detection.GALE},
+        "reach": {detection.RING_KM, detection.REACH_KM},
+        "eye": {detection.EYE_KM},
+        "surplus": {detection.SURPLUS},
+        "transport": {detection.TRANSPORT},
+        "length": {detection.LONG_KM},
+    }
+    for grid in (CYCLONES, RIVERS):
+        assert not any(constants.get(name, set()) & set(values) for name, values in grid.items())
 
 
-def test_a_network_sees_a_pixel_its_neighbours_and_the_medians(data, few_steps):
+def test_the_search_leads_to_the_best_of_those_tried(data):
     train = Snapshots(data, "train")
-    network = PixelNetwork(train, NEIGHBOURS, CLASS_WEIGHTS)
-    pixel = [np.array([number]) for number in (0, 20, 30)]
-    seen = network.gather_features(train, *pixel)
-    x_HWC, near = train.x_NHWC[0], {(20, 30), *((20 + rows, 30 + columns) for rows, columns in NEIGHBOURS)}
-    kept = x_HWC.copy()
-    x_HWC += 1
-    for row, column in near:
-        x_HWC[row, column] = kept[row, column]
-    assert (network.gather_features(train, *pixel) == seen).all()
-    for row, column in near:
-        x_HWC[row, column] += 1
-        assert (network.gather_features(train, *pixel) != seen).any()
-        x_HWC[row, column] = kept[row, column]
-    train.x_NHWC[0] = kept
+    grid = {name: (values[len(values) // 2],) for name, values in CYCLONES.items()}
+    rule = baselines.choose_rule(train, CycloneRule, grid | {"wind": (5.0, 60.0, detection.GALE, 40.0)})
+    assert rule.wind == detection.GALE and rule.near == grid["near"][0]
 
 
-def test_thresholds_are_the_best_of_those_tried(data):
-    train = Snapshots(data, "train")
-    tried = [(wind, 101_600.0) for wind in (5.0, detection.GALE, 60.0)]
-    assert baselines.choose_thresholds(train, baselines.mark_cyclones, CYCLONE, tried) == (detection.GALE, 101_600.0)
-
-
-def test_the_command_shows_the_baselines_beside_the_target(data, few_steps, tmp_path, capsys):
+def test_the_command_shows_the_baselines_beside_the_target(data, tmp_path, capsys):
     assert baselines.main([str(data), "-o", str(tmp_path / "b.json")]) == 0
-    found = {one["name"]: one for one in json.loads((tmp_path / "b.json").read_text())["baselines"]}
-    assert list(found) == [
+    content = json.loads((tmp_path / "b.json").read_text())
+    background, thresholds, regions = content["baselines"]
+    assert [row["name"] for row in (background, thresholds, regions)] == [
         "background",
         "thresholds",
-        "MLP",
-        "MLP, weighted",
-        "MLP of neighbours",
-        "MLP of neighbours, weighted",
+        "regions and distances",
     ]
     labels = Snapshots(data, "validation").y_NHW
     everywhere = [(labels == 0).mean(), 0, 0]  # each class is in each snapshot
-    assert list(found["background"]["details"]["by_class"].values()) == pytest.approx(everywhere, abs=1e-6)
-    assert found["thresholds"]["quality"] > found["background"]["quality"] + 0.05
-    assert all(one["details"]["by_class"]["background"] > 0.9 for one in found.values())
-    assert "the target lies beyond the best baseline" in capsys.readouterr().out
+    assert list(background["details"]["by_class"].values()) == pytest.approx(everywhere, abs=1e-6)
+    assert background["quality"] + 0.2 < thresholds["quality"] < 0.75 and regions["quality"] >= 0.85
+    assert set(regions["details"]) == {"by_class", "RiverRule", "CycloneRule"}
+    assert "regions and distances, meets the target" in capsys.readouterr().out

@@ -263,7 +263,7 @@ def test_help_teaches(capsys, arguments):
 
 def test_the_examples_are_understood():
     lines = [line for line in prepare.EXAMPLES.splitlines() if "deepcam.prepare " in line and "help" not in line]
-    assert len(lines) == 5
+    assert len(lines) == 6
     for line in lines:
         command = line.partition("python -m deepcam.prepare ")[2]
         prepare.COMMAND.build_parser().parse_args(re.split(r"\s{3,}", command)[0].split())

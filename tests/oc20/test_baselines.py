@@ -1,4 +1,4 @@
-"""The classical baselines of OC20: their forces are those of energies, and the command shows them beside the target."""
+"""The classical baselines of OC20: forces are the gradient of an energy, and the command shows what they reach."""
 
 import json
 from dataclasses import replace
@@ -20,46 +20,53 @@ def data(tmp_path_factory):
     return folder
 
 
-def test_embedding_columns_are_the_gradient_of_an_energy(data):
-    """The energy of each element and function is added up by itself, and differentiated by torch."""
+@pytest.fixture
+def few_steps(monkeypatch):
+    monkeypatch.setattr(baselines, "EPOCHS", 10)
+    monkeypatch.setattr(baselines, "BATCH", 4)
+
+
+def test_forces_are_the_gradient_of_the_energy_at_the_atoms(data):
     frame = Dataset(data / "train", DataConfig(data_dir=data)).read(0)
-    edges, offsets = find_neighbours(frame.pos, frame.cell, 4.0, 1000)  # symmetric ones
+    edges, offsets = find_neighbours(frame.pos, frame.cell, 4.0, 1000)
     graph = build_graph([replace(frame, edges=edges, offsets=offsets)])
-    features = baselines.Features(np.unique(frame.numbers).tolist())
-    first = features.pairs * len(baselines.CENTRES_ANGSTROM)
-    columns = features.build_rows(graph).columns.unflatten(0, (-1, 3))[..., first:]
-    assert columns.abs().max() > 0.01
-    pos = torch.zeros(len(frame.numbers), 3, dtype=torch.float64, requires_grad=True)
-    lengths = (graph.vectors.double() + pos[graph.sources] - pos[graph.targets]).norm(dim=1)
+    elements = np.unique(frame.numbers).tolist()
+    model = baselines.EmbeddedAtoms(elements)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data.normal_(0, 0.3, generator=generator)
+    pos = torch.zeros(len(frame.numbers), 3, requires_grad=True)
+    lengths = (graph.vectors + pos[graph.sources] - pos[graph.targets]).norm(dim=1)
+    atoms = torch.tensor([elements.index(number) for number in graph.numbers.tolist()])
     fade = (1 + torch.cos(torch.pi * (lengths / 6).clamp_max(1))) / 2
-    number = 0
-    for reach in baselines.RANGES_ANGSTROM:
-        scale = 12 * np.exp(-2.5 / reach)
-        density = torch.zeros(len(pos), dtype=torch.float64).index_add(
-            0, graph.targets, torch.exp(-lengths / reach) * fade / scale
-        )
-        for power in baselines.POWERS:
-            for element in features.elements:
-                energy = (density**power)[graph.numbers == element].sum()
-                (gradient,) = torch.autograd.grad(energy, pos, retain_graph=True)
-                assert torch.allclose(columns[..., number], -gradient[graph.free], rtol=1e-4, atol=1e-6)
-                number += 1
+    radial = torch.exp(-(((lengths[:, None] - torch.linspace(0.6, 6, 24)) / 0.3) ** 2) / 2) * fade[:, None]
+    pairs = (model.pair_PK[model.pair[atoms[graph.targets], atoms[graph.sources]]] * radial).sum(1)
+    shares = ((model.density_ZK[atoms[graph.sources]] * radial).sum(1) - 1.5 * (lengths - 2.5)).exp() * fade / 12
+    density = torch.zeros(len(pos)).index_add(0, graph.targets, shares) + 1e-3
+    bumps = torch.exp(-(((density.log()[:, None] - torch.linspace(-4, 2, 13)) / 0.5) ** 2) / 2)
+    embedding = (model.embedding_ZM[atoms] * bumps).sum(1) + model.linear_Z[atoms] * density
+    (gradient,) = torch.autograd.grad(pairs.sum() / 2 + embedding.sum(), pos)
+    forces = model(model.describe_edges(graph))
+    assert forces.abs().max() > 0.1
+    assert torch.allclose(forces, -gradient[graph.free], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_the_command_shows_the_baselines_beside_the_target(data, tmp_path, capsys):
     assert baselines.main([str(data), "-o", str(tmp_path / "b.json")]) == 0
-    shown = capsys.readouterr()
-    written = json.loads((tmp_path / "b.json").read_text())
-    qualities = {one["name"]: one["quality"] for one in written["baselines"]}
-    assert list(qualities) == ["zero force", "mean force", "linear pair model"]
-    assert qualities["linear pair model"] < 0.7 * qualities["zero force"] and written["best"] == "linear pair model"
+    output = capsys.readouterr()
+    content = json.loads((tmp_path / "b.json").read_text())
+    qualities = {baseline["name"]: baseline["quality"] for baseline in content["baselines"]}
+    assert list(qualities) == ["zero force", "embedded-atom model"] and content["best"] == "embedded-atom model"
+    assert qualities["embedded-atom model"] < 0.5 * qualities["zero force"]  # after 60 steps on 24 frames
     validation = Dataset(data / "validation", DataConfig(data_dir=data))
     frames = [validation.read(index) for index in range(len(validation))]
     forces = np.concatenate([np.abs(frame.force[~frame.fixed]).ravel() for frame in frames])
     assert qualities["zero force"] == pytest.approx(forces.mean(), rel=1e-5)
-    lines = shown.out.splitlines()
-    assert [line.split("  ")[0] for line in lines[-3:-1]] == ["linear pair model", "target"]
-    assert f"by {qualities['linear pair model'] - 0.036:.4f}" in lines[-1] and "penalty" in shown.err
+    lines = output.out.splitlines()
+    assert [line.split("  ")[0] for line in lines[-3:-1]] == ["embedded-atom model", "target"]
+    assert f"misses the target by {qualities['embedded-atom model'] - 0.036:.4f}" in lines[-1]
+    assert "epoch 10 of 10" in output.err
 
 
 def test_missing_and_other_data_are_told(data, tmp_path, monkeypatch, capsys):

@@ -38,7 +38,7 @@ def train_alone(folder: Path) -> list[float]:
     for x, y in DataLoader(samples, batch_size=8, shuffle=True, num_workers=2):
         loss = absolute_error(network(x), y)
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         optimizer.step()
         losses.append(loss.item())
     return losses

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +20,9 @@ import pytest
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
 from common.staging import plan
-from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
+from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
 from common.staging.stage_dir import UnfinishedFile
+from tests.common.fetch.server import FileServer
 
 SAMPLES = {"train": 12, "validation": 3}
 
@@ -74,19 +76,20 @@ class Rank:
             with connect(DistConfig(device="cpu", timeout_s=60)) as dist:
                 self.stage("replicate", dist)
                 self.stage("shard", dist, mode="shard")
+                self.stage("url", dist, url=os.environ["DATASET_URL"])
                 if nodes == 2:
                     self.resume(dist)
                     self.repair(dist)
                     self.fail(dist)
         (self.folder / f"rank{self.rank}.json").write_text(json.dumps(self.report))
 
-    def stage(self, case, dist, mode="replicate", stage_dir=None, keep=False):
+    def stage(self, case, dist, mode="replicate", stage_dir=None, keep=False, url=None):
         """Stage, and report what was opened and read, or the error."""
         self.opened.clear()
         stage_dir = stage_dir or node_folder(self.folder, case, dist.nodes, dist.node_rank)
-        config = StagingConfig(mode=mode, stage_dir=stage_dir, workers=2, keep=keep)
+        config = StagingConfig(mode=mode, stage_dir=stage_dir, workers=2, keep=keep, source=url)
         try:
-            staged = stage_dataset(self.files, self.source, config, dist, SAMPLES)
+            staged = stage_url(config, dist) if url else stage_dataset(self.files, self.source, config, dist, SAMPLES)
         except StagingError as error:
             report = {"error": str(error)}
         else:
@@ -146,10 +149,14 @@ def ranks(tmp_path_factory):
     make_source(folder / "source")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     path = str(Path(__file__).resolve().parents[3])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    subprocess.run([*command, __file__, str(folder)], check=True, timeout=120, env=environment)
+    bodies = {f"/{name}": body for name, body in contents(folder / "source").items()}
+    entries = {name[1:]: {"bytes": len(b), "sha256": hashlib.sha256(b).hexdigest()} for name, b in bodies.items()}
+    bodies["/manifest.json"] = json.dumps({"benchmark": "cosmoflow", "files": entries}).encode()
+    with FileServer(bodies) as server:
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "DATASET_URL": server.url}
+        subprocess.run([*command, __file__, str(folder)], check=True, timeout=120, env=environment)
     reports = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(4)]
-    return SimpleNamespace(folder=folder, of=lambda case: [report[case] for report in reports])
+    return SimpleNamespace(folder=folder, of=lambda case: [report[case] for report in reports], asked=server.asked)
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
@@ -165,6 +172,18 @@ def test_replicate_reads_every_byte_once_over_all_nodes(ranks, nodes):
     assert sum(bool(report["opened"]) for report in reports) == nodes
     for node in range(nodes):
         assert contents(node_folder(ranks.folder, "replicate", nodes, node)) == source
+
+
+@pytest.mark.needs("storage", find_spec("aiohttp"), "fsspec and aiohttp: pip install '.[storage]'")
+def test_a_server_is_asked_for_every_byte_once_by_all_nodes_together(ranks):
+    source = contents(ranks.folder / "source")
+    for nodes in (2, 4):
+        assert all("error" not in report for report in ranks.of(f"url-{nodes}"))
+        for node in range(nodes):
+            assert contents(node_folder(ranks.folder, "url", nodes, node)) == source
+    requests = Counter(path[1:] for path, _ in ranks.asked)
+    pieces = {name: -(-len(body) // CHUNK_BYTES) for name, body in source.items()}
+    assert {name: requests[name] for name in source} == {name: 2 * count for name, count in pieces.items()}
 
 
 @pytest.mark.parametrize("nodes", [2, 4])

@@ -20,9 +20,9 @@ from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
 from common.staging import plan, stage_dir
 from common.staging import stage as staging
-from common.staging.copy import SharedStorage
 from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset
 from common.staging.stage_dir import StageDir, UnfinishedFile
+from common.staging.storage import SharedStorage
 from common.stop import STOP, StopAsked
 
 SAMPLES = {"train": 12, "validation": 3}

@@ -113,7 +113,7 @@ def test_record_refuses_to_mix_and_reports_unusable_logs(tmp_path: Path, capsys:
     assert run("record", tmp_path, "-o", output) == 1
     said = capsys.readouterr().err
     for reason in (
-        "'resnet'; known are",
+        "no benchmark 'resnet'; expected",
         "'many'; a whole number",
         "no eval_accuracy with an epoch_num",
         "cannot be read",
@@ -183,7 +183,6 @@ def test_show_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     "arguments",
     [
         [],
-        ["show", "resnet"],
         ["show", "--round", "9"],
         ["record", "."],
     ],
@@ -195,7 +194,7 @@ def test_wrong_use_exits_with_2(arguments: list[str]) -> None:
 
 
 def test_a_missing_file_is_wrong_use_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("record", "nowhere", "-o", "t.yaml") == run("show", "--table", "nowhere") == 2
+    assert run("record", "nowhere", "-o", "t.yaml") == run("show", "--table", "nowhere") == run("show", "resnet") == 2
     assert capsys.readouterr().err.count("nowhere: no such file or folder") == 2
 
 

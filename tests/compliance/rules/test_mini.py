@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from common.benchmarks import ROOT
 from compliance.benchmarks import MINIS, REFERENCES, reference_of
 from compliance.engine import Options, check_paths
 from compliance.engine.log_checker import LogTask, judge_log
@@ -23,7 +24,6 @@ from compliance.rcp.table import read_table, write_table
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
 
-ROOT = points.ROOT
 SOURCES = {"source_sha256": "5" * 64}
 FIRST = {name: reference_of(name, "mini") for name in MINIS}  # of the first generation, which all have
 TARGET = FIRST["cosmoflow"].target.value
@@ -167,14 +167,14 @@ def written(folder: Path, samples: list[SampleLog]) -> Path:
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the published points and, recorded beside them, 20 mini runs of 30 to 32 epochs."""
     path = tmp_path / "cosmoflow" / "rcps.yaml"
-    published = read_table(points.ROOT / "cosmoflow" / "rcps.yaml")
+    published = read_table(ROOT / "cosmoflow" / "rcps.yaml")
     write_table(path, replace(published, entries=tuple(e for e in published.entries if e.variant == "full")))
     runs = written(
         tmp_path / "reference", [mini(run=i, epochs=30 + i % 3).add("provenance", SOURCES) for i in range(20)]
     )
     assert rcp_main(["record", str(runs), "-o", str(path)]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(points, "ROOT", tmp_path)
+        patch.setattr(points, "locate_package", lambda name: tmp_path / name)
         points.load_points.cache_clear()
         yield path
     points.load_points.cache_clear()

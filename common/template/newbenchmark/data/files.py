@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-
 from common.data.arrays import write_npy
 
 FIELD: Final = "_field.npy"

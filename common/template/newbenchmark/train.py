@@ -18,8 +18,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-
 from common.commands import train
 from common.data.prefetch import TensorBatch, read_batches
 from common.ranks.dist import Dist
@@ -27,6 +25,8 @@ from common.reference import variant_of
 from common.training.benchmark import Benchmark, SampleProblem
 from common.training.predictions.report import absolute_errors
 from common.training.trainer import Trainer
+from torch import Tensor, nn
+
 from newbenchmark import model, synthesize
 from newbenchmark.data.dataset import Dataset
 from newbenchmark.predictor import Predictor

@@ -4,6 +4,7 @@ import sys
 from functools import partial
 
 from common.commands import predict
+
 from newbenchmark.train import BENCHMARK
 
 main = partial(predict.main, BENCHMARK)

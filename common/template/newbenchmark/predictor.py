@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from common.training import benchmark
 from torch import Tensor, nn
 
-from common.training import benchmark
 from newbenchmark import model
+from newbenchmark.report import LABELS
 
 
 class Predictor(benchmark.Predictor):
@@ -27,7 +28,7 @@ class Predictor(benchmark.Predictor):
         return {
             "input": {"shape": ["batch", side, side], "type": "float32", "unit": "temperature, scaled"},
             "preprocessing": {},
-            "output": {"shape": ["batch", 1], "type": "float32", "unit": "log10 of the diffusivity, centred"},
+            "output": {"shape": ["batch", 1], "type": "float32", "unit": ", ".join(LABELS)},
         }
 
     def forward(self, fields_BHW: Tensor | np.ndarray) -> Tensor:

@@ -5,6 +5,7 @@ from functools import partial
 
 from common.commands import measure
 from common.commands.measure import Measurable
+
 from newbenchmark.synthesize import SYNTHESIS
 from newbenchmark.train import BENCHMARK
 

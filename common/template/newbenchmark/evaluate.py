@@ -4,6 +4,7 @@ import sys
 from functools import partial
 
 from common.commands import evaluate
+
 from newbenchmark.train import BENCHMARK
 
 main = partial(evaluate.main, BENCHMARK)

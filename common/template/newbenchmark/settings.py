@@ -10,6 +10,7 @@ from common.reference import FREE, equals
 from common.settings.keys import ClosedRule, LogValue, check_least, key, take
 from common.settings.run import RunConfig, SamplesConfig
 from common.settings.schedule import EpochSchedule
+
 from newbenchmark.reference import REFERENCE
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from common.command import count, positive
 from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
+
 from newbenchmark.data import files
 from newbenchmark.reference import TARGET
 from newbenchmark.simulation.plot import draw_samples
@@ -44,7 +45,7 @@ class Generator:
 
     def __call__(self, item: Item, folder: Path) -> None:
         split, i, stem = item.source
-        files.write_sample(folder / stem, *self.recipe.simulate_plate(self.seed, split, i))
+        files.write_sample(folder / stem, *self.recipe.simulate_sample(self.seed, split, i))
 
 
 class Synthesize(Synthesis):
@@ -54,7 +55,11 @@ class Synthesize(Synthesis):
     description = DESCRIPTION
     examples = EXAMPLES
     presets = PRESETS
-    sources = ("newbenchmark.simulation.diffusion",)
+    sources = (
+        "newbenchmark.simulation.diffusion",
+        "newbenchmark.simulation.recipe",
+        "newbenchmark.data.files",
+    )
     target = TARGET
     picture = "plates.png"
     draw = staticmethod(draw_samples)

@@ -21,11 +21,11 @@ def physical(label: np.ndarray) -> np.ndarray:
     return diffusivity
 
 
-def diffuse(start_HW: np.ndarray, diffusivity: float, time_s: float) -> np.ndarray:
-    """Return the temperatures after a time; each Fourier mode k decays as exp(-D k² t)."""
+def diffuse(start_HW: np.ndarray, cell_mm: float, diffusivity: float, time_s: float) -> np.ndarray:
+    """Return the temperatures of cells after a time; each Fourier mode k decays as exp(-D k² t)."""
     height, width = start_HW.shape
-    k_y = 2 * np.pi * np.fft.fftfreq(height, CELL_MM)
-    k_x = 2 * np.pi * np.fft.rfftfreq(width, CELL_MM)
+    k_y = 2 * np.pi * np.fft.fftfreq(height, cell_mm)
+    k_x = 2 * np.pi * np.fft.rfftfreq(width, cell_mm)
     decay = np.exp(-diffusivity * time_s * (k_y[:, None] ** 2 + k_x**2))
     end_HW: np.ndarray = np.fft.irfft2(np.fft.rfft2(start_HW) * decay, s=start_HW.shape)
     return end_HW
@@ -37,6 +37,6 @@ def plate(rng: np.random.Generator, side: int) -> tuple[np.ndarray, np.ndarray]:
     The plate starts with an independent random temperature in each cell.
     """
     label = rng.uniform(-1, 1, size=1).astype(np.float32)
-    end = diffuse(rng.standard_normal((side, side)), float(physical(label)[0]), TIME_S)
+    end = diffuse(rng.standard_normal((side, side)), CELL_MM, float(physical(label)[0]), TIME_S)
     picture = (end - end.mean()) / end.std() + NOISE * rng.standard_normal((side, side))
     return picture.astype(np.float32), label

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-
 from common.errors import UsageError
+
 from newbenchmark.simulation import diffusion
 
 
@@ -23,7 +23,7 @@ class Recipe:
         if self.side < 8:
             raise UsageError(f"--side {self.side}: expected at least 8 cells")
 
-    def simulate_plate(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+    def simulate_sample(self, seed: int, split: int, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return plate i of a split: its picture and its label."""
         return diffusion.plate(np.random.default_rng([seed, split, i]), self.side)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from common.data.arrays import ArrayError, npy_array
 from common.data.split import DatasetError, Split
+from torch import Tensor
+
 from newbenchmark.data.files import FIELD, LABEL
 from newbenchmark.settings import DataConfig
 

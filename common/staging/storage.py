@@ -1,0 +1,223 @@
+"""Where a dataset is: a folder of a shared file system, or an address from which fsspec reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from common.datasets.manifest import NAME, Manifest, ManifestError, decode_manifest
+from common.extras import missing_extra
+from common.fetch.download import HEADERS, TEMPORARY, TIMEOUT_S
+from common.files import open_regular
+from common.staging.plan import Piece, SourceFile, StagingError
+from common.staging.stage_dir import GZIP_MAGIC
+from common.stop import LOOK_S, STOP
+from common.tree import expect_regular
+
+T = TypeVar("T")
+
+GZIP_LEAST: Final = 18  # bytes of header and trailer
+ATTEMPTS: Final = 5
+"""How often a part of a file is asked for, before staging gives up."""
+FIRST_WAIT_S = 1.0
+"""Before the second attempt; each further wait is twice as long."""
+
+
+class SharedStorage:
+    """The dataset's folder on shared storage. bytes_read: by this rank."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = root
+        self.bytes_read = 0
+        self._lock = Lock()
+
+    @property
+    def identity(self) -> str:
+        """A text that tells the dataset's place from others."""
+        return str(Path(self.root).resolve())
+
+    def read_into(self, piece: Piece, view: memoryview) -> None:
+        """Read a piece of a file into `view`. Staging reads the dataset nowhere else."""
+        count = self._fill(piece, view)
+        with self._lock:
+            self.bytes_read += count
+        if count < len(view):
+            raise StagingError(
+                f"{self.root}/{piece.file.name}: ends after {piece.start + count:,} of {piece.file.size:,} bytes; "
+                "fetch it again"
+            )
+
+    def look_up(self, file: SourceFile, inflate: bool) -> SourceFile:
+        """Return the file with its time of change, and with its raw size if it will be decompressed.
+
+        Raises StagingError if it is missing or has another size. The raw size of a gzip file without one is taken
+        from its trailer (RFC 1952, section 2.3.1: ISIZE), which costs 6 bytes of reading.
+        """
+        mtime_ns = self._read_time(file)
+        raw_size = file.raw_size if inflate else None
+        if inflate and raw_size is None and file.size >= GZIP_LEAST:
+            magic, trailer = bytearray(2), bytearray(4)
+            self.read_into(Piece(file, 0, 2), memoryview(magic))
+            if magic == GZIP_MAGIC:
+                self.read_into(Piece(file, file.size - 4, 4), memoryview(trailer))
+                raw_size = int.from_bytes(trailer, "little")
+        return replace(file, raw_size=raw_size, mtime_ns=mtime_ns)
+
+    def _read_time(self, file: SourceFile) -> int:
+        """Return the time of the last change of a file, ns; StagingError if it is missing or has another size."""
+        path = Path(self.root, file.name)
+        try:
+            status = path.stat()
+            expect_regular(str(path), status)
+        except OSError as error:
+            raise StagingError(f"{path}: {error.strerror}; the list of files to stage has it") from error
+        if status.st_size != file.size:
+            raise StagingError(f"{path}: {status.st_size:,} bytes, {file.size:,} expected; fetch it again")
+        return status.st_mtime_ns
+
+    def _open(self, piece: Piece) -> Any:
+        """Return the file of a piece, opened."""
+        return open(open_regular(Path(self.root, piece.file.name)), "rb", buffering=0)
+
+    def _fill(self, piece: Piece, view: memoryview) -> int:
+        """Return how many bytes of a piece could be read into `view`."""
+        try:
+            return self._read_piece(piece, view)
+        except OSError as error:
+            raise StagingError(f"{self.root}/{piece.file.name}: cannot be read: {error.strerror or error}") from error
+
+    def _read_piece(self, piece: Piece, view: memoryview) -> int:
+        with self._open(piece) as file:
+            file.seek(piece.start)
+            count = 0
+            while count < len(view) and (more := file.readinto(view[count:])):
+                count += more
+        return count
+
+
+class UrlStorage(SharedStorage):
+    """A dataset below an address of a web server (http, https) or an object store (s3); its manifest lists the files.
+
+    Only whole files of one piece are asked for without a range, so that a server that serves no parts can serve them.
+    Raises StagingError if the extra `storage` is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url.rstrip("/"))
+        try:
+            self._files, self._errors, self._refusals = connect_s3() if url.startswith("s3:") else connect_http()
+        except ImportError as error:
+            raise StagingError(f"staging.source {url}: {missing_extra(error, 'storage') or error}") from error
+
+    @property
+    def identity(self) -> str:
+        return str(self.root)
+
+    def read_manifest(self) -> tuple[bytes, Manifest]:
+        """Return the manifest as it is there, and decoded; StagingError if there is none, or an unusable one."""
+        url = self._locate(NAME)
+        try:
+            text = self._retry(NAME, lambda: bytes(self._files.cat_file(url)))
+            return text, decode_manifest(text, url)
+        except FileNotFoundError as error:
+            raise StagingError(
+                f"{url} does not exist: staging.source needs the manifest of the dataset; `python -m BENCHMARK.prepare "
+                "manifest DATA_DIR` writes it: put it beside the data"
+            ) from error
+        except ManifestError as error:
+            raise StagingError(str(error)) from error
+
+    def _locate(self, name: str) -> str:
+        return f"{self.root}/{name if str(self.root).startswith('s3:') else quote(name)}"
+
+    def _read_time(self, file: SourceFile) -> int:
+        return 0  # the manifest's checksum tells other versions of a file
+
+    def _open(self, piece: Piece) -> Any:
+        file = piece.file
+        block = 0 if piece.length == file.size else piece.length  # 0: without a range
+        return self._files.open(self._locate(file.name), "rb", block_size=block, size=file.size, cache_type="none")
+
+    def _fill(self, piece: Piece, view: memoryview) -> int:
+        def read_whole() -> int:
+            count = self._read_piece(piece, view) if len(view) else 0
+            if count < len(view):
+                raise ConnectionError(f"the connection ended after {count:,} of {len(view):,} bytes")
+            return count
+
+        try:
+            return self._retry(piece.file.name, read_whole)
+        except FileNotFoundError as error:
+            raise StagingError(f"{self._locate(piece.file.name)} does not exist, but {NAME} there lists it") from error
+        except ValueError as error:
+            raise StagingError(
+                f"{self._locate(piece.file.name)}: the server serves no parts of files, which files above 64 MiB and "
+                f"staging.inflate need ({error})"
+            ) from error
+
+    def _retry(self, name: str, read: Callable[[], T]) -> T:
+        """Return what a function reads of a file, after further attempts if it fails for a moment.
+
+        FileNotFoundError as it comes, StagingError for what else does not pass, or not soon.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return read()
+            except FileNotFoundError:
+                raise
+            except self._errors as error:
+                status = getattr(error, "status", 0)  # of an answer of HTTP
+                cause = f"the server answers {status}" if status else str(error) or type(error).__name__
+                if isinstance(error, self._refusals) or (400 <= status < 500 and status not in TEMPORARY):
+                    raise StagingError(f"{self._locate(name)}: cannot be read: {cause}") from error
+                if attempt == ATTEMPTS or not _wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
+                    raise StagingError(
+                        f"{self._locate(name)}: cannot be read, tried {attempt} times, the last time: {cause}; "
+                        "finished files are kept: start again later"
+                    ) from error
+        raise AssertionError("the last attempt raises")
+
+
+def _wait(seconds: float) -> bool:
+    """Wait; return early, and False, when the run is to stop."""
+    end = time.monotonic() + seconds
+    while not STOP.number and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, LOOK_S))
+    return not STOP.number
+
+
+Errors = tuple[type[Exception], ...]
+
+
+def connect_http() -> tuple[Any, Errors, Errors]:
+    """Return a file system of fsspec that reads web servers, the errors that it raises, and those that do not pass.
+
+    Bytes come as they are stored: a gzip file is not inflated on its way. Proxies are those of the environment.
+    """
+    import aiohttp
+    from fsspec.implementations.http import HTTPFileSystem
+
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
+    client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
+    files = HTTPFileSystem(client_kwargs=client, skip_instance_cache=True)
+    return files, (OSError, aiohttp.ClientError), (PermissionError,)
+
+
+def connect_s3() -> tuple[Any, Errors, Errors]:
+    """Return a file system of fsspec that reads S3, the errors that it raises, and those that do not pass.
+
+    Address and credentials are those of the environment, as AWS's own tools find them.
+    """
+    import aiohttp
+    import s3fs
+    from botocore.exceptions import BotoCoreError, NoCredentialsError
+
+    limits = {"connect_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retries": {"total_max_attempts": 1}}
+    files = s3fs.S3FileSystem(config_kwargs=limits, max_concurrency=1, skip_instance_cache=True)
+    files.retries = 1  # the attempts are counted here
+    return files, (OSError, aiohttp.ClientError, BotoCoreError), (PermissionError, NoCredentialsError)

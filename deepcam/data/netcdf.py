@@ -1,0 +1,150 @@
+"""Climate samples in NetCDF files: a variable for each channel and one for the labels, as those of ClimateNet have.
+
+Classic files (NetCDF-3) are read by scipy; NetCDF-4 files are HDF5, and read by h5py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from common.data.hdf5 import find_dataset
+from common.files import open_regular
+from deepcam.data import snapshot, stats
+from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
+
+MAGIC: Final = b"CDF"
+CLASSIC: Final = (b"\x01", b"\x02")
+"""Versions of the classic format: 32-bit and 64-bit offsets; 5 (64-bit data) is not read."""
+CLASSIC_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, struct.error)
+"""Errors that scipy raises for damaged files."""
+LABELS: Final = "LABELS"
+MISSING: Final = ("_FillValue", "missing_value")
+"""Attributes with the number that stands for no value."""
+
+
+class Variable(NamedTuple):
+    """What a file has under a name: numbers of any type, as stored, and attributes."""
+
+    values: np.ndarray
+    attributes: Mapping[str, Any]
+
+
+class Names(NamedTuple):
+    """The names of the variables: of each channel, in the order of CHANNELS, and of the labels."""
+
+    channels: tuple[str, ...]
+    labels: str
+
+
+def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
+    """Return the channels, float32 (H, W, C), and the labels, uint8 (H, W), of a file with one time.
+
+    Packed numbers (scale_factor, add_offset) are unpacked. SnapshotError for a damaged file, and for a variable that is
+    missing or has no numbers, another shape than the first one, or pixels without a value; OSError if it is unreadable.
+    """
+    with _open_variables(path) as find:
+        fields = [_unpack(f"{path}: `{name}`", find(name)) for name in names.channels]
+        title, labels = f"{path}: `{names.labels}`", find(names.labels)
+    for name, field in zip(names.channels, fields, strict=True):
+        if field.shape != fields[0].shape:
+            raise SnapshotError(
+                f"{path}: `{name}` has the shape {field.shape}, but `{names.channels[0]}` {fields[0].shape}; expected "
+                "the same for all channels"
+            )
+    labels_HW: np.ndarray = np.empty(fields[0].shape, np.uint8)
+    numbers = _select_pixels(title, labels.values)
+    _check_values(title, numbers, labels.attributes)
+    SnapshotBuffer(np.empty(0, np.float32), labels_HW).take_labels(numbers, title)
+    return np.stack(fields, axis=-1), labels_HW
+
+
+def _unpack(title: str, variable: Variable) -> np.ndarray:
+    """Return the numbers of a channel, float32 (H, W)."""
+    stored = _select_pixels(title, variable.values)
+    _check_values(title, stored, variable.attributes)
+    scale, offset = (_read_number(variable.attributes, name, default) for name, default in _PACKING)
+    field: np.ndarray = (stored if (scale, offset) == (1, 0) else stored * scale + offset).astype(np.float32)
+    _check_values(title, field, {})
+    return field
+
+
+_PACKING: Final = (("scale_factor", 1.0), ("add_offset", 0.0))
+
+
+def _select_pixels(title: str, values: np.ndarray) -> np.ndarray:
+    """Return the numbers without axes of length one before the last two, such as that of time."""
+    if values.dtype.kind not in "iuf":
+        raise SnapshotError(f"{title} has the type {values.dtype}; expected numbers")
+    if values.ndim < 2 or values.size != np.prod(values.shape[-2:]) or not values.size:
+        raise SnapshotError(
+            f"{title} has the shape {values.shape}; expected (latitude, longitude) of one time: write a file for each "
+            "time, as `cdo splitsel,1` does"
+        )
+    return values.reshape(values.shape[-2:])
+
+
+def _check_values(title: str, values_HW: np.ndarray, attributes: Mapping[str, Any]) -> None:
+    """Raise SnapshotError if pixels have no value: a mark of that, or no plausible number."""
+    wrong = ~(np.abs(values_HW.astype(np.float64)) < stats.FILL)  # NaN compares false
+    for name in MISSING:
+        wrong |= values_HW == _read_number(attributes, name, np.nan)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise SnapshotError(
+            f"{title} has no value at {wrong.sum():,} of {wrong.size:,} pixels: {values_HW[row, column]:g} in row "
+            f"{row}, column {column}; expected a number at each: interpolate them, or leave the file out"
+        )
+
+
+def _read_number(attributes: Mapping[str, Any], name: str, default: float) -> float:
+    value = np.asarray(attributes.get(name, default))
+    return float(value.flat[0]) if value.size and value.dtype.kind in "iuf" else default
+
+
+@contextmanager
+def _open_variables(path: Path) -> Iterator[Callable[[str], Variable]]:
+    """Yield a function that returns the variable of a name; SnapshotError if there is none."""
+    with open(open_regular(path), "rb") as file:
+        start = file.read(4)
+        if start[:3] != MAGIC:
+            with snapshot.open_hdf5(path) as hdf5:
+                yield lambda name: _read_hdf5(path, hdf5, name)
+            return
+        if start[3:] not in CLASSIC:
+            raise SnapshotError(f"{path} is NetCDF of version {start[3:]!r}; write it again by `nccopy -k nc4`")
+        from scipy.io import netcdf_file  # takes long to import
+
+        file.seek(0)
+        try:
+            classic = netcdf_file(file, mmap=False)
+        except CLASSIC_ERRORS as error:
+            raise SnapshotError(f"{path}: not a readable NetCDF file ({error}); fetch it again") from error
+        yield lambda name: _read_classic(path, classic, name)
+
+
+def _read_classic(path: Path, file: Any, name: str) -> Variable:
+    if name not in file.variables:
+        raise _report_missing(path, name, list(file.variables))
+    variable = file.variables[name]
+    return Variable(np.asarray(variable.data), variable._attributes)
+
+
+def _read_hdf5(path: Path, file: Any, name: str) -> Variable:
+    with snapshot.name_errors(f"{path}: `{name}`"):
+        dataset = find_dataset(file, name)
+        if dataset is None:
+            raise _report_missing(path, name, list(file))
+        return Variable(np.asarray(dataset[()]), dict(dataset.attrs))
+
+
+def _report_missing(path: Path, name: str, others: Sequence[str]) -> SnapshotError:
+    return SnapshotError(
+        f"{path} has no variable `{name}`; it has: {', '.join(others) or 'none'}. Name yours by --variable "
+        "CHANNEL=NAME or --labels NAME"
+    )

@@ -1,0 +1,292 @@
+"""Staging from a web server and from an object store: as from a folder, and what is tried again, named or refused."""
+
+import hashlib
+import json
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from common.config import ConfigError, load
+from common.ranks.connect import connect
+from common.settings.machine import DistConfig
+from common.staging import plan, stage_dir, storage
+from common.staging.stage import SourceFile, StagingConfig, StagingError, stage_dataset, stage_url
+from cosmoflow.settings import Config
+from tests.common.fetch.server import FileServer
+from tests.common.staging import swift
+from tests.cosmoflow.case import CASE
+from tests.test_instances import data  # noqa: F401  (a fixture)
+
+HAS_STORAGE = all(map(find_spec, ("fsspec", "aiohttp", "s3fs")))
+pytestmark = pytest.mark.needs("storage", HAS_STORAGE, "fsspec, aiohttp and s3fs: pip install '.[storage]'")
+MANIFEST = "/data/manifest.json"
+CPU = DistConfig(device="cpu", timeout_s=60)
+NAMES = ("train/a b.bin", "train/empty.bin", "validation/c#d.bin", "stats.h5")
+FILES = {name: hashlib.shake_128(name.encode()).digest(1200 * ("empty" not in name)) for name in NAMES}
+
+
+def describe(body):
+    return {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
+
+
+def write_manifest(files):
+    entries = {name: describe(body) for name, body in files.items()}
+    return json.dumps({"format": 1, "benchmark": "cosmoflow", "files": entries}).encode()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(storage, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 2000)
+    quoted = {f"/data/{name.replace(' ', '%20').replace('#', '%23')}": body for name, body in FILES.items()}
+    with FileServer({**quoted, MANIFEST: write_manifest(FILES)}) as running:
+        yield running
+
+
+@pytest.fixture
+def config(server, tmp_path):
+    folder = tmp_path / "node"
+    return StagingConfig(mode="replicate", source=f"{server.url}/data/", stage_dir=folder, workers=1, keep=True)
+
+
+def stage(config):
+    with connect(CPU) as dist:
+        staged = stage_url(config, dist)
+        staged.close()
+    return staged
+
+
+def read_record(folder):
+    lines = (folder / stage_dir.RECORD).read_text().split("\n")
+    return sorted(line for line in lines if '"name"' in line and "manifest" not in line)
+
+
+def asked(server):
+    return [path for path, _ in server.asked]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_files_and_record_are_those_of_a_copy_from_a_folder(server, config, tmp_path, ranges):
+    server.ranges = ranges
+    staged = stage(config)
+    assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
+    assert (staged.root / "manifest.json").read_bytes() == server.files[MANIFEST]
+    for name, body in FILES.items():
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_bytes(body)
+    files = [SourceFile(name, len(body), sha256=describe(body)["sha256"]) for name, body in FILES.items()]
+    local = StagingConfig(mode="replicate", stage_dir=tmp_path / "other", keep=True)
+    with connect(CPU) as dist:
+        stage_dataset(files, tmp_path / "source", local, dist, {}).close()
+    assert read_record(config.stage_dir) == read_record(tmp_path / "other")
+    server.asked.clear()
+    assert stage(config).bytes_read == 0 and asked(server) == [MANIFEST]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_file_of_several_pieces_needs_a_server_of_parts(server, config, monkeypatch, ranges):
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 500)
+    server.ranges = ranges
+    if ranges:
+        staged = stage(config)
+        assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
+        assert ("/data/stats.h5", "bytes=1000-1199") in server.asked
+    else:
+        with pytest.raises(StagingError, match=r"/data/.*: the server serves no parts of files"):
+            stage(config)
+
+
+@pytest.mark.parametrize("fault", [("status", 503), ("cut", 100), ("status", 429)])
+def test_what_may_pass_is_tried_again(server, config, fault):
+    server.faults = [("", None), fault, fault]
+    staged = stage(config)
+    assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
+    assert staged.bytes_read == len(server.files[MANIFEST]) + sum(map(len, FILES.values()))
+    assert len(asked(server)) == 2 + 3 + 2  # nothing is asked for of an empty file
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"), [(("status", 500), "the server answers 500"), (("cut", 100), ".*"), (("status", 403), "")]
+)
+def test_what_does_not_pass_is_named_and_the_rest_resumes(server, config, monkeypatch, fault, cause):
+    waits = []
+    monkeypatch.setattr(storage, "_wait", lambda seconds: waits.append(seconds) or True)
+    server.faults = [("", None), ("", None), *[fault] * storage.ATTEMPTS]
+    tries = (
+        f", tried {storage.ATTEMPTS} times, the last time: {cause}; finished" if cause else ": the server answers 403"
+    )
+    with pytest.raises(StagingError, match=rf"{server.url}/data/.*: cannot be read{tries}"):
+        stage(config)
+    assert waits == ([0.01, 0.02, 0.04, 0.08] if cause else [])
+    assert not list(config.stage_dir.rglob("*.part"))
+    server.faults.clear()
+    server.asked.clear()
+    staged = stage(config)
+    assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
+    assert set(asked(server)) == {MANIFEST, "/data/validation/c%23d.bin", "/data/stats.h5"}
+
+
+def test_a_file_that_is_not_that_of_the_manifest_is_named(server, config):
+    server.files["/data/stats.h5"] = bytes(1200)
+    with pytest.raises(StagingError, match=rf"{server.url}/data/stats.h5: damaged: sha256"):
+        stage(config)
+    assert not (config.stage_dir / "stats.h5").exists()
+    del server.files["/data/stats.h5"]
+    with pytest.raises(StagingError, match=rf"{server.url}/data/stats.h5 does not exist, but manifest.json there"):
+        stage(config)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (None, "manifest.json does not exist: staging.source needs the manifest"),
+        (b"<html>", "manifest.json is not a valid manifest"),
+        (write_manifest({"../x": b""}), "is not a valid manifest"),
+        (write_manifest({"staging.jsonl": b""}), "lists 'staging.jsonl', a name that staging keeps"),
+    ],
+)
+def test_without_a_good_manifest_nothing_is_made(server, config, manifest, message):
+    server.files.pop(MANIFEST)
+    server.files |= {MANIFEST: manifest} if manifest is not None else {}
+    with pytest.raises(StagingError, match=re.escape(message)):
+        stage(config)
+    assert not config.stage_dir.exists()
+
+
+def test_without_the_packages_the_error_names_the_extra(config, monkeypatch):
+    def connect_nothing():
+        raise ModuleNotFoundError("no aiohttp", name="no_such_aiohttp")
+
+    monkeypatch.setattr(storage, "connect_http", connect_nothing)
+    with pytest.raises(StagingError, match=r"no_such_aiohttp: pip install '.*\[storage\]'"):
+        stage(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["staging.source=https://user:secret@example.org/data"], "user name or a password"),
+        (["staging.source=s3://key:secret@bucket/data"], "user name or a password"),
+        (["staging.source=https://example.org/data?signature=secret"], "source has a ? or #"),
+        (["staging.source=ftp://example.org/data"], "begins with https:// or http:// or s3://"),
+        (["staging.source=s3://bucket/data", "staging.mode=shard"], "set mode to replicate or memory"),
+    ],
+)
+def test_wrong_sources_are_refused_and_no_secret_is_quoted(tmp_path, overrides, message):
+    path = tmp_path / "small.yaml"
+    path.write_text(CASE.config)
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        load(Config, path, ["staging.mode=memory", "staging.stage_dir=node", *overrides])
+    assert "secret" not in str(error.value)
+
+
+# --- training
+
+
+@pytest.fixture
+def train(tmp_path, data, monkeypatch):  # noqa: F811  (the fixture)
+    """Train on the small dataset with more arguments; return the curve and the weights of the last checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(CASE.config.replace("DATA", str(data)))
+
+    def trained(folder, *arguments):
+        assert CASE.train.main(["small.yaml", f"output_dir={folder}", "train.epochs=2", *arguments]) == 4
+        curve = [line.split(",")[:3] for line in Path(folder, "history.csv").read_text().splitlines()]
+        exported = Path(folder, "weights.safetensors")
+        assert export.main([folder, str(exported)]) == 0
+        return curve, load_file(exported)
+
+    from safetensors.torch import load_file
+
+    from common import export
+
+    return trained
+
+
+def check_equal(first, second):
+    assert first[0] == second[0] and first[1].keys() == second[1].keys()
+    assert all(tensor.equal(second[1][name]) for name, tensor in first[1].items())
+
+
+def test_training_from_a_server_equals_training_from_files(train, data, capsys):  # noqa: F811
+    files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    local = train("local")
+    with FileServer(files) as server:
+        source = ("data.data_dir=nowhere", f"staging.source={server.url}", "staging.mode=replicate")
+        check_equal(local, train("remote", *source, "staging.stage_dir=node"))
+    assert not Path("node").exists()
+    log = Path("remote/result_0.txt").read_text()
+    assert log.index("staging_stop") < log.index("init_stop") and log.count("staging_start") == 1
+    assert json.loads(f'"{server.url}"') in log
+    capsys.readouterr()
+    assert CASE.train.main(["small.yaml", *source, "submission.round='2.0'", "staging.stage_dir=node"]) == 2
+    assert "staging.source names is copied before" in capsys.readouterr().err
+
+
+def test_a_resumed_run_and_each_instance_read_a_copy(train, data):  # noqa: F811
+    local = train("local")
+    files = {f"/{path.relative_to(data)}": path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    with FileServer(files) as server:
+        source = ("data.data_dir=nowhere", f"staging.source={server.url}", "staging.mode=memory")
+        assert CASE.train.main(["small.yaml", *source, "output_dir=run", "train.epochs=1"]) == 4
+        check_equal(local, train("run", *source, "--resume"))
+        many = ("output_dir=many", "train.epochs=1", "instances.count=2", "instances.ranks=1")
+        assert CASE.train.main(["small.yaml", *source, *many]) == 4
+    assert Path("run/result_0.txt").read_text().count("staging_stop") == 2
+    logs = [Path(f"many/instance_{number}/result_0.txt").read_text() for number in (0, 1)]
+    copied = [int(re.search(r'"staging_bytes_read": (\d+)', log)[1]) for log in logs]
+    assert copied == [sum(map(len, files.values())), 0]
+
+
+@pytest.fixture(scope="module")
+def store_environment(tmp_path_factory):
+    with swift.object_store(tmp_path_factory.mktemp("store")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def store(store_environment, monkeypatch):
+    """Return a function that puts the files of a folder into a bucket of an object store."""
+    import s3fs
+
+    for name, value in store_environment.items():
+        monkeypatch.setenv(name, value)
+    files = s3fs.S3FileSystem(skip_instance_cache=True)
+    files.mkdirs("universes", exist_ok=True)
+    return lambda folder, name: files.put(f"{folder}/", f"universes/{name}/", recursive=True)
+
+
+@pytest.mark.needs("swift", swift.HERE, swift.HOW)
+def test_training_from_an_object_store_equals_training_from_files(store, train, data, monkeypatch):  # noqa: F811
+    store(data, "small")
+    source = ("data.data_dir=nowhere", "staging.source=s3://universes/small", "staging.mode=replicate")
+    check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))
+    assert not Path("node").exists()
+
+    def refused(name):
+        with pytest.raises(StagingError) as error:
+            stage(StagingConfig(mode="replicate", stage_dir=Path("node"), source=f"s3://universes/{name}"))
+        return str(error.value)
+
+    assert "s3://universes/none/manifest.json does not exist" in refused("none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert re.search(r"s3://universes/small/manifest.json: cannot be read: .*signature", refused("small"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", os.getcwd())
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert "cannot be read: Unable to locate credentials" in refused("small")
+
+
+@pytest.mark.needs("swift", swift.HERE, swift.HOW)
+def test_a_file_of_several_pieces_comes_from_an_object_store(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "CHUNK_BYTES", 500)
+    for name, body in (FILES | {"manifest.json": write_manifest(FILES)}).items():
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_bytes(body)
+    store(tmp_path / "source", "pieces")
+    staged = stage(StagingConfig(mode="replicate", stage_dir=tmp_path / "n", source="s3://universes/pieces", keep=True))
+    assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES

@@ -49,7 +49,8 @@ NOTEBOOKS = {
         "library.md",
         ("The data in your own loop", "A network and a loss", "What is recorded"),
         """\
-A few samples stand in for those of the mini problem. Remove `data/` afterwards: the next training generates the full ones.
+A few samples stand in for those of the mini problem.
+Remove `data/` afterwards: the next training generates all of them.
 
 ```python
 from cosmoflow import synthesize
@@ -84,9 +85,10 @@ def format_notebook(source: Source) -> str:
     Raises ValueError if the page has no section of a name.
     """
     first = (
-        f"# {source.title}\n\nTakes about {source.minutes} minutes on two cores. Start it in an empty folder: data and runs "
-        f"are made there.\nBefore: `pip install '.[all,plot]' ipykernel` in a clone of the suite "
-        f"([more](install.md)).\n\nMade from [{source.page}]({source.page}), where changes belong.\n"
+        f"# {source.title}\n\n"
+        f"About {source.minutes} minutes on two cores. Start it in an empty folder: data and runs are made there.\n"
+        "Before: `pip install '.[all,plot]' ipykernel` in a clone of the suite ([more](install.md)).\n\n"
+        f"Made from [{source.page}]({source.page}), where changes belong.\n"
     )
     page = (GUIDE / source.page).read_text(encoding="utf-8")
     parts = [first, source.before, *(_find_section(page, title, source.page) for title in source.sections)]

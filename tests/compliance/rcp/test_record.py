@@ -113,7 +113,7 @@ def test_record_refuses_to_mix_and_reports_unusable_logs(tmp_path: Path, capsys:
     assert run("record", tmp_path, "-o", output) == 1
     said = capsys.readouterr().err
     for reason in (
-        "no benchmark 'resnet'; expected",
+        "'resnet'",
         "'many'; a whole number",
         "no eval_accuracy with an epoch_num",
         "cannot be read",

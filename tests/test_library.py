@@ -201,7 +201,7 @@ def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
     assert modules["synthesize"].main([str(tmp_path / "d"), "--train", "4", "--validation", "2", *sizes]) == 0
     overrides = {"data.data_dir": tmp_path / "d", "data.train_samples": None, "data.eval_samples": None}
     config = resolve_config(modules["settings"].Config, "mini", [overrides, "precision.dtype=fp32"])
-    samples = dataset.Dataset(tmp_path / "d/train", config.data)
+    samples = dataset.Dataset(str(tmp_path / "d/train"), config.data)
     with contextlib.closing(modules["train"].BENCHMARK.problem(config, alone(), 0)) as problem:
         (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [np.arange(len(samples))]))
     expected = list(tensors(batch))
@@ -210,5 +210,5 @@ def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
         (read,) = DataLoader(samples, num_workers=workers, multiprocessing_context=context, **options)
         assert all(map(torch.equal, tensors(tuple(read) if isinstance(read, list) else read), expected))
     assert str(samples[-1]) == str(pickle.loads(pickle.dumps(samples))[len(samples) - 1])
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="no sample 4: the split has 4"):
         samples[len(samples)]

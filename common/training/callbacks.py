@@ -266,5 +266,5 @@ def load_callback(text: str) -> type[Callback]:
         raise ValueError(f"{text!r}: expected MODULE:CLASS, such as mine:Printer for the class Printer of mine.py")
     kind = getattr(import_all([source])[0], name, None)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
-        raise ValueError(f"{text}: expected a class derived from {Callback.__module__}.Callback")
+        raise ValueError(f"{text}: expected a class derived from common.api.Callback")
     return kind

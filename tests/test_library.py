@@ -170,6 +170,83 @@ def test_names_that_nothing_registers_are_refused(folder, words, message):
     assert not Path("run").exists()
 
 
+BAD = """
+import torch
+from common.api import Callback, register_optimizer
+
+
+class Unloadable(Callback):
+    def state_dict(self):
+        return {"a": [1, {"x": object()}]}
+
+
+class Attached(Callback):
+    def attach(self, model, optimizer):
+        raise RuntimeError("attach boom")
+
+
+class Stepped(Callback):
+    def after_step(self):
+        raise ValueError("step boom")
+
+
+@register_optimizer("no")
+class No:
+    def __init__(self, parameters, lr, config): ...
+
+
+@register_optimizer("none")
+def make_none(parameters, lr, config): ...
+
+
+@register_optimizer("fails")
+class Fails(torch.optim.Optimizer):
+    def __init__(self, parameters, lr, config):
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self):
+        torch.zeros(1) @ torch.zeros(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--callback", "bad.py:Unloadable"], 1, "callback Unloadable: state_dict()['a'][1]['x'] is of type object"),
+        (["--callback", "bad.py:Attached"], 1, "callback Attached of bad.py, line 13: RuntimeError: attach boom"),
+        (["--callback", "bad.py:Stepped"], 1, "callback Stepped of bad.py, line 18: ValueError: step boom"),
+        (["optim.name=no"], 2, "optimizer no of bad.py: No is no torch.optim.Optimizer"),
+        (["optim.name=none"], 2, "optimizer none of bad.py: NoneType is no torch.optim.Optimizer"),
+        (["optim.name=fails"], 1, "optimizer fails of bad.py, line 36: RuntimeError: inconsistent tensor size"),
+    ],
+)
+def test_an_error_of_own_code_names_it(folder, capsys, words, status, message):
+    Path("bad.py").write_text(BAD)
+    assert run("train.imports=[bad.py]", *words) == status
+    assert message in capsys.readouterr().err
+    ending = read_ending(Path("run"))
+    assert Path("run").exists() == (words != ["optim.name=no"])
+    assert ending is None if not Path("run").exists() else message in ending.cause
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "message"),
+    [("adam", dict, "adam is one of the suite's"), ("own", lambda parameters: 0, "(parameters, lr, config): too many")],
+)
+def test_what_cannot_be_an_optimizer_is_not_registered(name, made, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        own_code.register_optimizer(name)(made)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"), [(None, "no reason stated"), ("a\n b\x1b", "a b\\x1b"), ("x" * 300, "x" * 200)]
+)
+def test_the_reason_of_a_stop_is_a_short_line(reason, text):
+    callback = Callback()
+    callback.stop(reason)
+    assert callback.stop_reason == text
+
+
 @pytest.mark.needs("optuna", bool(find_spec("optuna")), "Optuna: pip install optuna")
 def test_the_search_prunes(folder):
     code = Path("search.py").read_text()

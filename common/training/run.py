@@ -454,7 +454,6 @@ class Training:
 
     def _begin_log(self, log: ResultLog) -> None:
         """Write the start of the log: what the job did before, and what is known before the data are read."""
-        self.owned.forget_ending()  # a log is begun, so that a failure leaves a record
         drop = self.config.drop_page_cache
         if self.shared is None:
             mllog.clear_cache(drop is True and self.dist.local_rank == 0)

@@ -197,8 +197,12 @@ def describe_codes(codes: Iterable[Code]) -> str:
 # -- modules and files ---------------------------------------------------------------------------------------
 
 
+class SourceError(UsageError):
+    """A module or Python file cannot be imported: by this process, perhaps not by others."""
+
+
 def import_all(sources: Iterable[object]) -> list[ModuleType]:
-    """Return the modules of names and Python files; UsageError names the one that fails."""
+    """Return the modules of names and Python files; SourceError names the one that fails."""
     modules = []
     for source in map(str, sources):
         try:
@@ -206,7 +210,7 @@ def import_all(sources: Iterable[object]) -> list[ModuleType]:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever the user's code raises, SystemExit too
-            raise UsageError(f"{source}: {explain_failure(error, source)}") from error
+            raise SourceError(f"{source}: {explain_failure(error, source)}") from error
     return modules
 
 

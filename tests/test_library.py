@@ -235,7 +235,8 @@ def test_an_error_of_own_code_names_it(folder, capsys, words, status, message):
 )
 def test_a_file_that_fails_on_a_rank_is_named_by_that_rank(folder, words):
     """Ten seconds, as two processes start."""
-    Path("odd.py").write_text("import os\n\nassert os.environ['RANK'] == '0', 'odd boom'\n")
+    imports = "import os\nfrom common.api import Callback\n"
+    Path("odd.py").write_text(f"{imports}assert os.environ['RANK'] == '0', 'odd boom'\nclass Odd(Callback): ...\n")
     command = [
         sys.executable,
         "-m",

@@ -8,19 +8,20 @@ names it, and nothing is looked for while all names are of the suite.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from common.command import suggest_name
 from common.errors import UsageError
+from common.own_code import execute_spec
 from common.reference import Reference, Setting, Target
 
 ROOT: Final = Path(__file__).parent.parent
@@ -131,16 +132,8 @@ def forbid_plugins() -> None:
 def load_package(package: Package) -> None:
     """Import a plug-in's package from its folder, whatever the current folder holds; its modules follow it."""
     if package.origin and package.name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            package.name, package.folder / "__init__.py", submodule_search_locations=[str(package.folder)]
-        )
-        assert spec is not None and spec.loader is not None
-        sys.modules[package.name] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[package.name]
-            raise
+        folder, file = str(package.folder), package.folder / "__init__.py"
+        execute_spec(spec_from_file_location(package.name, file, submodule_search_locations=[folder]))
 
 
 def import_facts(package: Package) -> ModuleType:

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -154,40 +154,43 @@ def describe_codes(codes: Iterable[Code]) -> str:
 
 def import_all(sources: Iterable[object]) -> list[ModuleType]:
     """Return the modules of names and Python files; UsageError names the one that fails."""
-    modules = []
-    for source in map(str, sources):
-        try:
-            modules.append(import_source(source))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # whatever the user's code raises, SystemExit too
-            raise UsageError(f"{source}: {explain_failure(error, source)}") from error
-    return modules
+    return [import_source(str(source)) for source in sources]
 
 
-def import_source(source: str) -> ModuleType:
-    """Return the module of a name or of a Python file, imported once; raises what its code raises."""
-    if not is_file(source):
+def import_source(source: str, title: str = "") -> ModuleType:
+    """Return the module of a name or of a Python file, imported once.
+
+    Raises UsageError for whatever its code raises. title: what the message calls the source; "": as it is written.
+    """
+    try:
+        if _is_file(source):
+            path = os.path.realpath(source)
+            name = FILE + path
+            return sys.modules.get(name) or execute_spec(
+                spec_from_file_location(name, path, loader=_Loader(name, path))
+            )
         if not all(part.isidentifier() for part in source.split(".")):
             raise UsageError(f"{source!r} is neither a Python file nor the name of a module")
         return importlib.import_module(source)
-    path = os.path.realpath(source)
-    name = FILE + path
-    if name in sys.modules:
-        return sys.modules[name]
-    loader = _Loader(name, path)
-    spec = spec_from_file_location(name, path, loader=loader)
-    assert spec is not None
-    module = sys.modules[name] = module_from_spec(spec)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit too
+        raise UsageError(f"{title or source}: {_explain_failure(error, source)}") from error
+
+
+def execute_spec(spec: ModuleSpec | None) -> ModuleType:
+    """Return the module of a specification, which stays in `sys.modules` unless its code fails."""
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
     try:
-        loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        del sys.modules[spec.name]
         raise
     return module
 
 
-def is_file(source: str) -> bool:
+def _is_file(source: str) -> bool:
     """Tell whether a source is a file, not the name of a module."""
     return source.endswith(".py") or os.sep in source or os.path.isfile(source)
 
@@ -199,7 +202,7 @@ class _Loader(SourceFileLoader):
         """Write no bytecode."""
 
 
-def explain_failure(error: BaseException, source: str) -> str:
+def _explain_failure(error: BaseException, source: str) -> str:
     """Return why a source cannot be imported, with the line at fault in its file."""
     if isinstance(error, OSError) and error.filename:
         return f"cannot be read: {error.strerror}"

@@ -53,13 +53,14 @@ class Package:
     """A benchmark's package.
 
     origin: the distribution and its version, or the folder that it is in; "": the suite. home: the folder with the
-    facts of the distribution, or that folder.
+    facts of the distribution, or that folder. distribution: its name; "" in a folder and for the suite.
     """
 
     name: str
     folder: Path
     origin: str = ""
     home: Path = ROOT
+    distribution: str = ""
 
 
 def find_package(name: str) -> Package | None:
@@ -105,7 +106,7 @@ def find_plugins() -> MappingProxyType[str, Package]:
             for entry in distribution.entry_points.select(group=GROUP):
                 folder = _find_folder(entry.name, path)
                 origin, home = f"{distribution.name} {distribution.version}", Path(str(distribution.locate_file("")))
-                packages += [Package(entry.name, folder, origin, home)] if folder else []
+                packages += [Package(entry.name, folder, origin, home, distribution.name)] if folder else []
         except Exception:  # whatever importlib.metadata raises on damaged files, which name no benchmark
             continue
     return MappingProxyType({package.name: package for package in reversed(packages) if package.name not in PACKAGES})

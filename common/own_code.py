@@ -22,11 +22,12 @@ import msgspec
 
 from common.errors import UsageError
 
-KEY: Final = "own_code"
+OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
 FILE: Final = "file "
 """How the name of the module begins that is made of a file; its path follows."""
 NO_FILE: Final = "(in no file)"
+PYTHON: Final = sys.stdlib_module_names - {"__main__"}  # which the module of a command is
 Kind = Literal["problem", "optimizer", "callback"]
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -73,12 +74,12 @@ def register_problem(name: str) -> Callable[[T], T]:
 
 
 def _register(kind: Kind, name: str) -> Callable[[T], T]:
-    def register(made: T) -> T:
-        earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), made))
+    def register(definition: T) -> T:
+        earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), definition))
         if earlier != new and earlier is not None:
             raise UsageError(f"{kind} {name} is registered by {earlier} already; choose another name")
-        _REGISTERED[kind, name] = made
-        return made
+        _REGISTERED[kind, name] = definition
+        return definition
 
     return register
 
@@ -96,16 +97,16 @@ def find_registered(kind: Kind, name: str, key: str, others: Iterable[str] = ())
 
 def list_registered(kind: Kind, name: str) -> tuple[Code, ...]:
     """Return the source of what is registered; none for a name of the suite's own."""
-    made = _REGISTERED.get((kind, name))
-    return () if made is None else (describe_source(kind, name, made),)
+    definition = _REGISTERED.get((kind, name))
+    return () if definition is None else (describe_source(kind, name, definition),)
 
 
 # -- where it comes from -------------------------------------------------------------------------------------
 
 
-def describe_source(kind: Kind, name: str, made: Any) -> Code:
+def describe_source(kind: Kind, name: str, definition: Any) -> Code:
     """Return the file and hash of a class or function."""
-    file = _find_file(made)
+    file = _find_file(definition)
     if file is None:
         return Code(kind, name, NO_FILE, None)
     return Code(kind, name, file.name, hashlib.sha256(file.read_bytes()).hexdigest())
@@ -119,28 +120,28 @@ def list_bases(kind: Kind, cls: type, suite: Sequence[str]) -> tuple[Code, ...]:
 
     def is_own(base: type) -> bool:
         top, file = base.__module__.partition(".")[0], _find_file(base)
-        if file is None or top in sys.stdlib_module_names - {"__main__"}:
-            return top not in (*sys.stdlib_module_names - {"__main__"}, *suite)
-        return not any(file.is_relative_to(folder) for folder in folders)  # a command's module is __main__
+        if file is None or top in PYTHON:
+            return top not in (*PYTHON, *suite)
+        return not any(map(file.is_relative_to, folders))
 
     return tuple(describe_source(kind, base.__qualname__, base) for base in cls.__mro__ if is_own(base))
 
 
-def _find_file(made: Any) -> Path | None:
+def _find_file(definition: Any) -> Path | None:
     import inspect  # takes a while, and the checker does without
 
     try:
-        file = Path(inspect.getsourcefile(made) or "").resolve()
+        file = Path(inspect.getsourcefile(definition) or "").resolve()
     except TypeError:
         return None
     return file if file.is_file() else None
 
 
 def read_codes(recorded: Any) -> tuple[Code, ...]:
-    """Return what a checkpoint or an export has under `KEY`; ValueError if that is something else."""
+    """Return what a checkpoint or an export has under `OWN_CODE`; ValueError if that is something else."""
     codes = msgspec.convert(recorded or (), tuple[Code, ...])
     if not all(code.text.isprintable() for code in codes):
-        raise ValueError(f"{KEY} names code by characters that cannot be printed")
+        raise ValueError(f"{OWN_CODE} names code by characters that cannot be printed")
     return codes
 
 

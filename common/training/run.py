@@ -26,7 +26,7 @@ from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, 
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.mllog import ResultLog, RunRecord
-from common.own_code import KEY, Code, describe_codes
+from common.own_code import OWN_CODE, Code, describe_codes
 from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.ranks.device import read_limits, read_model_name
@@ -131,7 +131,7 @@ class Training:
         all_ranks.check_equal(self.resolved, "the configuration")
         self.own_code = list_code(benchmark, config, start.callbacks)
         plain = [asdict(code) for code in self.own_code]
-        self.recorded_code: dict[str, Any] = {KEY: plain} if plain else {}
+        self.recorded_code: dict[str, Any] = {OWN_CODE: plain} if plain else {}
         all_ranks.check_equal(plain, "the code that computes")
         evaluating = config.train.eval_ranks
         try:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeGuard
 from msgspec import Struct
 
 from common.ending import COMPLETED, Ending, stated_ending
+from common.own_code import OWN_CODE
 from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import as_count, is_number, plain
@@ -41,8 +42,6 @@ SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 DATA: Final = "data_sha256"
 """The key of the digest of the data's manifest, in a provenance."""
-OWN_CODE: Final = "own_code"
-"""The key of the list of what computed in place of the suite's code, in a provenance."""
 RANKS: Final = "number_of_ranks"
 SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""

@@ -158,13 +158,8 @@ class Training:
         ended = self.owned.take_over(self.start.wait)
         if ended and self._is_over(ended):
             return 0
-        with contextlib.ExitStack() as after_the_run:
+        with contextlib.ExitStack() as after_the_run, explain_out_of_memory(self.config, self.dist):
             self._provide_data(after_the_run)
-            return self._serve_until_the_end()
-
-    def _serve_until_the_end(self) -> int:
-        assert self.link is not None
-        with explain_out_of_memory(self.config, self.dist):
             problem = self.benchmark.build_problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
             precision = Precision(self.config.precision, self.dist.device)
             with contextlib.closing(problem):
@@ -189,7 +184,8 @@ class Training:
                 return ended
             if self.start.auto_resume and not (ended and ended.final):
                 self.owned.forget_ending()
-            ending = self._train_with_log()
+            with contextlib.ExitStack() as after_the_run:
+                ending = self._train_with_log(after_the_run)
             self.owned.record_ending(ending)
             return ending
 
@@ -212,18 +208,14 @@ class Training:
         """Make the data of a mini problem, or copy `staging.source`, which is removed after the run; collective."""
         if self.config.staging.source and self.shared is None:
             self.copied = copy_source(self.config, self.all_ranks)
-            after_the_run.callback(self.copied.staged.close)
+            after_the_run.callback(self.owned.result_kept()(self.copied.staged.close))
             self.config = read_copy(self.config, self.copied.staged)
         elif self.shared is None and not self.evaluates:
             self.benchmark.provide_mini(self.config, self.dist)
         self.all_ranks.barrier()
 
-    def _train_with_log(self) -> Ending:
+    def _train_with_log(self, after_the_run: contextlib.ExitStack) -> Ending:
         """Train; return how the run ended."""
-        with self.owned.result_kept(), contextlib.ExitStack() as after_the_run:
-            return self._train_on_data(after_the_run)
-
-    def _train_on_data(self, after_the_run: contextlib.ExitStack) -> Ending:
         with STOP.interrupting():
             saved = self._load_saved()
             initial = self._initial_weights() if saved is None else None

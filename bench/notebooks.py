@@ -42,6 +42,7 @@ NOTEBOOKS = {
             "DeepCAM: a label map",
             "OC20: forces on atoms",
         ),
+        "The data are too few for a good network; without `data.data_dir`, `train.run` trains the mini problem.\n",
     ),
     "own-network": Source(
         "Bring your own network",

@@ -192,7 +192,7 @@ SAMPLES, WEATHER = (512, 64), "generated snapshots 96 x 144 x 16"
 MINIS = (
     replace(
         mini_of(REFERENCE, MINI_2, TARGET.value, SAMPLES, source=f"{WEATHER}, whose labels depend on what is far away"),
-        baseline=0.895,
+        baseline=0.897,
         constant=0.32,  # background everywhere
         data_sha256=(
             "f42f07244d4a3e8029bfae353d02eff7b10838329786765b8e8ad87e3e6ee40e",

@@ -26,6 +26,7 @@ def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
         dist=SimpleNamespace(is_main=main, local_rank=0, local_size=1, device=torch.device("cpu")),
         benchmark=SimpleNamespace(name="cosmoflow", config=type(config.submission)),
         resolved={"a": 1},
+        recorded_code={},
     )
     training._collect_sources = lambda: Training._collect_sources(training)
     Training._begin_log(training, None)

@@ -28,7 +28,7 @@ def test_own_tables_are_read_by_round_and_variant(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("oc20", "resnet", "benchmark: expected one of cosmoflow"),
+        ("oc20", "resnet", "benchmark: expected cosmoflow"),
         ("unit: epochs\n", "", "missing required field `unit`"),
         ("unit", "units", "unknown field `units`"),
         ("batch_size: 8", "batch_size: 8.5", "Expected `int`, got `float` - at `$.points[0].batch_size`"),

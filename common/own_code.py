@@ -25,7 +25,7 @@ from common.errors import UsageError
 OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
 FILE: Final = "file "
-"""How the name of the module begins that is made of a file; its path follows."""
+"""Prefix of the name of a module that is read from a file; its path follows."""
 NO_FILE: Final = "(in no file)"
 PYTHON: Final = sys.stdlib_module_names - {"__main__"}  # which the module of a command is
 Kind = Literal["problem", "optimizer", "callback"]
@@ -43,7 +43,7 @@ class Code:
     kind: Kind
     name: str
     file: str
-    sha256: str | None
+    sha256: str | None = None
 
     @property
     def text(self) -> str:
@@ -108,7 +108,7 @@ def describe_source(kind: Kind, name: str, definition: Any) -> Code:
     """Return the file and hash of a class or function."""
     file = _find_file(definition)
     if file is None:
-        return Code(kind, name, NO_FILE, None)
+        return Code(kind, name, NO_FILE)
     return Code(kind, name, file.name, hashlib.sha256(file.read_bytes()).hexdigest())
 
 
@@ -146,8 +146,8 @@ def read_codes(recorded: Any) -> tuple[Code, ...]:
 
 
 def describe_codes(codes: Iterable[Code]) -> str:
-    """Return codes in words, "" if there are none."""
-    return ", ".join(code.text for code in codes)
+    """Return codes in words, with the beginning of each hash; "" if there are none."""
+    return ", ".join(f"{code.text} ({code.sha256[:8]})" if code.sha256 else code.text for code in codes)
 
 
 # -- modules and files ---------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_own_code_is_found_by_name_recorded_and_not_the_reference(folder, capsys
         ("optimizer", "lars", "lars.py"),
         ("callback", "Ema", "ema.py"),
     ]
-    text = "problem Means of mine.py, optimizer lars of lars.py, callback Ema of ema.py"
+    text = ", ".join(f"{code['kind']} {code['name']} of {code['file']} ({code['sha256'][:8]})" for code in codes)
     assert f"{text}: this run is not the reference" in capsys.readouterr().out
     assert json.loads(Path("run/fom.json").read_text())["own_code"] == text
     (finding,) = (each for each in check_logs("run/result_0.txt", allow_mini=True).findings if each.rule == "SET19")

@@ -276,9 +276,8 @@ class Training:
         if (earlier := saved.own_code) != self.own_code:
             before, now = (describe_codes(codes) or "no code of your own" for codes in (earlier, self.own_code))
             raise CheckpointError(
-                f"the run was trained with {before}, and would go on with "
-                f"{now if now != before else 'another version of it'}; a resumed run keeps its code: restore it, or "
-                "start a new run in another output_dir"
+                f"the run was trained with {before}, and would go on with {now}; a resumed run keeps its code: restore "
+                "it, or start a new run in another output_dir"
             )
         check_seed(self.config, saved.state["seed"])
         return saved

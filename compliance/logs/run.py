@@ -15,7 +15,7 @@ from typing import Any, Final, TypeGuard
 from msgspec import Struct
 
 from common.ending import COMPLETED, Ending, stated_ending
-from common.own_code import OWN_CODE
+from common.own_code import OWN_CODE, describe_codes, read_codes
 from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import as_count, is_number, plain
@@ -343,16 +343,12 @@ def read_suite_version(provenance: Any) -> Any:
 
 
 def describe_own_code(provenance: Any) -> str:
-    """Return what a provenance says of code that computed in place of the suite's: names, files, hashes; "" if none."""
-    codes = provenance.get(OWN_CODE) if isinstance(provenance, dict) else None
-    fields = (("kind", None), ("name", None), ("file", None), ("sha256", 8))
-    texts = (
-        " ".join(str(code[field])[:most] for field, most in fields if field in code)
-        if isinstance(code, dict)
-        else "unknown code"
-        for code in (codes if isinstance(codes, list) else [codes] if codes else [])[:MOST_SOFTWARE]
-    )
-    return shorten(", ".join(texts), LONGEST_NAME - len(OWN_CODE), placeholder=" …")
+    """Return what a provenance says of code that computed in place of the suite's; "" if there is none."""
+    try:
+        text = describe_codes(read_codes(provenance.get(OWN_CODE) if isinstance(provenance, dict) else None))
+    except ValueError:
+        text = "unknown code"
+    return shorten(text, LONGEST_NAME - len(OWN_CODE), placeholder=" …")
 
 
 def _read_software(log: Log) -> dict[str, str]:

@@ -291,7 +291,11 @@ class OwnCode(LogRule, strict_only=True):
     good = (lambda log: log(division="open").by_suite().provenance(own_code=[]),)
     bad = (
         lambda log: log().by_suite().provenance(own_code=[{"kind": "optimizer", "name": "lars", "file": "lars.py"}]),
-        lambda log: log(division="open").by_suite().provenance(own_code=[{"kind": "problem", "name": "Mine"}]),
+        lambda log: (
+            log(division="open")
+            .by_suite()
+            .provenance(own_code=[{"kind": "problem", "name": "Mine", "file": "mine.py"}])
+        ),
         lambda log: log(division="open").by_suite().provenance(own_code="unreadable"),
     )
 

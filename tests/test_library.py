@@ -86,6 +86,9 @@ def test_own_code_is_found_by_name_recorded_and_not_the_reference(folder, capsys
         ("optimizer", "lars", "lars.py"),
         ("callback", "Ema", "ema.py"),
     ]
+    # A product of 4 means and 4 × 4 weights, forward and for the gradients of the weights, in `predictions`' layout.
+    flop = read_value(Path("run/result_0.txt"), "flop_per_sample")
+    assert flop == {"training": 64, "evaluation": 32}
     text = ", ".join(f"{code['kind']} {code['name']} of {code['file']} ({code['sha256'][:8]})" for code in codes)
     assert f"{text}: this run is not the reference" in capsys.readouterr().out
     assert json.loads(Path("run/fom.json").read_text())["own_code"] == text

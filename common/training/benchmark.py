@@ -18,7 +18,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -213,11 +214,13 @@ class SampleProblem(ABC, Generic[B]):
         return table3(*alone)
 
     def _shapes_counted(self) -> tuple[nn.Module, Tensor] | None:
-        """Return `shapes_alone`, with the own network if there is one."""
+        """Return `shapes_alone`; with an own network what `predictions` makes of it, as only that knows its input."""
         alone = self.shapes_alone()
         with torch.device("meta"):
             own = self.own_network(self.config)
-        return alone if alone is None or own is None else (own, alone[1])
+        if alone is None or own is None:
+            return alone
+        return _Forward(own, lambda network, x: self.predictions(network, cast(B, SimpleNamespace(x=x)))), alone[1]
 
     def describe_data(self, samples: str, sizes: str = "") -> str:
         """Return the line of `describe`. samples: what the samples are called; sizes: what else to say of them."""
@@ -446,6 +449,17 @@ Problem = SampleProblem[Any]
 
 
 # -- the trained network -------------------------------------------------------------------------------------
+
+
+class _Forward(nn.Module):
+    """A network with what computes its output."""
+
+    def __init__(self, network: nn.Module, compute: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network, self.compute = network, compute
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.compute(self.network, x)
 
 
 class Predictor(nn.Module, ABC):

@@ -55,6 +55,8 @@ if [ ! -d "$DATA" ]; then
   echo "$DATA does not exist: see ../implementations/@implementation@/@benchmark@/README.md" >&2
   exit 1
 fi
+"""
+VERIFY: Final = """\
 [ -e "$DATA/manifest.json" ] || "$WORK/venv/bin/python" -P -m @benchmark@.prepare manifest "$DATA"
 "$WORK/venv/bin/python" -P -m @benchmark@.prepare verify "$DATA"
 """
@@ -271,7 +273,8 @@ def system_items(code: Implementation, system: str, variant: str) -> Iterator[Pa
     link = names | {"code": f"../{IMPLEMENTATIONS}/{code.name}"}
     yield fill_template(f"{system}_{code.name}.json", json.dumps(link, indent=1) + "\n")
     yield fill_template("README.md", README + (SUITE_README if code.is_suite else OTHER_README))
-    data = DATA_HEAD + (FULL_DATA if variant == FULL else MINI_DATA)
+    verify = VERIFY if (code.package / "prepare.py").is_file() else ""  # which a benchmark need not have
+    data = DATA_HEAD + (FULL_DATA + verify if variant == FULL else MINI_DATA)
     bodies = {"setup.sh": SETUP, "init_datasets.sh": data, "run_and_time.sh": DATA_HEAD + RUN}
     for script, body in bodies.items():
         head = HEAD.replace("@title@", TITLES[script])

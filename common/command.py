@@ -74,11 +74,11 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the nearest known name, ` (did you mean …?)`; "" if none is near."""
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(names), 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -102,11 +102,20 @@ class Instance:
     shared: Shared | None = None
 
 
-def copy_source(config: RunConfig, ranks: Dist) -> Shared:
-    """Copy the dataset that `staging.source` names to the nodes; a collective call, before anything reads data."""
-    begin_ms = mllog.elapsed_ms()
-    staged = stage_url(config.staging, ranks)
-    return Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms())
+def provide_data(benchmark: Benchmark, config: RunConfig, ranks: Dist) -> tuple[RunConfig, Shared | None]:
+    """Make the data of a mini problem, or copy `staging.source` to the nodes, before anything reads data.
+
+    Return the configuration that reads them, and the copy. A collective call.
+    """
+    copied = None
+    if config.staging.source:
+        begin_ms = mllog.elapsed_ms()
+        staged = stage_url(config.staging, ranks)
+        copied, config = Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms()), read_copy(config, staged)
+    else:
+        benchmark.provide_mini(config, ranks)
+    ranks.barrier()
+    return config, copied
 
 
 def read_copy(config: RunConfig, staged: Staged) -> RunConfig:
@@ -205,14 +214,11 @@ class Training:
         return bool(target.of(before) == target.of(now))  # another one may be left to reach
 
     def _provide_data(self, after_the_run: contextlib.ExitStack) -> None:
-        """Make the data of a mini problem, or copy `staging.source`, which is removed after the run; collective."""
-        if self.config.staging.source and self.shared is None:
-            self.copied = copy_source(self.config, self.all_ranks)
-            after_the_run.callback(self.owned.result_kept()(self.copied.staged.close))
-            self.config = read_copy(self.config, self.copied.staged)
-        elif self.shared is None and not self.evaluates:
-            self.benchmark.provide_mini(self.config, self.dist)
-        self.all_ranks.barrier()
+        """Make or copy the data, unless the job of instances has; a copy is removed after the run. Collective."""
+        if self.shared is None:
+            self.config, self.copied = provide_data(self.benchmark, self.config, self.all_ranks)
+            if self.copied:
+                after_the_run.callback(self.owned.result_kept()(self.copied.staged.close))
 
     def _train_with_log(self, after_the_run: contextlib.ExitStack) -> Ending:
         """Train; return how the run ended."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
+from common.command import FOLDERS_VARIABLE as FOLDERS_VARIABLE
 from common.command import suggest_name
 from common.errors import UsageError
 from common.own_code import execute_spec
@@ -35,8 +36,6 @@ PACKAGES: Final = (
 SHARED: Final = ("common", "compliance", "submission")
 """The packages of the suite beside them."""
 GROUP: Final = "mlperf_hpc.benchmarks"
-FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
-"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 PLUGINS_VARIABLE: Final = "MLPERF_HPC_PLUGINS"
 """`off`: benchmarks of the suite only."""
 FACTS: Final = "reference.py"

@@ -93,6 +93,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         incomplete=f"{count} of {required} runs" if required and count < required else "",
         states=results.states,
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
+        plugin=results.plugin,
         operations=rate_result(results) if any(run.detailed for run in results.runs) else ResultOperations(),
         **_machine(results),
         **_outcome(results),

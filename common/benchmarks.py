@@ -8,19 +8,21 @@ names it, and nothing is looked for while all names are of the suite.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
+from common.command import FOLDERS_VARIABLE as FOLDERS_VARIABLE
 from common.command import suggest_name
 from common.errors import UsageError
+from common.own_code import execute_spec
 from common.reference import Reference, Setting, Target
 
 ROOT: Final = Path(__file__).parent.parent
@@ -34,8 +36,6 @@ PACKAGES: Final = (
 SHARED: Final = ("common", "compliance", "submission")
 """The packages of the suite beside them."""
 GROUP: Final = "mlperf_hpc.benchmarks"
-FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
-"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 PLUGINS_VARIABLE: Final = "MLPERF_HPC_PLUGINS"
 """`off`: benchmarks of the suite only."""
 FACTS: Final = "reference.py"
@@ -52,13 +52,14 @@ class Package:
     """A benchmark's package.
 
     origin: the distribution and its version, or the folder that it is in; "": the suite. home: the folder with the
-    facts of the distribution, or that folder.
+    facts of the distribution, or that folder. distribution: its name; "" in a folder and for the suite.
     """
 
     name: str
     folder: Path
     origin: str = ""
     home: Path = ROOT
+    distribution: str = ""
 
 
 def find_package(name: str) -> Package | None:
@@ -104,7 +105,7 @@ def find_plugins() -> MappingProxyType[str, Package]:
             for entry in distribution.entry_points.select(group=GROUP):
                 folder = _find_folder(entry.name, path)
                 origin, home = f"{distribution.name} {distribution.version}", Path(str(distribution.locate_file("")))
-                packages += [Package(entry.name, folder, origin, home)] if folder else []
+                packages += [Package(entry.name, folder, origin, home, distribution.name)] if folder else []
         except Exception:  # whatever importlib.metadata raises on damaged files, which name no benchmark
             continue
     return MappingProxyType({package.name: package for package in reversed(packages) if package.name not in PACKAGES})
@@ -131,16 +132,8 @@ def forbid_plugins() -> None:
 def load_package(package: Package) -> None:
     """Import a plug-in's package from its folder, whatever the current folder holds; its modules follow it."""
     if package.origin and package.name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            package.name, package.folder / "__init__.py", submodule_search_locations=[str(package.folder)]
-        )
-        assert spec is not None and spec.loader is not None
-        sys.modules[package.name] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[package.name]
-            raise
+        folder, file = str(package.folder), package.folder / "__init__.py"
+        execute_spec(spec_from_file_location(package.name, file, submodule_search_locations=[folder]))
 
 
 def import_facts(package: Package) -> ModuleType:

@@ -31,6 +31,7 @@ from common.training.resolve import resolve_config
 from common.training.trainer import Trainer
 from compliance import check_logs
 from cosmoflow import evaluate, synthesize, train
+from oc20.graphs import build_graph
 
 GUIDE = (Path(__file__).parents[1] / "docs/guide/library.md").read_text()
 TINY = """
@@ -89,7 +90,7 @@ def test_own_code_is_found_by_name_recorded_and_not_the_reference(folder, capsys
     # A product of 4 means and 4 × 4 weights, forward and for the gradients of the weights, in `predictions`' layout.
     flop = read_value(Path("run/result_0.txt"), "flop_per_sample")
     assert flop == {"training": 64, "evaluation": 32}
-    text = "problem Means of mine.py, optimizer lars of lars.py, callback Ema of ema.py"
+    text = ", ".join(f"{code['kind']} {code['name']} of {code['file']} ({code['sha256'][:8]})" for code in codes)
     assert f"{text}: this run is not the reference" in capsys.readouterr().out
     assert json.loads(Path("run/fom.json").read_text())["own_code"] == text
     (finding,) = (each for each in check_logs("run/result_0.txt", allow_mini=True).findings if each.rule == "SET19")
@@ -307,7 +308,7 @@ def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
     with contextlib.closing(modules["train"].BENCHMARK.problem(config, alone(), 0)) as problem:
         (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [np.arange(len(samples))]))
     expected = list(tensors(batch))
-    options = {"batch_size": len(samples), "collate_fn": getattr(dataset, "collate", None)}
+    options = {"batch_size": len(samples), "collate_fn": build_graph if name == "oc20" else None}
     for workers, context in ((0, None), (1, "spawn")):
         (read,) = DataLoader(samples, num_workers=workers, multiprocessing_context=context, **options)
         assert all(map(torch.equal, tensors(tuple(read) if isinstance(read, list) else read), expected))

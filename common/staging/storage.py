@@ -38,7 +38,7 @@ class SharedStorage:
 
     @property
     def identity(self) -> str:
-        """A text that tells the dataset's place from others."""
+        """The resolved path, or the address: the same for the same dataset alone."""
         return str(Path(self.root).resolve())
 
     def read_into(self, piece: Piece, view: memoryview) -> None:

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from common.command import clean
 from common.ending import Ending
-from common.own_code import Code, describe_source, import_all
+from common.own_code import Code, describe_source, import_source
 from common.ranks.dist import Dist
 from common.reference import Target
 from common.training.checkpoint import START, Position, is_dense
@@ -161,7 +161,7 @@ ACTIONS: Final = ("attach", "after_step", "evaluating", "state_dict", "load_stat
 PLAIN: Final = (type(None), bool, int, float, str)
 """The types of values that a checkpoint takes, beside tensors and what has values in it."""
 CallbackSource = Callback | type[Callback]
-"""How a caller gives a callback: an object, or the class of which each training makes one."""
+"""A callback as a caller passes it: an object, or a class, of which each training makes an object."""
 
 
 def acts(source: CallbackSource) -> bool:
@@ -302,7 +302,7 @@ def load_callback(text: str) -> type[Callback]:
     source, _, name = text.rpartition(":")
     if not source or not name.isidentifier():
         raise ValueError(f"{text!r}: expected MODULE:CLASS, such as mine:Printer for the class Printer of mine.py")
-    kind = getattr(import_all([source])[0], name, None)
+    kind = getattr(import_source(source), name, None)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise ValueError(f"{text}: expected a class derived from common.api.Callback")
     return kind

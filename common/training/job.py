@@ -52,12 +52,11 @@ from common.training.run import (
     Start,
     Training,
     check_unchanged,
-    copy_source,
     evaluate_command,
     has_result,
     list_code,
+    provide_data,
     ranks_text,
-    read_copy,
 )
 from common.training.tracking.trackers import check_installed
 
@@ -300,13 +299,9 @@ class InstancesJob:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
-        copied = copy_source(config, self.dist) if config.staging.source else None
+        config, copied = provide_data(self.benchmark, config, self.dist)
         if copied:
             after_the_job.callback(copied.staged.close)
-            config = read_copy(config, copied.staged)
-        else:
-            self.benchmark.provide_mini(config, self.dist)
-        self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
         problem = self.benchmark.build_problem(config, self.dist, plan.base)
         check_sample_counts(config, problem.train_samples, problem.eval_samples)

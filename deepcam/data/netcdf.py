@@ -68,13 +68,11 @@ def _unpack(title: str, variable: Variable) -> np.ndarray:
     """Return the numbers of a channel, float32 (H, W)."""
     stored = _select_pixels(title, variable.values)
     _check_values(title, stored, variable.attributes)
-    scale, offset = (_read_number(variable.attributes, name, default) for name, default in _PACKING)
+    scale = _read_number(variable.attributes, "scale_factor", 1.0)
+    offset = _read_number(variable.attributes, "add_offset", 0.0)
     field: np.ndarray = (stored if (scale, offset) == (1, 0) else stored * scale + offset).astype(np.float32)
     _check_values(title, field, {})
     return field
-
-
-_PACKING: Final = (("scale_factor", 1.0), ("add_offset", 0.0))
 
 
 def _select_pixels(title: str, values: np.ndarray) -> np.ndarray:

@@ -235,7 +235,7 @@ def test_the_callback_of_the_guide_works_as_printed(run, capsys):
         ("mine", "'mine': expected MODULE:CLASS"),
         ("os.system('x'):y", "is neither a Python file nor the name of a module"),
         ("mine2:Told", "mine2: no such module"),
-        ("mine:Tell", "expected a class derived from common.training.callbacks.Callback"),
+        ("mine:Tell", "expected a class derived from common.api.Callback"),
         ("mine:Path", "expected a class derived from"),
         ("broken:Told", "broken: broken.py, line 1: ZeroDivisionError: division by zero"),
     ],

@@ -6,11 +6,12 @@ is then the value of a key: `optim.name` for `register_optimizer`, `train.proble
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
@@ -21,6 +22,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from common.errors import UsageError
+from common.settings.optim import LOG_NAMES
 
 OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
@@ -60,9 +62,23 @@ def register_optimizer(name: str) -> Callable[[T], T]:
     """Register a class, or a function, that makes the optimizer `optim.name` names.
 
     It is called with the parameters, the learning rate, and the section `optim` (`common.settings.optim.OptimConfig`),
-    and returns a `torch.optim.Optimizer`. Raises UsageError if the name is taken by another one.
+    and returns a `torch.optim.Optimizer`. Raises UsageError if it cannot be called so, or if the name is taken.
     """
-    return _register("optimizer", name)
+    if name in LOG_NAMES:
+        raise UsageError(f"optimizer {name} is one of the suite's; choose another name")
+    register = _register("optimizer", name)
+
+    def check_call(made: T) -> T:
+        import inspect  # takes a while, and the checker does without
+
+        try:
+            inspect.signature(made).bind("parameters", "lr", "config")
+        except TypeError as error:
+            text = describe_source("optimizer", name, made).text
+            raise UsageError(f"{text}: {made.__qualname__} is called with (parameters, lr, config): {error}") from error
+        return register(made)
+
+    return check_call
 
 
 def register_problem(name: str) -> Callable[[T], T]:
@@ -135,6 +151,35 @@ def _find_file(definition: Any) -> Path | None:
     except TypeError:
         return None
     return file if file.is_file() else None
+
+
+class OwnCodeError(ValueError):
+    """Code of the user's raised an exception, which is the cause of this one."""
+
+
+@contextlib.contextmanager
+def naming_code(codes: Sequence[Code], suite: Sequence[str]) -> Iterator[None]:
+    """Name the code, its file and line in an exception that it raises; those of the suite pass, and divergence.
+
+    suite: its packages. Raises OwnCodeError.
+    """
+    try:
+        yield
+    except FloatingPointError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        from traceback import walk_tb  # only a failure pays for it
+
+        for frame, line in reversed(list(walk_tb(error.__traceback__))):
+            file, name = Path(frame.f_code.co_filename).name, frame.f_code.co_qualname
+            own = [code for code in codes if code.file == file]
+            if str(frame.f_globals.get("__name__")).partition(".")[0] in suite:
+                break
+            if own:
+                reason = str(error).partition("\n")[0]
+                code = next((code for code in own if name.startswith(f"{code.name}.")), own[0])
+                raise OwnCodeError(f"{code.text}, line {line}: {type(error).__name__}: {reason}") from error
+        raise
 
 
 def read_codes(recorded: Any) -> tuple[Code, ...]:

@@ -35,6 +35,7 @@ from common.ranks.dist import Dist
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL, NO_TARGET
+from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
@@ -42,6 +43,7 @@ from common.training.checkpoint import NoCheckpointError, complete
 from common.training.folder import OwnedFolder, check_kind
 from common.training.memory import check_network
 from common.training.merit import count_minutes, merge_figures
+from common.training.optim import find_optimizer
 from common.training.resolve import check_sample_counts, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
@@ -77,6 +79,8 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     STOP.exit_status = None
     check_installed(config.track)
     list_code(benchmark, config, start.callbacks)  # before anything is made
+    if config.optim.name not in LOG_NAMES:
+        find_optimizer(config.optim.name)
     if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
         importlib.import_module("common.data.dali")
     STOP.choose_signals(config.stop.signals)

@@ -26,7 +26,7 @@ from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, 
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.mllog import ResultLog, RunRecord
-from common.own_code import OWN_CODE, Code, describe_codes
+from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.ranks.device import read_limits, read_model_name
@@ -182,7 +182,7 @@ class Training:
 
     def train(self) -> Ending:
         """Train as the owner of the folder; record and return how the run ended."""
-        with self.owned.failure_recorded():
+        with self.owned.failure_recorded(), naming_code(self.own_code, ("common", self.benchmark.name)):
             ended = self.owned.take_over(self.start.wait)
             if self.dist.is_main:
                 check_kind(self.config.output_dir, self.instance is not None)

@@ -23,7 +23,7 @@ from torch.utils import data
 from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
-from common.data.split import find_once, list_folder
+from common.data.split import find_index, find_once, list_folder
 from common.ranks.dist import Dist
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
@@ -47,7 +47,10 @@ class Dataset(data.Dataset[Frame]):
     FrameError or LmdbError if the start of a file is damaged.
     """
 
-    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None, ranks: Dist | None = None) -> None:
+    def __init__(
+        self, folder: Path | str, config: DataConfig, samples: int | None = None, ranks: Dist | None = None
+    ) -> None:
+        folder = Path(folder)
         self.split, self.config = folder.name, config
         self._locate: Callable[[str], Path] = folder.parent.joinpath
         files = find_once(partial(_find_files, folder, config.format), ranks)
@@ -71,7 +74,7 @@ class Dataset(data.Dataset[Frame]):
 
     def __getitem__(self, index: int) -> Frame:
         """Return a frame, see `read`; IndexError beyond the last."""
-        return self.read(range(len(self))[index])
+        return self.read(find_index(index, len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}, "_opening": None}

@@ -235,8 +235,9 @@ def test_wrong_sources_are_refused_and_no_secret_is_quoted(tmp_path, overrides, 
     path = tmp_path / "small.yaml"
     path.write_text(CASE.config)
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
-        load(Config, path, ["staging.mode=memory", "staging.stage_dir=node", *overrides])
+        load(Config, path, ["staging.mode=replicate", *overrides, "staging.stage_dir=node"])
     assert "secret" not in str(error.value)
+    assert str(error.value).startswith(f"override '{overrides[-1][:16]}")
 
 
 # --- training

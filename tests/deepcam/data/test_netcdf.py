@@ -138,9 +138,17 @@ def test_damaged_and_unknown_files_are_refused(tmp_path, capsys):
 
 
 def test_wrong_arguments_are_refused(tmp_path, capsys):
+    assert convert(tmp_path) == 2
+    assert f"INPUT_DIR {tmp_path}/nc is not a folder" in capsys.readouterr().err
     (tmp_path / "nc").mkdir()
     assert convert(tmp_path) == 1
     assert "no files .nc or .nc4 in" in capsys.readouterr().err
     assert convert(tmp_path, "--variable", "rain=PRECT") == 2
     assert "--variable rain=PRECT: expected CHANNEL=NAME, with a channel of TMQ" in capsys.readouterr().err
+    assert convert(tmp_path, "--variable", "TMQ=U850", "--variable", "TMQ=V850") == 2
+    assert "--variable TMQ=V850: the variable of TMQ is U850 already" in capsys.readouterr().err
+    (tmp_path / "out").symlink_to("nc")
+    assert convert(tmp_path) == 2
+    assert "out is INPUT_DIR; choose another folder" in capsys.readouterr().err
+    (tmp_path / "out").unlink()
     assert not (tmp_path / "out").exists()

@@ -93,8 +93,8 @@ class StageDir:
             except FileExistsError:
                 if self.root.is_symlink() and not self.root.exists():
                     raise StagingError(
-                        f"staging.stage_dir {self.root} is a link to nothing, {self.root.readlink()}; make that folder, "
-                        "or remove the link"
+                        f"staging.stage_dir {self.root} is a link to nothing, {self.root.readlink()}; make that "
+                        "folder, or remove the link"
                     ) from None
                 if not self.root.is_dir():
                     raise

@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -130,11 +132,13 @@ def test_what_does_not_pass_is_named_and_the_rest_resumes(server, config, monkey
     assert set(asked(server)) == {MANIFEST, "/data/validation/c%23d.bin", "/data/stats.h5"}
 
 
-def test_after_a_file_is_given_up_no_other_is_tried(server, config, capfd):
-    server.faults = [("", None), *[("status", 503)] * 100]
+@pytest.mark.parametrize("workers", [1, 4])
+def test_after_a_file_is_given_up_no_other_is_tried(server, config, capfd, workers):
+    server.files[MANIFEST] = write_manifest({f"train/{number}": b"1234" for number in range(40)})
+    server.faults = [("", None), *[("status", 503)] * 300]
     with pytest.raises(StagingError, match=rf"/data/.*: cannot be read, tried {storage.ATTEMPTS} times"):
-        stage(config)
-    assert len(server.asked) == 1 + storage.ATTEMPTS
+        stage(replace(config, workers=workers))
+    assert len(server.asked) <= 1 + storage.ATTEMPTS * workers
     error = capfd.readouterr().err
     assert error.count("the server answers 503") == 1 and "such failures are tried 5 times" in error
 
@@ -173,6 +177,12 @@ def test_https_never_becomes_http():
 def test_a_manifest_is_read_up_to_a_limit(server, config, monkeypatch):
     monkeypatch.setattr(storage, "MOST_MANIFEST_BYTES", len(server.files[MANIFEST]) - 1)
     with pytest.raises(StagingError, match=rf"{server.url}{MANIFEST}: more than .* bytes; expected a manifest"):
+        stage(config)
+
+
+def test_a_signal_ends_the_reading_of_a_manifest(config, monkeypatch):
+    monkeypatch.setattr(storage, "STOP", SimpleNamespace(number=15))
+    with pytest.raises(StagingError, match=r"manifest.json: stopped by a signal"):
         stage(config)
 
 

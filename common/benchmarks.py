@@ -8,7 +8,6 @@ names it, and nothing is looked for while all names are of the suite.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
 from os.path import samestat
 from pathlib import Path
 from traceback import extract_tb
@@ -25,8 +25,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from common.command import FOLDERS_VARIABLE as FOLDERS_VARIABLE
 from common.command import suggest_name
 from common.errors import UsageError
+from common.own_code import execute_spec
 from common.reference import Reference, Setting, Target
 from common.values import is_number
 
@@ -41,8 +43,6 @@ PACKAGES: Final = (
 SHARED: Final = ("common", "compliance", "submission")
 """The packages of the suite beside them."""
 GROUP: Final = "mlperf_hpc.benchmarks"
-FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
-"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 PLUGINS_VARIABLE: Final = "MLPERF_HPC_PLUGINS"
 """`off`: benchmarks of the suite only."""
 FACTS: Final = "reference.py"
@@ -66,6 +66,7 @@ class Package:
 
     origin: the distribution and its version, or the folder that it is in; "": the suite. home: the folder with the
     facts of the distribution, or that folder. problem: why it cannot be used; "": nothing is known to be wrong.
+    distribution: its name; "" in a folder and for the suite.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Package:
     origin: str = ""
     home: Path = ROOT
     problem: str = ""
+    distribution: str = ""
 
 
 def find_package(name: str) -> Package | None:
@@ -191,7 +193,7 @@ def _list_installed() -> Iterator[Package]:
             for name in sorted({entry.name for entry in entries}):
                 folder = _find_folder(name, distribution)
                 problem = "" if folder else f"that distribution has no package {name} with {FACTS}"
-                yield Package(name, folder or home / name, origin, home, problem)
+                yield Package(name, folder or home / name, origin, home, problem, distribution.name)
         except Exception:  # whatever importlib.metadata raises on damaged files, which name no benchmark
             continue
 
@@ -211,16 +213,8 @@ def _choose_packages(packages: Iterable[Package]) -> dict[str, Package]:
 def load_package(package: Package) -> None:
     """Import a plug-in's package from its folder, whatever the current folder holds; its modules follow it."""
     if package.origin and package.name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            package.name, package.folder / "__init__.py", submodule_search_locations=[str(package.folder)]
-        )
-        assert spec is not None and spec.loader is not None
-        sys.modules[package.name] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[package.name]
-            raise
+        folder, file = str(package.folder), package.folder / "__init__.py"
+        execute_spec(spec_from_file_location(package.name, file, submodule_search_locations=[folder]))
 
 
 def import_facts(package: Package) -> ModuleType:

@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
+FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
+"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 CONTINUED: Final = "finished work is kept; --help says how to continue"
 NOTHING_WRITTEN: Final = "nothing is written"
 WRONG_PLACES: Final = {
@@ -56,11 +59,17 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def as_called(text: str) -> str:
-    """Return the text with its commands in the form that started this process: `python -m …` or `mlperf-hpc …`."""
-    if os.path.basename(sys.argv[0]) != PROGRAM:
+    """Return the text with its commands in the form that started this process: `python -m …` or `mlperf-hpc …`.
+
+    With --benchmarks-from they have this option: Python alone does not find the packages there.
+    """
+    folders = list(filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)))
+    if os.path.basename(sys.argv[0]) != PROGRAM and not folders:
         return text
-    text = re.sub(r"python -m (?:common|compliance|submission)\.(\w+)", rf"{PROGRAM} \1", text)
-    return re.sub(r"python -m (\w+)\.(\w+)", rf"{PROGRAM} \2 \1", text)
+    program = " ".join([PROGRAM, *(f"--benchmarks-from {shlex.quote(folder)}" for folder in folders)])
+    suite = r"python -m (?:common|compliance|submission)\.(\w+)"
+    text = re.sub(suite, lambda match: f"{program} {match[1]}", text)
+    return re.sub(r"python -m (\w+)\.(\w+)", lambda match: f"{program} {match[2]} {match[1]}", text)
 
 
 def clean(text: object) -> str:
@@ -74,11 +83,11 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the nearest known name, ` (did you mean …?)`; "" if none is near."""
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name, list(names), 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

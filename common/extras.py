@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.util import find_spec
 from typing import Final
@@ -25,11 +24,10 @@ def missing_extra(error: BaseException, module: str) -> str | None:
         return None
     package = module.partition(".")[0]
     benchmark = find_package(package)
-    origin = benchmark.origin if benchmark else ""
-    if origin and not os.path.isabs(origin):  # its distribution says what it needs
-        requirement = origin.partition(" ")[0]
+    if benchmark and benchmark.distribution:  # which says what it needs
+        requirement = benchmark.distribution
     else:
-        extra = "[train]" if origin else EXTRAS.get(package, f"[{package}]")
+        extra = "[train]" if benchmark and benchmark.origin else EXTRAS.get(package, f"[{package}]")
         requirement = f"{ROOT if (ROOT / 'setup.cfg').exists() else DISTRIBUTION}{extra}"
     return f"{module.removesuffix('.__main__')} needs {name}: pip install '{requirement}'"
 

@@ -6,13 +6,14 @@ is then the value of a key: `optim.name` for `register_optimizer`, `train.proble
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -21,12 +22,14 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from common.errors import UsageError
+from common.settings.optim import LOG_NAMES
 
-KEY: Final = "own_code"
+OWN_CODE: Final = "own_code"
 """The key of a provenance, a checkpoint and an export with the list of `Code`; without it the suite computed alone."""
 FILE: Final = "file "
-"""How the name of the module begins that is made of a file; its path follows."""
+"""Prefix of the name of a module that is read from a file; its path follows."""
 NO_FILE: Final = "(in no file)"
+PYTHON: Final = sys.stdlib_module_names - {"__main__"}  # which the module of a command is
 Kind = Literal["problem", "optimizer", "callback"]
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -42,7 +45,7 @@ class Code:
     kind: Kind
     name: str
     file: str
-    sha256: str | None
+    sha256: str | None = None
 
     @property
     def text(self) -> str:
@@ -59,9 +62,23 @@ def register_optimizer(name: str) -> Callable[[T], T]:
     """Register a class, or a function, that makes the optimizer `optim.name` names.
 
     It is called with the parameters, the learning rate, and the section `optim` (`common.settings.optim.OptimConfig`),
-    and returns a `torch.optim.Optimizer`. Raises UsageError if the name is taken by another one.
+    and returns a `torch.optim.Optimizer`. Raises UsageError if it cannot be called so, or if the name is taken.
     """
-    return _register("optimizer", name)
+    if name in LOG_NAMES:
+        raise UsageError(f"optimizer {name} is one of the suite's; choose another name")
+    register = _register("optimizer", name)
+
+    def check_call(made: T) -> T:
+        import inspect  # takes a while, and the checker does without
+
+        try:
+            inspect.signature(made).bind("parameters", "lr", "config")
+        except TypeError as error:
+            text = describe_source("optimizer", name, made).text
+            raise UsageError(f"{text}: {made.__qualname__} is called with (parameters, lr, config): {error}") from error
+        return register(made)
+
+    return check_call
 
 
 def register_problem(name: str) -> Callable[[T], T]:
@@ -73,12 +90,12 @@ def register_problem(name: str) -> Callable[[T], T]:
 
 
 def _register(kind: Kind, name: str) -> Callable[[T], T]:
-    def register(made: T) -> T:
-        earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), made))
+    def register(definition: T) -> T:
+        earlier, new = map(_find_file, (_REGISTERED.get((kind, name)), definition))
         if earlier != new and earlier is not None:
             raise UsageError(f"{kind} {name} is registered by {earlier} already; choose another name")
-        _REGISTERED[kind, name] = made
-        return made
+        _REGISTERED[kind, name] = definition
+        return definition
 
     return register
 
@@ -96,18 +113,18 @@ def find_registered(kind: Kind, name: str, key: str, others: Iterable[str] = ())
 
 def list_registered(kind: Kind, name: str) -> tuple[Code, ...]:
     """Return the source of what is registered; none for a name of the suite's own."""
-    made = _REGISTERED.get((kind, name))
-    return () if made is None else (describe_source(kind, name, made),)
+    definition = _REGISTERED.get((kind, name))
+    return () if definition is None else (describe_source(kind, name, definition),)
 
 
 # -- where it comes from -------------------------------------------------------------------------------------
 
 
-def describe_source(kind: Kind, name: str, made: Any) -> Code:
+def describe_source(kind: Kind, name: str, definition: Any) -> Code:
     """Return the file and hash of a class or function."""
-    file = _find_file(made)
+    file = _find_file(definition)
     if file is None:
-        return Code(kind, name, NO_FILE, None)
+        return Code(kind, name, NO_FILE)
     return Code(kind, name, file.name, hashlib.sha256(file.read_bytes()).hexdigest())
 
 
@@ -119,34 +136,63 @@ def list_bases(kind: Kind, cls: type, suite: Sequence[str]) -> tuple[Code, ...]:
 
     def is_own(base: type) -> bool:
         top, file = base.__module__.partition(".")[0], _find_file(base)
-        if file is None or top in sys.stdlib_module_names - {"__main__"}:
-            return top not in (*sys.stdlib_module_names - {"__main__"}, *suite)
-        return not any(file.is_relative_to(folder) for folder in folders)  # a command's module is __main__
+        if file is None or top in PYTHON:
+            return top not in (*PYTHON, *suite)
+        return not any(map(file.is_relative_to, folders))
 
     return tuple(describe_source(kind, base.__qualname__, base) for base in cls.__mro__ if is_own(base))
 
 
-def _find_file(made: Any) -> Path | None:
+def _find_file(definition: Any) -> Path | None:
     import inspect  # takes a while, and the checker does without
 
     try:
-        file = Path(inspect.getsourcefile(made) or "").resolve()
+        file = Path(inspect.getsourcefile(definition) or "").resolve()
     except TypeError:
         return None
     return file if file.is_file() else None
 
 
+class OwnCodeError(ValueError):
+    """Code of the user's raised an exception, which is the cause of this one."""
+
+
+@contextlib.contextmanager
+def naming_code(codes: Sequence[Code], suite: Sequence[str]) -> Iterator[None]:
+    """Name the code, its file and line in an exception that it raises; those of the suite pass, and divergence.
+
+    suite: its packages. Raises OwnCodeError.
+    """
+    try:
+        yield
+    except FloatingPointError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        from traceback import walk_tb  # only a failure pays for it
+
+        for frame, line in reversed(list(walk_tb(error.__traceback__))):
+            file, name = Path(frame.f_code.co_filename).name, frame.f_code.co_qualname
+            own = [code for code in codes if code.file == file]
+            if str(frame.f_globals.get("__name__")).partition(".")[0] in suite:
+                break
+            if own:
+                reason = str(error).partition("\n")[0]
+                code = next((code for code in own if name.startswith(f"{code.name}.")), own[0])
+                raise OwnCodeError(f"{code.text}, line {line}: {type(error).__name__}: {reason}") from error
+        raise
+
+
 def read_codes(recorded: Any) -> tuple[Code, ...]:
-    """Return what a checkpoint or an export has under `KEY`; ValueError if that is something else."""
+    """Return what a checkpoint or an export has under `OWN_CODE`; ValueError if that is something else."""
     codes = msgspec.convert(recorded or (), tuple[Code, ...])
     if not all(code.text.isprintable() for code in codes):
-        raise ValueError(f"{KEY} names code by characters that cannot be printed")
+        raise ValueError(f"{OWN_CODE} names code by characters that cannot be printed")
     return codes
 
 
 def describe_codes(codes: Iterable[Code]) -> str:
-    """Return codes in words, "" if there are none."""
-    return ", ".join(code.text for code in codes)
+    """Return codes in words, with the beginning of each hash; "" if there are none."""
+    return ", ".join(f"{code.text} ({code.sha256[:8]})" if code.sha256 else code.text for code in codes)
 
 
 # -- modules and files ---------------------------------------------------------------------------------------
@@ -154,40 +200,43 @@ def describe_codes(codes: Iterable[Code]) -> str:
 
 def import_all(sources: Iterable[object]) -> list[ModuleType]:
     """Return the modules of names and Python files; UsageError names the one that fails."""
-    modules = []
-    for source in map(str, sources):
-        try:
-            modules.append(import_source(source))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # whatever the user's code raises, SystemExit too
-            raise UsageError(f"{source}: {explain_failure(error, source)}") from error
-    return modules
+    return [import_source(str(source)) for source in sources]
 
 
-def import_source(source: str) -> ModuleType:
-    """Return the module of a name or of a Python file, imported once; raises what its code raises."""
-    if not is_file(source):
+def import_source(source: str, title: str = "") -> ModuleType:
+    """Return the module of a name or of a Python file, imported once.
+
+    Raises UsageError for whatever its code raises. title: what the message calls the source; "": as it is written.
+    """
+    try:
+        if _is_file(source):
+            path = os.path.realpath(source)
+            name = FILE + path
+            return sys.modules.get(name) or execute_spec(
+                spec_from_file_location(name, path, loader=_Loader(name, path))
+            )
         if not all(part.isidentifier() for part in source.split(".")):
             raise UsageError(f"{source!r} is neither a Python file nor the name of a module")
         return importlib.import_module(source)
-    path = os.path.realpath(source)
-    name = FILE + path
-    if name in sys.modules:
-        return sys.modules[name]
-    loader = _Loader(name, path)
-    spec = spec_from_file_location(name, path, loader=loader)
-    assert spec is not None
-    module = sys.modules[name] = module_from_spec(spec)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's code raises, SystemExit too
+        raise UsageError(f"{title or source}: {_explain_failure(error, source)}") from error
+
+
+def execute_spec(spec: ModuleSpec | None) -> ModuleType:
+    """Return the module of a specification, which stays in `sys.modules` unless its code fails."""
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = module_from_spec(spec)
     try:
-        loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        del sys.modules[spec.name]
         raise
     return module
 
 
-def is_file(source: str) -> bool:
+def _is_file(source: str) -> bool:
     """Tell whether a source is a file, not the name of a module."""
     return source.endswith(".py") or os.sep in source or os.path.isfile(source)
 
@@ -199,7 +248,7 @@ class _Loader(SourceFileLoader):
         """Write no bytecode."""
 
 
-def explain_failure(error: BaseException, source: str) -> str:
+def _explain_failure(error: BaseException, source: str) -> str:
     """Return why a source cannot be imported, with the line at fault in its file."""
     if isinstance(error, OSError) and error.filename:
         return f"cannot be read: {error.strerror}"

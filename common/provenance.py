@@ -82,8 +82,8 @@ def source_hash(packages: Sequence[str], root: Path | None = None) -> str:
 
 def _list_plugin_distributions(packages: Sequence[str]) -> list[str]:
     """Return the distributions of the packages that come from outside the suite; those in folders have none."""
-    origins = [package.origin for name in packages if name not in SHARED and (package := find_package(name))]
-    return [origin.rpartition(" ")[0] for origin in origins if origin and not os.path.isabs(origin)]
+    benchmarks = (find_package(name) for name in packages if name not in SHARED)
+    return [benchmark.distribution for benchmark in benchmarks if benchmark and benchmark.distribution]
 
 
 @cache

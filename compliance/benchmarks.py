@@ -81,7 +81,7 @@ def refuse_plugins_in(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 
 def list_judged_paths() -> list[str]:
-    """Return what another process has to refuse plug-ins in, too."""
+    """Return the paths that `refuse_plugins_in` got, for another process."""
     return [*_judged]
 
 
@@ -143,7 +143,7 @@ def report_broken(benchmark: str, cause: str) -> None:
 
 
 def read_name(value: object) -> str:
-    """Return the name of a benchmark that a log means by a value, "" for what is no text."""
+    """Return a logged name of a benchmark without blanks and in lower case; "" for what is no text."""
     return value.strip().lower() if isinstance(value, str) else ""
 
 
@@ -153,7 +153,7 @@ def find_reference(benchmark: str | None) -> Reference | None:
 
 
 def has_round(benchmark: str | None, round_: str) -> bool:
-    """Tell whether there is such a benchmark, and a round has it."""
+    """Tell whether a round has a benchmark of this name."""
     reference = find_reference(benchmark)
     return reference is not None and round_ in reference.rounds
 

@@ -30,6 +30,7 @@ from common.training.resolve import resolve_config
 from common.training.trainer import Trainer
 from compliance import check_logs
 from cosmoflow import evaluate, synthesize, train
+from oc20.graphs import build_graph
 
 GUIDE = (Path(__file__).parents[1] / "docs/guide/library.md").read_text()
 TINY = """
@@ -88,7 +89,7 @@ def test_own_code_is_found_by_name_recorded_and_not_the_reference(folder, capsys
     # A product of 4 means and 4 × 4 weights, forward and for the gradients of the weights, in `predictions`' layout.
     flop = read_value(Path("run/result_0.txt"), "flop_per_sample")
     assert flop == {"training": 64, "evaluation": 32}
-    text = "problem Means of mine.py, optimizer lars of lars.py, callback Ema of ema.py"
+    text = ", ".join(f"{code['kind']} {code['name']} of {code['file']} ({code['sha256'][:8]})" for code in codes)
     assert f"{text}: this run is not the reference" in capsys.readouterr().out
     assert json.loads(Path("run/fom.json").read_text())["own_code"] == text
     (finding,) = (each for each in check_logs("run/result_0.txt", allow_mini=True).findings if each.rule == "SET19")
@@ -170,6 +171,83 @@ def test_names_that_nothing_registers_are_refused(folder, words, message):
     assert not Path("run").exists()
 
 
+BAD = """
+import torch
+from common.api import Callback, register_optimizer
+
+
+class Unloadable(Callback):
+    def state_dict(self):
+        return {"a": [1, {"x": object()}]}
+
+
+class Attached(Callback):
+    def attach(self, model, optimizer):
+        raise RuntimeError("attach boom")
+
+
+class Stepped(Callback):
+    def after_step(self):
+        raise ValueError("step boom")
+
+
+@register_optimizer("no")
+class No:
+    def __init__(self, parameters, lr, config): ...
+
+
+@register_optimizer("none")
+def make_none(parameters, lr, config): ...
+
+
+@register_optimizer("fails")
+class Fails(torch.optim.Optimizer):
+    def __init__(self, parameters, lr, config):
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self):
+        torch.zeros(1) @ torch.zeros(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--callback", "bad.py:Unloadable"], 1, "callback Unloadable: state_dict()['a'][1]['x'] is of type object"),
+        (["--callback", "bad.py:Attached"], 1, "callback Attached of bad.py, line 13: RuntimeError: attach boom"),
+        (["--callback", "bad.py:Stepped"], 1, "callback Stepped of bad.py, line 18: ValueError: step boom"),
+        (["optim.name=no"], 2, "optimizer no of bad.py: No is no torch.optim.Optimizer"),
+        (["optim.name=none"], 2, "optimizer none of bad.py: NoneType is no torch.optim.Optimizer"),
+        (["optim.name=fails"], 1, "optimizer fails of bad.py, line 36: RuntimeError: inconsistent tensor size"),
+    ],
+)
+def test_an_error_of_own_code_names_it(folder, capsys, words, status, message):
+    Path("bad.py").write_text(BAD)
+    assert run("train.imports=[bad.py]", *words) == status
+    assert message in capsys.readouterr().err
+    # Only a run that has begun leaves a record.
+    endings = [message in read_ending(path).cause for path in Path().glob("run")]
+    assert endings == ([True] if "step" in message or "fails" in message else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "message"),
+    [("adam", dict, "adam is one of the suite's"), ("own", lambda parameters: 0, "(parameters, lr, config): too many")],
+)
+def test_what_cannot_be_an_optimizer_is_not_registered(name, made, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        own_code.register_optimizer(name)(made)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"), [(None, "no reason stated"), ("a\n b\x1b", "a b\\x1b"), ("x" * 300, "x" * 200)]
+)
+def test_the_reason_of_a_stop_is_a_short_line(reason, text):
+    callback = Callback()
+    callback.stop(reason)
+    assert callback.stop_reason == text
+
+
 @pytest.mark.needs("optuna", bool(find_spec("optuna")), "Optuna: pip install optuna")
 def test_the_search_prunes(folder):
     code = Path("search.py").read_text()
@@ -201,14 +279,14 @@ def test_samples_are_what_a_step_reads_in_any_process(name, sizes, tmp_path):
     assert modules["synthesize"].main([str(tmp_path / "d"), "--train", "4", "--validation", "2", *sizes]) == 0
     overrides = {"data.data_dir": tmp_path / "d", "data.train_samples": None, "data.eval_samples": None}
     config = resolve_config(modules["settings"].Config, "mini", [overrides, "precision.dtype=fp32"])
-    samples = dataset.Dataset(tmp_path / "d/train", config.data)
+    samples = dataset.Dataset(str(tmp_path / "d/train"), config.data)
     with contextlib.closing(modules["train"].BENCHMARK.problem(config, alone(), 0)) as problem:
         (batch,) = map(problem.prepared, problem.read(problem.sets["train"], [np.arange(len(samples))]))
     expected = list(tensors(batch))
-    options = {"batch_size": len(samples), "collate_fn": getattr(dataset, "collate", None)}
+    options = {"batch_size": len(samples), "collate_fn": build_graph if name == "oc20" else None}
     for workers, context in ((0, None), (1, "spawn")):
         (read,) = DataLoader(samples, num_workers=workers, multiprocessing_context=context, **options)
         assert all(map(torch.equal, tensors(tuple(read) if isinstance(read, list) else read), expected))
     assert str(samples[-1]) == str(pickle.loads(pickle.dumps(samples))[len(samples) - 1])
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="no sample 4: the split has 4"):
         samples[len(samples)]

@@ -90,7 +90,7 @@ def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespac
     parser = CommandParser(
         prog=module,
         description=f"""\
-Train {name} until its quality target is met, and write an MLPerf result log that `python -m compliance.check` judges.
+Train {name} until its quality target is met, and write a result log that `python -m compliance.check` judges.
 
   {module} mini                         the mini problem, on a laptop
   {module} mini train.seed=7            with one value changed

@@ -40,7 +40,8 @@ class Split(ABC):
 
     config: SamplesConfig
 
-    def __init__(self, folder: Path, names: list[str], samples: int | None, config: SamplesConfig) -> None:
+    def __init__(self, folder: Path | str, names: list[str], samples: int | None, config: SamplesConfig) -> None:
+        folder = Path(folder)
         if samples is not None and len(names) < samples:
             raise DatasetError(
                 f"{folder} has {len(names):,} samples, the configuration asks for {samples:,}: lower "
@@ -77,7 +78,7 @@ class Split(ABC):
         IndexError beyond the last sample, otherwise as `read`.
         """
         x, y = self.buffer(1, pinned=False)
-        self.load(range(len(self))[index], (x[0].numpy(), y[0].numpy()))
+        self.load(find_index(index, len(self)), (x[0].numpy(), y[0].numpy()))
         return self.prepare_input(x)[0], y[0]
 
     def files(self) -> Iterator[tuple[str, int | None]]:
@@ -109,6 +110,14 @@ class Split(ABC):
         self.read_into(index, into)
         if self.config.cache:
             self._kept[index] = tuple(array.copy() for array in into)
+
+
+def find_index(index: int, count: int) -> int:
+    """Return an index from 0 on, of one that may count from the end; IndexError beyond either."""
+    try:
+        return range(count)[index]
+    except IndexError:
+        raise IndexError(f"there is no sample {index}: the split has {count:,}") from None
 
 
 # -- the folder of a split, compared with the manifest beside it ----------------------------------------------
@@ -163,12 +172,13 @@ def find_once(find: Callable[[], list[str]], ranks: Dist | None) -> list[str]:
     return names
 
 
-def list_folder(folder: Path, benchmark: str, between: str = "") -> Listing:
+def list_folder(folder: Path | str, benchmark: str, between: str = "") -> Listing:
     """Return the data in the folder of a split. between: what to do between fetching and training.
 
     DatasetError if it is not a folder, or if it lacks a file that the manifest lists, whether or not a run reads it:
     with other files, the first N samples would be others. ManifestError for an unusable manifest.
     """
+    folder = Path(folder)
     try:
         names = frozenset(list_data(folder))
     except (FileNotFoundError, NotADirectoryError) as error:

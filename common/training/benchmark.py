@@ -97,12 +97,8 @@ class SampleProblem(ABC, Generic[B]):
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(self.seed)
             own = self.own_network(self.config)
+        self.has_own_network = own is not None
         return build() if own is None else own
-
-    @property
-    def has_own_network(self) -> bool:
-        """Whether the network is not the benchmark's."""
-        return type(self).own_network is not SampleProblem.own_network
 
     @abstractmethod
     def describe(self) -> str:
@@ -220,11 +216,10 @@ class SampleProblem(ABC, Generic[B]):
     def _shapes_counted(self) -> tuple[nn.Module, Tensor] | None:
         """Return `shapes_alone`; with an own network what `predictions` makes of it, as only that knows its input."""
         alone = self.shapes_alone()
-        if alone is None or not self.has_own_network:
-            return alone
         with torch.device("meta"):
             own = self.own_network(self.config)
-        assert own is not None
+        if alone is None or own is None:
+            return alone
         return _Forward(own, lambda network, x: self.predictions(network, cast(B, SimpleNamespace(x=x)))), alone[1]
 
     def describe_data(self, samples: str, sizes: str = "") -> str:
@@ -580,13 +575,13 @@ def check_network_code(recorded: Iterable[Code], benchmark: Benchmark, config: R
     """
     name = config.train.problem
     can_run = name is None or list_registered("problem", name)
-    there = {code.name: code for code in benchmark.list_own_code(config)} if can_run else {}
+    present = {code.name: code for code in benchmark.list_own_code(config)} if can_run else {}
     for code in (code for code in recorded if code.kind == "problem"):
-        if code.name not in there:
+        if code.name not in present:
             raise UsageError(
                 f"{path} was trained with code that the suite does not have, {code.text}, and a file does not make it "
                 f"run: if you trust it, add train.imports=[FOLDER/{code.file}]. In Python import it first, and give a "
                 "class that is not registered by replace(BENCHMARK, problem=CLASS)"
             )
-        if there[code.name] != code:
+        if present[code.name] != code:
             print(f"warning: {code.text} has changed since {path} was trained", file=sys.stderr, flush=True)

@@ -10,20 +10,22 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from common.command import clean
 from common.ending import Ending
-from common.own_code import Code, describe_source, import_all
+from common.own_code import Code, describe_source, import_source
 from common.ranks.dist import Dist
 from common.reference import Target
-from common.training.checkpoint import START, Position
+from common.training.checkpoint import START, Position, is_dense
 
 __all__ = ["Callback", "Epoch", "RunStart", "StepRecord"]
 
@@ -87,6 +89,9 @@ class RunStart:
         return self.position != START
 
 
+LONGEST_REASON: Final = 200
+
+
 class Callback:
     """Gets the records of a training, and may act on it; derive a class from it, and override what you need.
 
@@ -94,16 +99,19 @@ class Callback:
     `step` and `epoch` as the training proceeds, `saving` before each checkpoint, `end` once. A resumed training calls
     `begin` again, in another process, and repeats the steps after its checkpoint.
 
-    A class that overrides `attach` acts: each rank that trains has an object of it, and calls `attach`, `after_step`,
-    `evaluating` and those of its state, which must do the same on all of them. It is recorded as code that computed.
+    A class that overrides one of `ACTIONS` acts: each rank that trains has an object of it, and calls these methods,
+    which must do the same on all of them. It is recorded as code that computed.
     """
 
     name: ClassVar[str] = ""
     stop_reason: str = ""
 
-    def stop(self, reason: str) -> None:
-        """Ask for the end of the run, which keeps its last checkpoint; some steps may follow, see `step`."""
-        self.stop_reason = reason
+    def stop(self, reason: str = "") -> None:
+        """Ask for the end of the run, which keeps its last checkpoint; some steps may follow, see `step`.
+
+        reason: for the log, which gets a line of at most `LONGEST_REASON` characters.
+        """
+        self.stop_reason = clean(" ".join(str(reason or "no reason stated").split()))[:LONGEST_REASON]
 
     # -- on each rank
 
@@ -121,7 +129,10 @@ class Callback:
         return contextlib.nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return tensors and plain values for a checkpoint, which is made inside of `evaluating`."""
+        """Return tensors and plain values for a checkpoint, which is made inside of `evaluating`; also after `attach`.
+
+        Values are numbers, text, None, and lists, tuples and dictionaries of values: reading a checkpoint runs no code.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -145,13 +156,17 @@ class Callback:
         """Finish, after the clock of the run has stopped: it is over, stopped, or failed."""
 
 
+ACTIONS: Final = ("attach", "after_step", "evaluating", "state_dict", "load_state_dict")
+"""The methods of a callback that acts."""
+PLAIN: Final = (type(None), bool, int, float, str)
+"""The types of values that a checkpoint takes, beside tensors and what has values in it."""
 CallbackSource = Callback | type[Callback]
-"""How a caller gives a callback: an object, or the class of which each training makes one."""
+"""A callback as a caller passes it: an object, or a class, of which each training makes an object."""
 
 
 def acts(source: CallbackSource) -> bool:
     """Tell whether a callback acts on a training."""
-    return _class_of(source).attach is not Callback.attach
+    return any(getattr(_class_of(source), name) is not getattr(Callback, name) for name in ACTIONS)
 
 
 def list_acting(sources: Iterable[CallbackSource]) -> tuple[Code, ...]:
@@ -183,7 +198,7 @@ class Callbacks:
         self._may_stop, self.stop = may_stop, ""
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Give network and optimizer to those that act."""
+        """Give network and optimizer to those that act; ValueError if a checkpoint could not have the state of one."""
         for callback in self._acting:
             callback.attach(model, optimizer)
 
@@ -203,8 +218,11 @@ class Callbacks:
             yield
 
     def state(self) -> dict[str, Any]:
-        """Return the states of those that have one, by name."""
-        return {_name(callback): state for callback in self._acting if (state := callback.state_dict())}
+        """Return the states of those that have one, by name; ValueError for one that no checkpoint gives back."""
+        states = {_name(callback): state for callback in self._acting if (state := callback.state_dict())}
+        for name, state in states.items():
+            _check_state(state, f"callback {name}: state_dict()")
+        return states
 
     def load_state(self, states: Mapping[str, Any]) -> None:
         """Give the states of a checkpoint back; ValueError unless each has its callback."""
@@ -256,6 +274,26 @@ def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"
 
 
+def _check_state(value: Any, path: str) -> None:
+    """Raise ValueError for what a checkpoint would not give back, since reading one runs no code. path: in Python."""
+    if isinstance(value, torch.Tensor):
+        if type(value) not in (torch.Tensor, nn.Parameter) or not is_dense(value):
+            raise ValueError(f"{path} is not a dense torch.Tensor; expected a copy, as clone() makes it")
+    elif type(value) in (dict, OrderedDict):
+        for key, item in value.items():
+            if type(key) not in PLAIN:
+                raise ValueError(f"{path} has the key {key!r}; expected text or a number")
+            _check_state(item, f"{path}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for number, item in enumerate(value):
+            _check_state(item, f"{path}[{number}]")
+    elif type(value) not in PLAIN:
+        raise ValueError(
+            f"{path} is of type {type(value).__qualname__}; expected tensors, numbers, text, None, or "
+            "lists, tuples and dictionaries of them, which are all that a checkpoint gives back"
+        )
+
+
 def load_callback(text: str) -> type[Callback]:
     """Return the class that MODULE:CLASS or FILE.py:CLASS names; importing the module runs its code.
 
@@ -264,7 +302,7 @@ def load_callback(text: str) -> type[Callback]:
     source, _, name = text.rpartition(":")
     if not source or not name.isidentifier():
         raise ValueError(f"{text!r}: expected MODULE:CLASS, such as mine:Printer for the class Printer of mine.py")
-    kind = getattr(import_all([source])[0], name, None)
+    kind = getattr(import_source(source), name, None)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
-        raise ValueError(f"{text}: expected a class derived from {Callback.__module__}.Callback")
+        raise ValueError(f"{text}: expected a class derived from common.api.Callback")
     return kind

@@ -26,7 +26,7 @@ import torch
 
 from common.files import CHECKPOINTS, link_whole_file, naming, open_whole_file
 from common.mllog import PUT_BACK, LogMismatchError
-from common.own_code import KEY, Code, read_codes
+from common.own_code import OWN_CODE, Code, read_codes
 from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 from common.stop import STOP
@@ -123,7 +123,7 @@ class Saved:
     def own_code(self) -> tuple[Code, ...]:
         """The code that computed in place of the suite's."""
         with self.restoring():
-            return read_codes(self.state.get(KEY))
+            return read_codes(self.state.get(OWN_CODE))
 
     @property
     def log_bytes(self) -> int:

@@ -35,6 +35,7 @@ from common.ranks.dist import Dist
 from common.ranks.parts import PartError, Parts
 from common.record import read_run_times, read_value
 from common.reference import FULL, NO_TARGET
+from common.settings.optim import LOG_NAMES
 from common.settings.run import RunConfig
 from common.stop import STOP, signal_name
 from common.training.benchmark import Benchmark
@@ -42,6 +43,7 @@ from common.training.checkpoint import NoCheckpointError, complete
 from common.training.folder import OwnedFolder, check_kind
 from common.training.memory import check_network
 from common.training.merit import count_minutes, merge_figures
+from common.training.optim import find_optimizer
 from common.training.resolve import check_sample_counts, resolve_config
 from common.training.run import (
     TRAINING_ERRORS,
@@ -50,12 +52,11 @@ from common.training.run import (
     Start,
     Training,
     check_unchanged,
-    copy_source,
     evaluate_command,
     has_result,
     list_code,
+    provide_data,
     ranks_text,
-    read_copy,
 )
 from common.training.tracking.trackers import check_installed
 
@@ -78,6 +79,8 @@ def train(benchmark: Benchmark, config: RunConfig, start: Start) -> int:
     STOP.exit_status = None
     check_installed(config.track)
     list_code(benchmark, config, start.callbacks)  # before anything is made
+    if config.optim.name not in LOG_NAMES:
+        find_optimizer(config.optim.name)
     if getattr(config.data, "pipeline", None) == "dali":  # before anything is made
         importlib.import_module("common.data.dali")
     STOP.choose_signals(config.stop.signals)
@@ -296,13 +299,9 @@ class InstancesJob:
         """Make and stage the data, for all instances; they are removed after the job. A collective call."""
         # Staged are all samples, also if each instance draws its own.
         config = replace(self.config, instances=replace(self.config.instances, count=1, bagging="none"))
-        copied = copy_source(config, self.dist) if config.staging.source else None
+        config, copied = provide_data(self.benchmark, config, self.dist)
         if copied:
             after_the_job.callback(copied.staged.close)
-            config = read_copy(config, copied.staged)
-        else:
-            self.benchmark.provide_mini(config, self.dist)
-        self.dist.barrier()
         mllog.clear_cache(config.drop_page_cache is True and self.dist.local_rank == 0)
         problem = self.benchmark.build_problem(config, self.dist, plan.base)
         check_sample_counts(config, problem.train_samples, problem.eval_samples)

@@ -122,11 +122,16 @@ class Fit:
         }
 
     def attach_callbacks(self, saved: Saved | None) -> None:
-        """Give the callbacks that act what they act on; CheckpointError if one of the checkpoint is missing."""
+        """Give the callbacks that act what they act on; CheckpointError if one of the checkpoint is missing.
+
+        ValueError if one has a state that no checkpoint gives back.
+        """
         self.callbacks.attach(self.problem.model, self.optimizer)
         if saved:
             with saved.restoring():
                 self.callbacks.load_state(saved.state.get("callbacks", {}))
+        with self.callbacks.evaluating():
+            self.callbacks.state()  # refuses now what no checkpoint could have
 
     def load(self, saved: Saved) -> None:
         """Restore the run; CheckpointError for a state that does not fit."""

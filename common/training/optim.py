@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from common.own_code import find_registered
+from common.errors import UsageError
+from common.own_code import find_registered, list_registered
 from common.settings.optim import LOG_NAMES
 from common.settings.optim import OptimConfig as OptimConfig  # also for callers of `build`
 from common.spatial import shards
@@ -41,6 +42,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
         if any(map(shards.shard_of, parameters)):
             raise ValueError(f"optim.name is {config.name}, which knows no shards (dist.spatial); set dist.spatial=1")
         optimizer = own(parameters, lr, config)
+        _check_class(type(optimizer), config.name)
     else:
         optimizer = _optimizer(config, parameters, lr)
         if parameters[0].device.type != "cpu":
@@ -51,10 +53,18 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
 
 
 def find_optimizer(name: str) -> Callable[[list[nn.Parameter], float | Tensor, OptimConfig], Optimizer]:
-    """Return what makes a registered optimizer; UsageError if nothing does."""
+    """Return what makes a registered optimizer; UsageError if nothing does, or it is a class that is no Optimizer."""
     maker: Callable[[list[nn.Parameter], float | Tensor, OptimConfig], Optimizer]
     maker = find_registered("optimizer", name, "optim.name", LOG_NAMES)
+    if isinstance(maker, type):
+        _check_class(maker, name)
     return maker
+
+
+def _check_class(cls: type, name: str) -> None:
+    if not issubclass(cls, Optimizer):
+        (code,) = list_registered("optimizer", name)
+        raise UsageError(f"{code.text}: {cls.__qualname__} is no torch.optim.Optimizer; derive it from that")
 
 
 def _apex_optimizer(config: OptimConfig, parameters: list[nn.Parameter], lr: float | Tensor) -> Optimizer:

@@ -26,7 +26,7 @@ from common.ending import COMPLETED, STOPPED_EARLY, TARGET_MET, TARGET_NOT_MET, 
 from common.files import CHECKPOINTS, LOG_NAME, POWER, instance_folder
 from common.measure import fom
 from common.mllog import ResultLog, RunRecord
-from common.own_code import KEY, Code, describe_codes
+from common.own_code import OWN_CODE, Code, describe_codes, naming_code
 from common.precision import Precision
 from common.provenance import provenance, shown_path
 from common.ranks.device import read_limits, read_model_name
@@ -102,11 +102,20 @@ class Instance:
     shared: Shared | None = None
 
 
-def copy_source(config: RunConfig, ranks: Dist) -> Shared:
-    """Copy the dataset that `staging.source` names to the nodes; a collective call, before anything reads data."""
-    begin_ms = mllog.elapsed_ms()
-    staged = stage_url(config.staging, ranks)
-    return Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms())
+def provide_data(benchmark: Benchmark, config: RunConfig, ranks: Dist) -> tuple[RunConfig, Shared | None]:
+    """Make the data of a mini problem, or copy `staging.source` to the nodes, before anything reads data.
+
+    Return the configuration that reads them, and the copy. A collective call.
+    """
+    copied = None
+    if config.staging.source:
+        begin_ms = mllog.elapsed_ms()
+        staged = stage_url(config.staging, ranks)
+        copied, config = Shared(staged, staged.log_facts(), begin_ms, mllog.elapsed_ms()), read_copy(config, staged)
+    else:
+        benchmark.provide_mini(config, ranks)
+    ranks.barrier()
+    return config, copied
 
 
 def read_copy(config: RunConfig, staged: Staged) -> RunConfig:
@@ -131,7 +140,7 @@ class Training:
         all_ranks.check_equal(self.resolved, "the configuration")
         self.own_code = list_code(benchmark, config, start.callbacks)
         plain = [asdict(code) for code in self.own_code]
-        self.recorded_code: dict[str, Any] = {KEY: plain} if plain else {}
+        self.recorded_code: dict[str, Any] = {OWN_CODE: plain} if plain else {}
         all_ranks.check_equal(plain, "the code that computes")
         evaluating = config.train.eval_ranks
         try:
@@ -158,13 +167,8 @@ class Training:
         ended = self.owned.take_over(self.start.wait)
         if ended and self._is_over(ended):
             return 0
-        with contextlib.ExitStack() as after_the_run:
+        with contextlib.ExitStack() as after_the_run, explain_out_of_memory(self.config, self.dist):
             self._provide_data(after_the_run)
-            return self._serve_until_the_end()
-
-    def _serve_until_the_end(self) -> int:
-        assert self.link is not None
-        with explain_out_of_memory(self.config, self.dist):
             problem = self.benchmark.build_problem(self.config, self.dist, 0)  # any seed will do: the weights are sent
             precision = Precision(self.config.precision, self.dist.device)
             with contextlib.closing(problem):
@@ -178,7 +182,7 @@ class Training:
 
     def train(self) -> Ending:
         """Train as the owner of the folder; record and return how the run ended."""
-        with self.owned.failure_recorded():
+        with self.owned.failure_recorded(), naming_code(self.own_code, ("common", self.benchmark.name)):
             ended = self.owned.take_over(self.start.wait)
             if self.dist.is_main:
                 check_kind(self.config.output_dir, self.instance is not None)
@@ -189,7 +193,8 @@ class Training:
                 return ended
             if self.start.auto_resume and not (ended and ended.final):
                 self.owned.forget_ending()
-            ending = self._train_with_log()
+            with contextlib.ExitStack() as after_the_run:
+                ending = self._train_with_log(after_the_run)
             self.owned.record_ending(ending)
             return ending
 
@@ -209,21 +214,14 @@ class Training:
         return bool(target.of(before) == target.of(now))  # another one may be left to reach
 
     def _provide_data(self, after_the_run: contextlib.ExitStack) -> None:
-        """Make the data of a mini problem, or copy `staging.source`, which is removed after the run; collective."""
-        if self.config.staging.source and self.shared is None:
-            self.copied = copy_source(self.config, self.all_ranks)
-            after_the_run.callback(self.copied.staged.close)
-            self.config = read_copy(self.config, self.copied.staged)
-        elif self.shared is None and not self.evaluates:
-            self.benchmark.provide_mini(self.config, self.dist)
-        self.all_ranks.barrier()
+        """Make or copy the data, unless the job of instances has; a copy is removed after the run. Collective."""
+        if self.shared is None:
+            self.config, self.copied = provide_data(self.benchmark, self.config, self.all_ranks)
+            if self.copied:
+                after_the_run.callback(self.owned.result_kept()(self.copied.staged.close))
 
-    def _train_with_log(self) -> Ending:
+    def _train_with_log(self, after_the_run: contextlib.ExitStack) -> Ending:
         """Train; return how the run ended."""
-        with self.owned.result_kept(), contextlib.ExitStack() as after_the_run:
-            return self._train_on_data(after_the_run)
-
-    def _train_on_data(self, after_the_run: contextlib.ExitStack) -> Ending:
         with STOP.interrupting():
             saved = self._load_saved()
             initial = self._initial_weights() if saved is None else None
@@ -284,9 +282,8 @@ class Training:
         if (earlier := saved.own_code) != self.own_code:
             before, now = (describe_codes(codes) or "no code of your own" for codes in (earlier, self.own_code))
             raise CheckpointError(
-                f"the run was trained with {before}, and would go on with "
-                f"{now if now != before else 'another version of it'}; a resumed run keeps its code: restore it, or "
-                "start a new run in another output_dir"
+                f"the run was trained with {before}, and would go on with {now}; a resumed run keeps its code: restore "
+                "it, or start a new run in another output_dir"
             )
         check_seed(self.config, saved.state["seed"])
         return saved
@@ -567,7 +564,8 @@ class Training:
             result = "completed without a target (train.target: none), which is no MLPerf result,"
         self._say(f"{result} after {counted(ending.epochs, 'epoch')}, {duration(seconds)}; log: {log}")
         if reference.baseline is not None:
-            self._say(f"a classical method reaches {reference.baseline:g} (python -m {self.benchmark.name}.baselines)")
+            command = as_called(f"python -m {self.benchmark.name}.baselines")
+            self._say(f"a classical method reaches {reference.baseline:g} ({command})")
         if self.own_code:
             self._say(f"{describe_codes(self.own_code)}: this run is not the reference")
         for line in self._next_steps(reference.variant) if self.shared is None else ():

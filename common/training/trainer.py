@@ -157,7 +157,7 @@ class Trainer:
         resume: True begins the run in output_dir, or continues it, or returns it if it has ended; the folder of a run,
             or a checkpoint, is continued.
         quiet: print only warnings and errors.
-        callbacks: classes derived from `common.training.callbacks.Callback`, or objects of them.
+        callbacks: classes derived from `common.api.Callback`, or objects of them.
 
         Raises ConfigError for a wrong configuration, BusyError if another training is active, FloatingPointError if
         the loss is not a number, and ValueError or OSError that says what to fix. A stop signal, such as the stop

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from common.files import check_regular, whole_file
-from common.own_code import KEY, Code, read_codes
+from common.own_code import OWN_CODE, Code, read_codes
 from common.training.checkpoint import CheckpointError, is_dense, load
 
 ENDING: Final = ".safetensors"
@@ -136,7 +136,7 @@ def _read_export(path: Path, benchmark: str | None) -> Weights:
             raise ValueError(f"config is {metadata['config'][:20]}")
         interface = json.loads(metadata.get("interface", "null"))
         epochs = int(metadata["epochs_done"]) if metadata.get("epochs_done") else None
-        own_code = read_codes(json.loads(metadata.get(KEY, "[]")))
+        own_code = read_codes(json.loads(metadata.get(OWN_CODE, "[]")))
         weights = Weights(path, metadata["benchmark"], tensors, config, epochs, interface, own_code)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file; `python -m common.export` writes one") from None
@@ -171,7 +171,7 @@ def write(path: Path, weights: Weights) -> None:
         "config": json.dumps(weights.config),
         "interface": json.dumps(weights.interface, ensure_ascii=False),
         DIGEST: weights.digest,
-        **({KEY: json.dumps([asdict(code) for code in weights.own_code])} if weights.own_code else {}),
+        **({OWN_CODE: json.dumps([asdict(code) for code in weights.own_code])} if weights.own_code else {}),
     }
     tensors = {name: tensor.contiguous() for name, tensor in weights.tensors.items()}
     try:

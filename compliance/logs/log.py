@@ -368,7 +368,7 @@ class LogReader:
             self._others = None
 
     def _keep_keys(self, benchmark: str | None) -> None:
-        """Keep the records of a benchmark's keys, also those of the others that were read."""
+        """From now on keep the records of a plug-in's keys, and those of them that were read so far."""
         for reference in list_references(benchmark) if benchmark not in REFERENCES else ():
             settings = (*reference.dataset.settings(), *reference.settings)
             for key in (reference.target.key, *(setting.key for setting in settings)):

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeGuard
 from msgspec import Struct
 
 from common.ending import COMPLETED, Ending, stated_ending
+from common.own_code import OWN_CODE, describe_codes, read_codes
 from common.reference import FULL, NO_TARGET, OWN, TARGET_RECORD, VARIANTS, Reference, Setting, Target
 from common.tree import ANYWHERE
 from common.values import as_count, is_number, plain
@@ -41,8 +42,6 @@ SOURCES: Final = "source_sha256"
 """The key of the hash of the sources, in a provenance."""
 DATA: Final = "data_sha256"
 """The key of the digest of the data's manifest, in a provenance."""
-OWN_CODE: Final = "own_code"
-"""The key of the list of what computed in place of the suite's code, in a provenance."""
 RANKS: Final = "number_of_ranks"
 SEEDS_KEPT: Final = 10_000
 """Published logs have one; a log of all ranks may have one of each."""
@@ -199,7 +198,7 @@ class Run(Struct, frozen=True):
 
     @property
     def plugin(self) -> str:
-        """That its benchmark is not one of MLPerf, and where it comes from; "" for one of the suite."""
+        """Says that its benchmark is not MLPerf's, and where it comes from; "" for one of MLPerf's."""
         return describe_plugin(self.benchmark)
 
     @property
@@ -344,16 +343,12 @@ def read_suite_version(provenance: Any) -> Any:
 
 
 def describe_own_code(provenance: Any) -> str:
-    """Return what a provenance says of code that computed in place of the suite's: names, files, hashes; "" if none."""
-    codes = provenance.get(OWN_CODE) if isinstance(provenance, dict) else None
-    fields = (("kind", None), ("name", None), ("file", None), ("sha256", 8))
-    texts = (
-        " ".join(str(code[field])[:most] for field, most in fields if field in code)
-        if isinstance(code, dict)
-        else "unknown code"
-        for code in (codes if isinstance(codes, list) else [codes] if codes else [])[:MOST_SOFTWARE]
-    )
-    return shorten(", ".join(texts), LONGEST_NAME - len(OWN_CODE), placeholder=" …")
+    """Return what a provenance says of code that computed in place of the suite's; "" if there is none."""
+    try:
+        text = describe_codes(read_codes(provenance.get(OWN_CODE) if isinstance(provenance, dict) else None))
+    except ValueError:
+        text = "unknown code"
+    return shorten(text, LONGEST_NAME - len(OWN_CODE), placeholder=" …")
 
 
 def _read_software(log: Log) -> dict[str, str]:

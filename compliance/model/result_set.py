@@ -109,7 +109,7 @@ class ResultSet(Struct, frozen=True):
 
     @property
     def plugin(self) -> str:
-        """That its benchmark is not one of MLPerf, and where it comes from; "" for one of the suite."""
+        """Says that its benchmark is not MLPerf's, and where it comes from; "" for one of MLPerf's."""
         return describe_plugin(self.benchmark)
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from common.benchmarks import PACKAGES
 from common.closed import Comparison, compare, find_log_values, find_rows, value_of
+from common.own_code import OWN_CODE
 from common.reference import FULL, MINI, Reference
 from common.settings.keys import LogValue, take
 from common.values import is_integer, is_stated, same
@@ -21,7 +22,6 @@ from compliance.logs.record import Record
 from compliance.logs.run import (
     BAGGING,
     INIT_WEIGHTS,
-    OWN_CODE,
     PROVENANCE,
     SOURCES,
     configuration,
@@ -291,7 +291,11 @@ class OwnCode(LogRule, strict_only=True):
     good = (lambda log: log(division="open").by_suite().provenance(own_code=[]),)
     bad = (
         lambda log: log().by_suite().provenance(own_code=[{"kind": "optimizer", "name": "lars", "file": "lars.py"}]),
-        lambda log: log(division="open").by_suite().provenance(own_code=[{"kind": "problem", "name": "Mine"}]),
+        lambda log: (
+            log(division="open")
+            .by_suite()
+            .provenance(own_code=[{"kind": "problem", "name": "Mine", "file": "mine.py"}])
+        ),
         lambda log: log(division="open").by_suite().provenance(own_code="unreadable"),
     )
 

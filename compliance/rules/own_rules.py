@@ -14,7 +14,7 @@ from functools import cache
 
 from common.benchmarks import FOLDERS_VARIABLE, list_search_path
 from common.errors import UsageError
-from common.own_code import FILE, explain_failure, import_source
+from common.own_code import FILE, import_source
 from common.values import group_pairs
 from compliance.rules.rule import RULES, Rule, forget
 
@@ -47,12 +47,10 @@ def _load_source(source: str, name: str) -> None:
     before = dict(RULES)
     try:
         with redirect_stdout(sys.stderr):  # a report may be on standard output
-            module = import_source(source)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever the user's code raises, SystemExit too
+            module = import_source(source, name)
+    except UsageError:
         _restore_rules(before)
-        raise UsageError(f"{name}: {explain_failure(error, source)}") from None
+        raise
     own = [rule for rule in RULES.values() if not rule.is_suite_rule()]
     # A rule may be defined in a part of the module, if it is a package.
     if not any(f"{rule.__module__}.".startswith(f"{module.__name__}.") for rule in own):
@@ -83,8 +81,9 @@ def _load_installed() -> None:
         return
     from importlib.metadata import distributions  # costs as much as reading a log: only where there is something
 
-    for point in (point for found in distributions(path=path) for point in found.entry_points.select(group=GROUP)):
-        _load_source(point.module, f"{point.module} (an installed package, entry point {GROUP})")
+    for distribution in distributions(path=path):
+        for point in distribution.entry_points.select(group=GROUP):
+            _load_source(point.module, f"{point.module} (an installed package, entry point {GROUP})")
 
 
 def _names_the_group(folder: str) -> bool:

@@ -34,7 +34,7 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
         config: DataConfig,
         samples: int | None = None,
         block: Block | None = None,
@@ -72,7 +72,7 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
             tfrecord.read_sample(self.paths(index)[0], Sample(*into), self.config.verify_crc, self.block)
 
 
-def _find_samples(folder: Path, format: str) -> list[str]:
+def _find_samples(folder: Path | str, format: str) -> list[str]:
     """Return the sorted names of the samples, which are those of their files without the endings."""
     listing = list_folder(folder, "cosmoflow")
     names = {

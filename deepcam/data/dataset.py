@@ -37,7 +37,10 @@ class Dataset(Split, data.Dataset[tuple[Tensor, Tensor]]):
 
     config: DataConfig
 
-    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None, ranks: Dist | None = None) -> None:
+    def __init__(
+        self, folder: Path | str, config: DataConfig, samples: int | None = None, ranks: Dist | None = None
+    ) -> None:
+        folder = Path(folder)
         self._single = _locate_single(folder) if config.format == SINGLE else None
         find = partial(_find_samples, folder, config.format)
         names = list(self._single.names) if self._single else find_once(find, ranks)

@@ -23,11 +23,11 @@ from torch.utils import data
 from common.data.prefetch import AHEAD, Job, carry_batches, in_order, map_tensors, reading_threads
 from common.data.sampling import Batching, RankBatch
 from common.data.split import DatasetError as DatasetError
-from common.data.split import find_once, list_folder
+from common.data.split import find_index, find_once, list_folder
 from common.ranks.dist import Dist
 from oc20.data import compact, metadata, records
 from oc20.data.buckets import Bucket, pad_frames
-from oc20.graphs import Frame, Graph, Joined, join_frames, link_frames
+from oc20.graphs import Frame, Graph, Joined, link_frames
 from oc20.settings import DataConfig
 
 Shard = records.LmdbShard | compact.CompactShard
@@ -39,14 +39,18 @@ PATTERNS: Final = {"lmdb": records.PATTERN, "compact": compact.PATTERN}
 class Dataset(data.Dataset[Frame]):
     """The frames of one split, such as data_dir/train, in the order of its files. sizes: of each frame.
 
-    `dataset[i]` is a `Frame`, whose fields have their units there; `collate` makes the network's input of several.
+    `dataset[i]` is a `Frame`, whose fields have their units there; `oc20.graphs.build_graph` joins several to the input
+    of the network: `DataLoader(…, collate_fn=build_graph)`.
 
     ranks: see `find_once`.
     DatasetError if the folder is missing or empty, has another format, no or wrong metadata, or fewer than `samples`;
     FrameError or LmdbError if the start of a file is damaged.
     """
 
-    def __init__(self, folder: Path, config: DataConfig, samples: int | None = None, ranks: Dist | None = None) -> None:
+    def __init__(
+        self, folder: Path | str, config: DataConfig, samples: int | None = None, ranks: Dist | None = None
+    ) -> None:
+        folder = Path(folder)
         self.split, self.config = folder.name, config
         self._locate: Callable[[str], Path] = folder.parent.joinpath
         files = find_once(partial(_find_files, folder, config.format), ranks)
@@ -70,7 +74,7 @@ class Dataset(data.Dataset[Frame]):
 
     def __getitem__(self, index: int) -> Frame:
         """Return a frame, see `read`; IndexError beyond the last."""
-        return self.read(range(len(self))[index])
+        return self.read(find_index(index, len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}, "_opening": None}
@@ -129,11 +133,6 @@ def _find_files(folder: Path, format: str) -> list[str]:
     listing = list_folder(folder, "oc20")
     names = {kind: fnmatch.filter(listing.names, pattern) for kind, pattern in PATTERNS.items()}
     return listing.select_samples(format, names, PATTERNS[format], lambda file: (file,))
-
-
-def collate(frames: Sequence[Frame]) -> Graph:
-    """Return frames as one graph, the input of the network with its truth: `DataLoader(…, collate_fn=collate)`."""
-    return link_frames(join_frames(frames))
 
 
 # -- batches -------------------------------------------------------------------------------------------------

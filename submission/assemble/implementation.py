@@ -147,7 +147,7 @@ class Implementation:
         if self.benchmark in PACKAGES:
             return [f"$WORK/code[{self.benchmark}]"]
         package = find_package(self.benchmark)
-        words = _read_requirements(package.origin.partition(" ")[0]) if package else []
+        words = _read_requirements(package.distribution) if package else []
         return ["$WORK/code[train]", *(word for word in words if not word.startswith(DISTRIBUTION))]
 
     def package_files(self) -> Iterator[PackageFile]:

@@ -126,6 +126,7 @@ CSV_COLUMNS: Final[dict[str, Column[Row]]] = _by_key(
         cell=lambda row: row.staging_cells[1],
     ),
     _column("time_without_staging_minutes", "the time without any staging, min", "TTT-", "staging"),
+    _text("plugin", "that the benchmark is not one of MLPerf, and its origin"),
 )
 """The columns of a CSV file of results, by key; some are of one kind of scaling."""
 ONLY: Final = {STRONG: {"scaled"}, WEAK: {"models", "instance_scale", "models_per_minute"}}
@@ -205,6 +206,7 @@ RUN_COLUMNS: Final[dict[str, Column[Operations]]] = _by_key(
     _column("n", "exponent of VFLOPS", show=SHORT),
     _column("vflops", "training FLOPS by the quality that was reached, TFLOPS", "valid", "TFLOPS", show=TFLOPS),
     _text("reason", "why numbers are missing", "no number because"),
+    RESULT_COLUMNS["plugin"],
 )
 """The columns of runs by key."""
 _LAST = "staging_minutes time_with_staging_minutes convergence rcp utilization energy_joules runs states"

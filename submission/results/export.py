@@ -32,7 +32,7 @@ STATISTICS: Final = ("mean", "std", "median", "min", "max")
 BUDGET: Final = "run_compute_budget"
 IDENTITY: Final = (
     *("round", "organisation", "system", "scaling", "benchmark", "division", "mini", "verdict", "availability"),
-    *("nodes", "accelerator", "accelerators", "processor", "framework", "batch_size"),
+    *("nodes", "accelerator", "accelerators", "processor", "framework", "batch_size", "plugin"),
 )
 """The fields of a row of the summary that say which result it is."""
 PCA: Final = {
@@ -151,9 +151,13 @@ def _write_csv(analysis: Analysis) -> Iterator[tuple[str, str]]:
     if sets:
         records = [_identify(each) | flat(each) | {"problem": each.problem} | _data_record(each) for each in sets]
         yield "results.csv", csv_records(records)
-    head = ("round", "name", "run", "counts", "why_not", *QUANTITIES)
-    runs = [((each.row.round, each.name, run.name, run.kept, run.why_not), run) for each in sets for run in each.runs]
-    yield "runs.csv", csv_text(head, [(*start, *map(run.values.get, QUANTITIES)) for start, run in runs])
+    head = ("round", "name", "run", "counts", "why_not", *QUANTITIES, "plugin")
+    runs = [
+        (each.row.round, each.name, run.name, run.kept, run.why_not, *map(run.values.get, QUANTITIES), each.row.plugin)
+        for each in sets
+        for run in each.runs
+    ]
+    yield "runs.csv", csv_text(head, runs)
     stated = dict.fromkeys(key for each in sets for key in each.hyperparameters)
     rows = [(each.row.round, each.name, *map(each.hyperparameters.get, stated)) for each in sets]
     yield "hyperparameters.csv", csv_text(("round", "name", *stated), rows)

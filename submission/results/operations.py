@@ -54,6 +54,7 @@ class Operations:
     evaluation; evaluated: in all evaluations. train_minutes: T_train; run_minutes: from run_start to run_stop.
     quality: of the last evaluation; n: exponent of VFLOPS. flops, sustained_flops, vflops: per second. flop_source: LOG
     or WORKLOADS, who counts the FLOP of a sample. verdict: of the log; result_verdict: of its result, "" without one.
+    plugin: that the benchmark is not one of MLPerf, and its origin; "" for those of the suite.
     """
 
     log: str
@@ -77,6 +78,7 @@ class Operations:
     flop_source: str = ""
     verdict: str = ""
     result_verdict: str = ""
+    plugin: str = ""
 
     @property
     def table_order(self) -> tuple[str, str, bool]:
@@ -102,7 +104,7 @@ def read_operations(report: Report, n: float | None) -> list[Operations]:
 def count_operations(run: JudgedRun, n: float | None = None) -> Operations:
     """Return the operations of the run of one log. n: see `read_operations`."""
     benchmark = run.benchmark or ""
-    empty = Operations(run.path, run.round, benchmark, run.mini, verdict=run.verdict)
+    empty = Operations(run.path, run.round, benchmark, run.mini, verdict=run.verdict, plugin=run.plugin)
     reference, workload = reference_of(benchmark, run.variant), workload_of(benchmark, run.round, read_workloads())
     if reference is None:
         problem = f"no target of the problem {run.variant!r:.40} is known" if benchmark else ""

@@ -17,7 +17,7 @@ from common.reference import Reference
 from common.values import is_number
 from compliance.model.judged_run import JudgedRun
 from submission.results.cost_model.node_data import NodeData
-from submission.results.rows import Row
+from submission.results.rows import Row, mark_benchmark
 
 RUN_TIME: Final = "run_time"
 EPOCHS: Final = "run_stop_epoch"
@@ -126,8 +126,8 @@ class AnalysedSet:
 
     @property
     def marked_benchmark(self) -> str:
-        """The benchmark, with a mark if it is a mini problem."""
-        return f"{self.row.benchmark} (mini)" if self.row.mini else self.row.benchmark
+        """The benchmark, with marks if it is a mini problem or not one of MLPerf."""
+        return mark_benchmark(self.row.benchmark, self.row.mini, self.row.plugin)
 
     @property
     def unit(self) -> str:

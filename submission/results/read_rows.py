@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from common.command import clean
 from common.errors import UsageError
+from common.own_code import OWN_CODE
 from common.values import as_count, is_number, shared_value
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
 from compliance.formats.words import convergence_text
-from compliance.logs.run import OWN_CODE, Run
+from compliance.logs.run import Run
 from compliance.model.case import Case
 from compliance.model.finding import FAIL
 from compliance.model.judged_run import JudgedRun
@@ -97,6 +98,7 @@ def row_of(results: ResultSet, report: Report) -> Row:
         incomplete=f"{count} of {required} runs" if required and count < required else "",
         states=results.states,
         own_code=next((run.software[OWN_CODE] for run in results.runs if OWN_CODE in run.software), ""),
+        plugin=results.plugin,
         operations=rate_result(results) if any(run.detailed for run in results.runs) else ResultOperations(),
         **_machine(results),
         **_outcome(results),

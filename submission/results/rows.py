@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from compliance.benchmarks import describe_plugin
 from compliance.formats.words import staging_cell
 from compliance.model.finding import PASSING
 from compliance.model.layout import WEAK
@@ -60,7 +61,8 @@ class Row:
     instance_scale: accelerators of a model; states_whole_system: the logs state those of the whole system instead.
     waiver: why a failed convergence test does not count, "" if it is not waived; bypass: the line in which the
     submitter asks to leave a failed test out. incomplete: such as "1 of 10 runs", "" if complete.
-    own_code: what computed in place of the suite's code, "" if nothing did.
+    own_code: what computed in place of the suite's code, "" if nothing did. plugin: that the benchmark is not one of
+    MLPerf, and its origin; "" for those of the suite.
     states: what the committee was asked or decided: waived, bypass asked for, pruned. operations: of a report with
     details, else empty.
     """
@@ -105,6 +107,7 @@ class Row:
     states_whole_system: bool = False
     states: tuple[str, ...] = ()
     own_code: str = ""
+    plugin: str = ""
     operations: ResultOperations = ResultOperations()
 
     @property
@@ -148,6 +151,11 @@ class Row:
         return score * self.minutes / time if self.scaling == WEAK else score * time / self.minutes
 
 
+def mark_benchmark(name: str, mini: bool, plugin: str) -> str:
+    """Return the name of a benchmark, with marks if it is a mini problem or not one of MLPerf."""
+    return f"{name}{' (mini)' if mini else ''}{' (not MLPerf)' if plugin else ''}"
+
+
 # -- from one round to the next ----------------------------------------------------------------------------
 
 
@@ -158,7 +166,7 @@ class Difference:
     before, now: their scores in minutes (less is better) or models per minute, normalised if possible; None without
     a passing result. before_with_staging, now_with_staging: the same with all staging in the time. speedup: of
     the latter, above 1 if now is better. before_waived, now_waived: whether the result passes only because its
-    convergence test is waived.
+    convergence test is waived. plugin: as in a row.
     """
 
     organisation: str
@@ -173,6 +181,7 @@ class Difference:
     now_with_staging: float | None = None
     before_waived: bool = False
     now_waived: bool = False
+    plugin: str = ""
 
     @property
     def key(self) -> Key:
@@ -203,6 +212,7 @@ def differences(previous: Sequence[Row], rows: Sequence[Row]) -> list[Difference
         values: list[Any] = [row.score if row else None for row in both]
         values += [row.score_with_staging if row else None for row in both]
         values += [row is not None and row.waiver != "" for row in both]
+        values.append(describe_plugin(benchmark))
         changes.append(Difference(name, benchmark, scaling, division, mini, unit, *values))
     return changes
 

@@ -27,7 +27,7 @@ from submission.results.columns import (
     pick_columns,
 )
 from submission.results.operations import Operations
-from submission.results.rows import Difference, Row
+from submission.results.rows import Difference, Row, mark_benchmark
 
 FILES: Final = {STRONG: "time_to_train.csv", WEAK: "throughput.csv"}
 SCHEMA: Final = 1
@@ -48,6 +48,7 @@ CLOCKS: Final = (
 )
 WHOLE: Final = "~: the logs state the whole system; this is its accelerators by the instances at once"
 MINI: Final = "(mini): a result on a mini problem, not an MLPerf result"
+PLUGIN: Final = "(not MLPerf): a benchmark from outside the suite, not one of MLPerf"
 UTILIZATION: Final = (
     "util.: FLOP of training and evaluation by the peak of all units of the system in the format named by the column "
     "peak_format, over the time of all accepted runs (TTT leaves out two), of a throughput result over TTTa; the FLOP "
@@ -72,7 +73,7 @@ NOTE_ON_GRAPHS: Final = (
 
 CSV_DIFFERENCES: Final = (
     *("organisation", "benchmark", "mini", "division", "scaling", "before", "now", "unit", "speedup"),
-    *("before_with_staging", "now_with_staging", "before_waived", "now_waived"),
+    *("before_with_staging", "now_with_staging", "before_waived", "now_waived", "plugin"),
 )
 
 
@@ -87,12 +88,12 @@ class Summary:
 
     def format_text(self, width: int | None = None) -> str:
         """Return tables and notes in lines of at most `width` characters; None: nothing is cut."""
-        notes = wrap_notes((*_legend(self.rows), *_remarks(self.rows, self.runs)), width)
+        notes = wrap_notes((*_legend(self.rows, self.runs), *_remarks(self.rows, self.runs)), width)
         return "\n\n".join([*(plain_text(table, width) for table in self._tables()), notes]) + "\n"
 
     def format_markdown(self) -> str:
         """Return the same tables and notes as Markdown."""
-        notes = (*_legend(self.rows), *map(escaped, _remarks(self.rows, self.runs)))
+        notes = (*_legend(self.rows, self.runs), *map(escaped, _remarks(self.rows, self.runs)))
         return "\n\n".join([*map(markdown_text, self._tables()), "\n".join(f"- {note}" for note in notes)]) + "\n"
 
     def format_json(self) -> str:
@@ -171,13 +172,15 @@ def _explain_run(run: Operations) -> str:
     return NOTE_ON_GRAPHS if run.benchmark == "oc20" and run.flops is not None else ""
 
 
-def _legend(rows: Sequence[Row]) -> list[str]:
+def _legend(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
     """Return what the columns and signs of the tables mean; nothing in it is markup."""
     legend = [EXPLANATION] if rows else []
     legend += [CLOCKS] if any(matters(row.staging_minutes) for row in rows) else []
     legend += [WHOLE] if any(row.states_whole_system for row in rows) else []
     legend += [UTILIZATION] if any(row.operations.utilization for row in rows) else []
-    return legend + ([MINI] if any(row.mini for row in rows) else [])
+    items: list[Row | Operations] = [*rows, *runs]
+    legend += [MINI] if any(item.mini for item in items) else []
+    return legend + ([PLUGIN] if any(item.plugin for item in items) else [])
 
 
 def _remarks(rows: Sequence[Row], runs: Sequence[Operations]) -> list[str]:
@@ -220,4 +223,4 @@ def _score(change: Difference, score: float | None, waived: bool = False) -> str
 
 
 def _benchmark(item: Row | Difference | Operations) -> str:
-    return clean(item.benchmark or "unknown benchmark") + (" (mini)" if item.mini else "")
+    return clean(mark_benchmark(item.benchmark or "unknown benchmark", item.mini, item.plugin))

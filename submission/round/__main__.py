@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, positive, run_command
+from common.command import CommandParser, UsageError, as_called, positive, run_command
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
@@ -151,7 +151,7 @@ def _format_full_command(arguments: Sequence[str]) -> str:
     """Return the command that trains all missing runs: this call without --runs."""
     words = zip(("", *arguments), arguments, strict=False)
     kept = [word for before, word in words if "--runs" not in (before, word) and not word.startswith("--runs=")]
-    return shlex.join(["python", "-m", "submission.round", *kept])
+    return as_called(shlex.join(["python", "-m", "submission.round", *kept]))
 
 
 if __name__ == "__main__":

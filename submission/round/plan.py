@@ -65,8 +65,8 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
     entries = _read_entries(config, benchmarks)
     missing = [name for name in benchmarks if name not in entries]
     if missing or not entries:
-        known = ", ".join(entries) or f"none; expected lines such as `{PACKAGES[0]}: {{config: NAME}}`"
-        raise UsageError(f"{config} has no {missing[0] if missing else 'benchmark'}; it has {known}")
+        listing = ", ".join(entries) or f"none; expected lines such as `{PACKAGES[0]}: {{config: NAME}}`"
+        raise UsageError(f"{config} has no {missing[0] if missing else 'benchmark'}; it has {listing}")
     return [
         Series(name, text, runs or entry.runs or require_references(name)[0].runs, entry.overrides)
         for name, (text, entry) in entries.items()

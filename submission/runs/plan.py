@@ -6,6 +6,8 @@ so that the same plan given again continues: what has a result is never repeated
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from common.benchmarks import FOLDERS_VARIABLE
 from common.ending import NAME as ENDED
 from common.ending import read_ending
 from common.errors import UsageError
@@ -30,6 +33,13 @@ RECORDED: Final = "benchmark kind config overrides ranks seed environment option
 SEEDS: Final = range(2**63)
 EVALUATION: Final = "evaluation.json"
 RESUME: Final = "--auto-resume"
+
+
+def assign_folders() -> tuple[str, ...]:
+    """Return assignments for a shell, by which Python finds the packages of --benchmarks-from, too; () without any."""
+    folders = os.environ.get(FOLDERS_VARIABLE, "")
+    word = shlex.quote(folders)
+    return (f"{FOLDERS_VARIABLE}={word}", f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{word}') if folders else ()
 
 
 class PlanError(ValueError):

@@ -24,7 +24,7 @@ class Setup:
     """The settings of a run, resolved by its benchmark. text: the complete configuration as YAML.
 
     config: name or path, as for the train command. overrides: section.key=value. submission: org, division, status,
-    platform and round. imports: code of your own, which a command that reads a run is told again.
+    platform and round. imports: modules of your own; a command that reads the run needs them named again.
     """
 
     benchmark: str

@@ -17,7 +17,7 @@ from common.measure.fom import NAME as FIGURE
 from common.tree import ANYWHERE
 from compliance.benchmarks import require_references
 from compliance.logs.run import read_run
-from submission.runs.plan import PlannedRun, is_finished, read_record
+from submission.runs.plan import PlannedRun, assign_folders, is_finished, read_record
 from submission.runs.processes import OUTPUT, SET_ASIDE, read_error, read_last_lines
 from submission.study.curves import name_value
 from submission.study.plan import StudyPoint
@@ -65,7 +65,7 @@ def add_efficiency(runs: Sequence[StudyRun]) -> list[StudyRun]:
 def format_command(run: PlannedRun) -> str:
     """Return the command that makes a run, with its environment."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in run.environment.items()]
-    return " ".join([*variables, shlex.join(run.command("python"))])
+    return " ".join([*assign_folders(), *variables, shlex.join(run.command("python"))])
 
 
 def describe_run(run: PlannedRun) -> str:

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from common.command import describe_error, folder_place, run_command
+from common.benchmarks import FOLDERS_VARIABLE
+from common.command import as_called, describe_error, folder_place, run_command
 
 
 def test_errors_of_the_system_have_no_number(tmp_path, capsys):
@@ -41,3 +42,12 @@ def test_a_file_or_a_broken_link_is_no_folder(tmp_path):
     for name, what in (("file", "is a file"), ("broken", "is a link to nothing")):
         with pytest.raises(argparse.ArgumentTypeError, match=f"{name} {what}; expected a folder"):
             folder_place(str(tmp_path / name))
+
+
+def test_commands_have_the_option_without_which_they_find_no_package(monkeypatch):
+    text = "next: python -m waves.train mini, then python -m compliance.check runs"
+    monkeypatch.setenv(FOLDERS_VARIABLE, "")
+    assert as_called(text) == text
+    monkeypatch.setenv(FOLDERS_VARIABLE, r"/my \1")
+    option = r"mlperf-hpc --benchmarks-from '/my \1'"
+    assert as_called(text) == f"next: {option} train waves mini, then {option} check runs"

@@ -9,11 +9,13 @@ from typing import Any, Final
 
 from common.command import as_called, clean, counted
 from common.values import is_number, same
+from compliance.benchmarks import describe_plugin
 from compliance.formats.json import json_text
 from compliance.formats.markdown import code, markdown_text
 from compliance.formats.table import TextTable, plain_text, shortened
 from submission.results.comparison.comparison import Comparison, ComparisonLine, Section
 from submission.results.comparison.sides import ABSENT, Varied, yaml_text
+from submission.results.rows import mark_benchmark
 
 MAX_FACT: Final = 48
 """Maximum characters of a fact in a table; some system descriptions have hundreds."""
@@ -117,7 +119,8 @@ def _is_json(text: str) -> bool:
 
 def _title(comparison: Comparison) -> str:
     pair = comparison.pair
-    return f"{pair.benchmark} ({pair.why})" if pair.why else pair.benchmark
+    name = mark_benchmark(pair.benchmark, False, describe_plugin(pair.benchmark))
+    return f"{name} ({pair.why})" if pair.why else name
 
 
 def _ending(comparison: Comparison) -> str:
@@ -146,6 +149,7 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         ],
         "changes": list(comparison.changes),
         "as_overrides": comparison.as_overrides,
+        "plugin": describe_plugin(pair.benchmark),
     }
 
 

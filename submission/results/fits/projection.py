@@ -83,6 +83,7 @@ class Projection:
     workload: str
     ceilings: str
     bound_epoch_minutes: float | None
+    plugin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +251,7 @@ class _Method:
             workload=workload,
             ceilings=ceilings,
             bound_epoch_minutes=bound,
+            plugin=row.plugin,
         )
 
     def _exponent(self, result: AnalysedSet) -> tuple[float, str] | None:

@@ -187,7 +187,7 @@ def _round_tables(sets: Sequence[AnalysedSet]) -> Iterator[Html]:
     items = []
     for each in sets:
         if notes := [*each.notes, *(f"{key}: {reason}" for key, reason in each.excluded.items())]:
-            items.append(element("li", f"{short_name(each)}, {each.row.benchmark}: {'; '.join(map(clean, notes))}"))
+            items.append(element("li", f"{short_name(each)}, {each.marked_benchmark}: {'; '.join(map(clean, notes))}"))
     if items:
         yield disclosure(f"Notes on {counted(len(items), 'result')}", element("ul", *items))
 

@@ -16,7 +16,7 @@ from compliance.model.report import Report
 from compliance.rules.rule import RULES
 from submission.results.page.findings import Site, badge, finding_id
 from submission.results.page.html import Html, disclosure, element, escaped, joined, table
-from submission.results.page.results_table import ResultLine, model, system
+from submission.results.page.results_table import ResultLine, model, system, tags
 from submission.results.rows import ALL_ORGANISATIONS, Difference, Row, best, differences
 
 MAX_FAILURES: Final = 12
@@ -74,7 +74,8 @@ def draw_best(lines: Sequence[ResultLine], previous: Sequence[Row], site: Site) 
             caption += "; previous round and speed-up with staging" if previous else ""
             tables += [_table(rows, unit, caption, bool(previous), site)] if rows else []
     if scored:
-        yield element("h2", "Best passing results")
+        outside = all(line.row.plugin for line in scored)
+        yield element("h2", f"Best passing results{' (not MLPerf)' if outside else ''}")
         yield from tables or [element("p", "No result passes.")]
 
 
@@ -101,8 +102,7 @@ def _table(
         # The best score of the previous round has staging as the speed-up has it.
         speedup = f"{change.speedup:.2f}×" if change.speedup else ""
         before = (change.before_with_staging, speedup) if compared else ()
-        mini = element("span", "mini", class_="tag") if change.mini else ""
-        benchmark = joined([change.benchmark, " ", mini, element("div", change.division, class_="quiet")])
+        benchmark = joined([change.benchmark, tags(change), element("div", change.division, class_="quiet")])
         cells.append((benchmark, _system(line, site), *_scores(line, change), *before))
     texts = iter(aligned([cell for row in cells for cell in row]))
     lines = [[next(texts) for _ in row] for row in cells]

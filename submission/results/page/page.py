@@ -46,6 +46,7 @@ MEANING: Final = {
     "PARTIAL": "No rule that counts is broken; others were left out.",
     "FAIL": "At least one rule is broken.",
     "MINI": "Runs on the mini problems, which test the workflow. They are not MLPerf results.",
+    "NOT MLPERF": "Benchmarks from outside the suite. Their results are not MLPerf results.",
     "INCOMPLETE": "Some results have fewer runs than the rules require; add the missing runs.",
 }
 
@@ -143,7 +144,9 @@ def _times_to_solution(analysis: Analysis) -> Html:
 
 def _title(report: Report) -> str:
     names = dict.fromkeys(package.organisation for package in report.packages)
-    return f"Results of {', '.join(names)}" if 0 < len(names) <= 3 else "MLPerf HPC results"
+    if 0 < len(names) <= 3:
+        return f"Results of {', '.join(names)}"
+    return "Results" if any(run.plugin for run in report.runs) else "MLPerf HPC results"
 
 
 def _header(report: Report, lines: Sequence[ResultLine], title: str, failures: Sequence[Failure], site: Site) -> Html:
@@ -183,12 +186,13 @@ def _contents(headings: Mapping[str, str], site: Site) -> Html:
 
 
 def labels_of(report: Report, lines: Sequence[ResultLine]) -> list[str]:
-    """Return the labels of the whole page: INCOMPLETE, MINI."""
+    """Return the labels of the whole page: INCOMPLETE, MINI, NOT MLPERF."""
     short = any(line.incomplete for line in lines)
     known = [provenance_of(package.root)[0] for package in report.packages]
     declared = any(provenance is not None and not provenance.complete for provenance in known)
     labels = [INCOMPLETE] if (short or declared) and report.verdict != INCOMPLETE else []
-    return [*labels, "MINI"] if any(run.mini for run in report.runs) else labels
+    labels += ["MINI"] if any(run.mini for run in report.runs) else []
+    return labels + (["NOT MLPERF"] if any(run.plugin for run in report.runs) else [])
 
 
 def _packages(report: Report, lines: Sequence[ResultLine], site: Site) -> Iterator[Part]:

@@ -15,7 +15,7 @@ from submission.results.columns import HEADINGS, RESULT_COLUMNS, SHOWN
 from submission.results.page.findings import Site, badge
 from submission.results.page.html import Html, element, joined, table_of_kinds
 from submission.results.quantities import AnalysedSet
-from submission.results.rows import Row
+from submission.results.rows import Difference, Row
 
 FILTERS: Final = ("round", "benchmark", "division", "organisation", "verdict")
 
@@ -98,10 +98,9 @@ KEYS: Final = {
 def _name_cells(line: ResultLine, site: Site) -> tuple[object, ...]:
     row = line.row
     verdict = joined([badge(row.verdict), *(element("div", state, class_="quiet") for state in line.results.states)])
-    benchmark = joined([row.benchmark, " ", element("span", "mini", class_="tag")]) if row.mini else row.benchmark
     framework = _with_title(short_framework(row.framework), row.framework)
     name = system(line, site, model(row), framework)
-    return (verdict, row.round, benchmark, row.division, breakable(row.organisation), name)
+    return (verdict, row.round, joined([row.benchmark, tags(row)]), row.division, breakable(row.organisation), name)
 
 
 def _table(title: str, scaling: str, lines: Sequence[ResultLine], site: Site, same: set[str]) -> Html:
@@ -131,6 +130,12 @@ def system(line: ResultLine, site: Site, *words: object) -> Html:
     link = element("a", breakable(line.system), href=site.address(line.name))
     parts = [word for word in words if word]
     return joined([link, element("div", joined(parts, ", "), class_="quiet") if parts else ""])
+
+
+def tags(item: Row | Difference) -> Html:
+    """Return the marks of what is no MLPerf result: of a mini problem, and of a benchmark from outside the suite."""
+    words = {"mini": item.mini, "not MLPerf": item.plugin}
+    return joined([joined([" ", element("span", word, class_="tag")]) for word, applies in words.items() if applies])
 
 
 def model(row: Row) -> Html | str:

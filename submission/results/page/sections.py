@@ -58,12 +58,12 @@ def _title(line: ResultLine) -> list[object]:
     words = [element("span", row.benchmark or "unknown benchmark", kind, class_="benchmark"), " on ", line.system]
     words += [element("span", f" {row.division}", class_="quiet")] if row.division else []
     labels = [INCOMPLETE] if line.incomplete and row.verdict != INCOMPLETE else []
-    labels += [*line.results.states, *(["MINI"] if row.mini else [])]
+    labels += [*line.results.states, *(["MINI"] if row.mini else []), *(["NOT MLPERF"] if row.plugin else [])]
     return [*words, *(joined([" ", label(word)]) for word in labels)]
 
 
 def label(word: str) -> Html:
-    """Return a label in capitals: INCOMPLETE, MINI."""
+    """Return a label in capitals: INCOMPLETE, MINI, NOT MLPERF."""
     return element("strong", word, class_="label-word")
 
 

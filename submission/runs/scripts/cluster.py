@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from common.benchmarks import FOLDERS_VARIABLE
 from common.command import count, positive
 from common.errors import UsageError
 from submission.runs.plan import PlannedRun
@@ -144,9 +146,10 @@ class Cluster:
     def _enter(self, disk: str) -> str:
         """Return the prefix of a command that runs in the container, with a trailing space; "" without one.
 
-        disk: a folder beside the current one that it needs.
+        disk: a folder that it needs beside the current one and those of --benchmarks-from.
         """
-        image, paths = quote_words("--container", [self.container]), [path for path in ("$PWD", disk) if path]
+        folders = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
+        image, paths = quote_words("--container", [self.container]), [path for path in ("$PWD", disk, *folders) if path]
         if self.is_pyxis:
             mounts = ",".join(f"{path}:{path}" for path in paths)
             return f'--container-image={image} --container-mounts="{mounts}" --container-workdir="$PWD" '

@@ -14,6 +14,7 @@ submits the runs as arrays of jobs, and a last job for what follows from them.
 #: begin
 # shellcheck disable=SC2016  # the suite expands paths in single quotes, on each node
 set -euo pipefail
+export {{folders}}
 #: setup
 set +u  # modules and virtual environments read variables that are not set
 {{setup}}

@@ -21,7 +21,7 @@ from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from common.reference import FULL, OWN
 from compliance.benchmarks import require_references
-from submission.runs.plan import RECORD, RESUME, PlannedRun
+from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders
 from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
 from submission.runs.scripts.site import END_OF_JOB, quote_words
 from submission.runs.setup import Setup, resolve_setup
@@ -237,7 +237,9 @@ class Script:
         return f"submit {option}<<'{END_OF_JOB}'\n#!/bin/bash\n{job}{END_OF_JOB}\n"
 
     def _fill(self, section: str, **values: Any) -> str:
-        return fill_template(_SECTIONS[self.cluster.scheduler][section], {**FACTS, **values})
+        return fill_template(
+            _SECTIONS[self.cluster.scheduler][section], {**FACTS, "folders": assign_folders(), **values}
+        )
 
 
 def _list_mini_data(setups: Collection[Setup]) -> set[tuple[str, str, str]]:

@@ -27,6 +27,7 @@ def test_only_rank_0_reads_sources_git_and_manifest(main, monkeypatch):
         benchmark=SimpleNamespace(name="cosmoflow", config=type(config.submission)),
         resolved={"a": 1},
         recorded_code={},
+        _log_copying=lambda log: None,
     )
     training._collect_sources = lambda: Training._collect_sources(training)
     Training._begin_log(training, None)
@@ -42,6 +43,7 @@ def test_the_log_says_that_the_prologue_cleared_the_caches(drop, cleared, tmp_pa
         instance=None,
         dist=SimpleNamespace(is_main=False, local_rank=0),
         benchmark=SimpleNamespace(name="cosmoflow"),
+        _log_copying=lambda log: None,
     )
     events = {}
     log = SimpleNamespace(event=lambda key, value, **fields: events.update({key: value}), start=lambda key: None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.benchmarks import PACKAGES
+from common.benchmarks import FOLDERS_VARIABLE, PACKAGES
 from common.config import leaves
 from common.errors import UsageError
 from common.lease import JOB_VARIABLES
@@ -125,6 +125,19 @@ def test_a_second_script_keeps_the_plans_of_the_first(cluster, capfd, tmp_path):
     assert read_record(Path("r/cosmoflow/run_0"))["seed"] == seed
     assert trained(emitted(capfd, *arguments, config="mini"), "target_met 0") == 0
     assert len(calls("python -m cosmoflow.synthesize")) == generated == 1  # only without data
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs", "plain"])
+def test_every_job_searches_the_folders_of_other_benchmarks(scheduler, cluster, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDERS_VARIABLE, f"/my plug-ins{os.pathsep}/b")
+    (tmp_path / "bin" / "python").write_text('#!/bin/bash\necho "python $PYTHONPATH" >>calls\n')
+    script = emitted(capsys, "--emit", scheduler, "--benchmarks", "cosmoflow", config="mini")
+    bash(script, PYTHONPATH="/usual", MLPERF_HPC_BENCHMARKS_FROM="")
+    assert calls("python")[0] == "python /usual:/my plug-ins:/b"  # of the data, made where the script is called
+    for text in [script, *(path.read_text() for path in tmp_path.glob("job_*.sh"))]:
+        assert f"export {FOLDERS_VARIABLE}='/my plug-ins:/b'\n" in text
+    image = Cluster(scheduler=scheduler, container="image.sif").suite
+    assert '--bind "/my plug-ins"' in image and '--bind "/b"' in image
 
 
 def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):

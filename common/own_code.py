@@ -198,15 +198,19 @@ def describe_codes(codes: Iterable[Code]) -> str:
 # -- modules and files ---------------------------------------------------------------------------------------
 
 
+class SourceError(UsageError):
+    """A module or Python file cannot be imported: by this process, perhaps not by others."""
+
+
 def import_all(sources: Iterable[object]) -> list[ModuleType]:
-    """Return the modules of names and Python files; UsageError names the one that fails."""
+    """Return the modules of names and Python files; SourceError names the one that fails."""
     return [import_source(str(source)) for source in sources]
 
 
 def import_source(source: str, title: str = "") -> ModuleType:
     """Return the module of a name or of a Python file, imported once.
 
-    Raises UsageError for whatever its code raises. title: what the message calls the source; "": as it is written.
+    Raises SourceError for whatever its code raises. title: what the message calls the source; "": as it is written.
     """
     try:
         if _is_file(source):
@@ -221,7 +225,7 @@ def import_source(source: str, title: str = "") -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's code raises, SystemExit too
-        raise UsageError(f"{title or source}: {_explain_failure(error, source)}") from error
+        raise SourceError(f"{title or source}: {_explain_failure(error, source)}") from error
 
 
 def execute_spec(spec: ModuleSpec | None) -> ModuleType:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import pickle
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -228,6 +229,30 @@ def test_an_error_of_own_code_names_it(folder, capsys, words, status, message):
     # Only a run that has begun leaves a record.
     endings = [message in read_ending(path).cause for path in Path().glob("run")]
     assert endings == ([True] if "step" in message or "fails" in message else [])
+
+
+@pytest.mark.parametrize(
+    "words", [["train.imports=[odd.py]"], pytest.param(["--callback", "odd.py:Odd"], marks=pytest.mark.exhaustive)]
+)
+def test_a_file_that_fails_on_a_rank_is_named_by_that_rank(folder, words):
+    """Ten seconds, as two processes start."""
+    imports = "import os\nfrom common.api import Callback\n"
+    Path("odd.py").write_text(f"{imports}assert os.environ['RANK'] == '0', 'odd boom'\nclass Odd(Callback): ...\n")
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "-m",
+        "cosmoflow.train",
+        "tiny.yaml",
+    ]
+    ran = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    errors = [line for line in ran.stderr.splitlines() if line.startswith("rank ")]
+    assert (
+        len(errors) == 1 and errors[0].startswith("rank 1: error: ") and "line 3: AssertionError: odd boom" in errors[0]
+    )
+    assert "stopped by" not in ran.stderr and not Path("run").exists()
 
 
 @pytest.mark.parametrize(

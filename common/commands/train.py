@@ -20,6 +20,7 @@ from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_yaml
 from common.console import CONSOLE
 from common.named_configs import described_configs
+from common.own_code import SourceError
 from common.settings.run import RunConfig
 from common.stop import STOP
 from common.training.resolve import resolve_config
@@ -36,39 +37,57 @@ OUTPUT_DIR: Final = ""
 def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
 
-    A training no longer needs its console then. Called before torch is imported. benchmark: the name of its package.
+    A training no longer needs its console then. Called before torch is imported; an error of own code is left to
+    `main`, which tells all ranks. benchmark: the name of its package.
     """
     arguments = _parse_arguments(benchmark, argv)
     if not (arguments.list_configs or arguments.print_config):
         CONSOLE.install()
     settings = f"{benchmark}.settings"
     cls = import_module(settings).Config
-    status = run_command(lambda: _print_answer(cls, arguments), (ValueError, OSError))
+
+    def answer() -> int:
+        try:
+            return _print_answer(cls, arguments)
+        except UsageError as error:
+            if arguments.print_config or not isinstance(error.__cause__, SourceError):
+                raise
+            return 0
+
+    status = run_command(answer, (ValueError, OSError))
     if status or arguments.list_configs or arguments.print_config:
         sys.exit(status)
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
-    from common.training.callbacks import load_callback
+    from common.ranks.connect import connect
+    from common.training.callbacks import Callback, load_callback
     from common.training.job import configure_training, train
     from common.training.overfit import overfit_one_batch
     from common.training.run import TRAINING_ERRORS, Start
 
     arguments = _parse_arguments(benchmark.name, argv)
 
-    def command() -> int:
+    def load_callbacks() -> tuple[type[Callback], ...]:
         try:
-            callbacks = tuple(map(load_callback, arguments.callback or ()))
+            return tuple(map(load_callback, arguments.callback or ()))
         except ValueError as error:
             raise UsageError(f"argument --callback: {error}") from None
+
+    def command() -> int:
         if arguments.list_configs or arguments.print_config:
             return _print_answer(benchmark.config, arguments)
-        if arguments.overfit_one_batch:
+        try:
+            callbacks = load_callbacks()
             config = configure_training(benchmark, arguments.config, arguments.override)
+        except UsageError as error:
+            with connect(expected=TRAINING_ERRORS, failure=error):
+                raise
+        if arguments.overfit_one_batch:
             return overfit_one_batch(benchmark, config, arguments.overfit_one_batch)
         start = Start(arguments.resume, arguments.auto_resume, arguments.wait, callbacks, tuple(arguments.override))
-        return train(benchmark, configure_training(benchmark, arguments.config, arguments.override), start)
+        return train(benchmark, config, start)
 
     with STOP.listening():
         return run_command(command, TRAINING_ERRORS)

@@ -29,14 +29,16 @@ _connections = itertools.count()
 
 
 @contextlib.contextmanager
-def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = ()) -> Iterator[Dist]:
+def connect(
+    config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException], ...] = (), failure: Exception | None = None
+) -> Iterator[Dist]:
     """Yield the Dist of this process among all that its launcher started; the end is a barrier.
 
     If the body raises on one of several ranks, its error is shown with the rank, `alarm.Stopped` is raised on the
     others, and all exit by SystemExit with the status that the error stands for: put all cleaning up inside the `with`.
     A stop signal ends the body by StopAsked, unless the caller listens to it. A single process raises what the body
     raises.
-    expected: errors that are shown without a traceback.
+    expected: errors that are shown without a traceback. failure: why this rank takes no part, for the others.
 
     Raises LaunchError if the launcher's variables are incomplete, the ranks cannot connect, a node has more ranks than
     devices, or the device does not exist. Under mpirun it can be called once per process.
@@ -49,17 +51,19 @@ def connect(config: DistConfig = _DEFAULTS, expected: tuple[type[BaseException],
             stack.enter_context(STOP.listening())
             stack.enter_context(STOP.interrupting())
         if position.world_size == 1:
+            if failure:
+                raise failure
             check_sharing(config, 1)
             dist = Dist(position, choose_device(find_device_type(config.device), position))
             if binds_cores(dist, config):
                 _bind_cores(dist, [find_near_cores(dist.device, bound_cores())])
             yield dist
             return
-        yield from _connect_ranks(position, config, expected)
+        yield from _connect_ranks(position, config, expected, failure)
 
 
 def _connect_ranks(
-    position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...]
+    position: RankPosition, config: DistConfig, expected: tuple[type[BaseException], ...], failure: Exception | None
 ) -> Iterator[Dist]:
     number = next(_connections)
     # So that neither a later connection nor torchrun's next attempt, which has the same store, finds its notes.
@@ -78,6 +82,8 @@ def _connect_ranks(
         alarm = Alarm(stores, position.rank, world_size, lambda: end_collectives(former, server.port), expected)
         try:
             with alarm:
+                if failure:
+                    raise failure
                 route, kind = find_route(server), find_device_type(config.device)
                 facts = [format_cores(bound_cores()), identify_only_device(kind), route]
                 node = introduce_ranks(store, position, world_size, facts, config.start_timeout_s)

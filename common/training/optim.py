@@ -7,7 +7,7 @@ which is a tensor if it is given as one: a step can be recorded once and repeate
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -52,9 +52,8 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     return optimizer
 
 
-def find_optimizer(name: str) -> Callable[[list[nn.Parameter], float | Tensor, OptimConfig], Optimizer]:
+def find_optimizer(name: str) -> Any:
     """Return what makes a registered optimizer; UsageError if nothing does, or it is a class that is no Optimizer."""
-    maker: Callable[[list[nn.Parameter], float | Tensor, OptimConfig], Optimizer]
     maker = find_registered("optimizer", name, "optim.name", LOG_NAMES)
     if isinstance(maker, type):
         _check_class(maker, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 SECRETS: Final = re.compile(r"(?<=://)[^/@\s]*(?=@)|(?<=\?)\S+")
 """What may be secret in an address: user and password, and what follows a question mark, such as a signature."""
@@ -30,3 +30,16 @@ def check_address(text: str, schemes: Collection[str]) -> str:
     if parts.username is not None:
         raise ValueError("has a user name or a password, which would end up in records: name a public address")
     return text.rstrip("/")
+
+
+def check_redirect(address: str, target: str) -> None:
+    """Raise ValueError unless the redirect of an address is followed: to https, or from http to http."""
+    source = mask_secrets(address)
+    try:
+        target = urljoin(address, target)
+        scheme = urlsplit(target).scheme
+    except ValueError as error:
+        raise ValueError(f"{source} redirects to an address that is malformed ({error})") from None
+    expected = ("https",) if address.startswith("https:") else ("http", "https")
+    if scheme not in expected:
+        raise ValueError(f"{source} redirects to {mask_secrets(target)}, which is not {' or '.join(expected)}")

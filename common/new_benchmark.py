@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.benchmarks import ROOT
+from common.benchmarks import ROOT, looks_official
 from common.command import CommandParser, UsageError, folder_place, run_command
 
 DESCRIPTION: Final = """\
@@ -40,7 +40,7 @@ PREFIX: Final = "mlperf-hpc-"
 """Of the distribution's name."""
 LONGEST: Final = 20
 LONGEST_TITLE: Final = 30
-RESERVED: Final = frozenset("openfold tests data runs full mini model no null off on true false yes".split())
+RESERVED: Final = frozenset("tests data runs full mini model no null off on true false yes".split())
 """Folders beside the package, names of configurations, and words that YAML does not read as text."""
 
 
@@ -100,6 +100,8 @@ def _check_name(name: str) -> None:
         raise UsageError(f"NAME is {name!r}, a word with a meaning of its own; choose another")
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise UsageError(f"NAME is {name!r}, and so is the name of an installed module; choose another")
+    if looks_official(name):
+        raise UsageError(f"NAME is {name!r}, which could be taken for MLPerf's; choose another")
 
 
 def _check_folder(folder: Path, distribution: str) -> None:
@@ -115,6 +117,8 @@ def _check_title(title: str) -> str:
     if not title.strip() or len(title) > LONGEST_TITLE or not title.isprintable() or set(title) & set('"\\{}'):
         expected = f"1 to {LONGEST_TITLE} printable characters without double quotes, backslashes and braces"
         raise UsageError(f"--title is {title!r}; expected {expected}")
+    if looks_official(title):
+        raise UsageError(f"--title is {title!r}, which could be taken for MLPerf's; choose another")
     return title.strip()
 
 

@@ -88,7 +88,10 @@ def list_judged_paths() -> list[str]:
 def _find_judged(package: Package) -> str | None:
     """Return the judged file or folder that a plug-in, or the facts of its distribution, comes from; None if none."""
     home, folder, facts = (os.path.realpath(path) for path in (package.home, package.folder, package.folder / FACTS))
+    around = os.path.join(home, "") if package.origin != str(package.home) else None  # metadata above what is judged
     for path in _judged:
+        if around and path.startswith(around) and around.startswith(os.path.join(os.path.realpath("."), "")):
+            return path
         if os.path.isdir(path):
             inside = any(part.startswith(os.path.join(path, "")) for part in (os.path.join(home, ""), folder, facts))
         else:

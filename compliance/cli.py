@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from common.benchmarks import forbid_plugins, use_folders
+from common.benchmarks import choose_plugins
 from common.errors import UsageError
 from common.reference import ROUNDS
 from compliance.engine.options import Options
@@ -71,10 +71,8 @@ def add_plugin_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def use_plugin_options(arguments: argparse.Namespace) -> None:
-    """Look for benchmarks where the options say; PluginError for a folder that does not exist."""
-    use_folders(arguments.benchmarks_from)
-    if arguments.no_plugins:
-        forbid_plugins()
+    """Look for benchmarks where the options say; PluginError for both, and for a folder that cannot be taken."""
+    choose_plugins(arguments.benchmarks_from, arguments.no_plugins)
 
 
 def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

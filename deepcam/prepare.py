@@ -171,11 +171,19 @@ def convert_items(args: argparse.Namespace) -> int:
 def import_items(args: argparse.Namespace) -> int:
     """Make the snapshots of all NetCDF files of this task; return the exit code."""
     channels = {channel.name: channel.name for channel in CHANNELS}
+    renamed: set[str] = set()
     for text in args.variable:
         channel, _, name = text.partition("=")
         if channel not in channels or not name:
             raise UsageError(f"--variable {text}: expected CHANNEL=NAME, with a channel of {', '.join(channels)}")
+        if channel in renamed:
+            raise UsageError(f"--variable {text}: the variable of {channel} is {channels[channel]} already; name one")
         channels[channel] = name
+        renamed.add(channel)
+    if not args.input_dir.is_dir():
+        raise UsageError(f"INPUT_DIR {args.input_dir} is not a folder; expected one with NetCDF files")
+    if args.input_dir.resolve() == args.output_dir.resolve():
+        raise UsageError(f"OUTPUT_DIR {args.output_dir} is INPUT_DIR; choose another folder")
     plan = plan_import(args.input_dir, Names(tuple(channels.values()), args.labels), args.variant)
     return build_and_report(plan, args)
 

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-from common.benchmarks import SHARED, PluginError, find_package, list_benchmarks, load_package, use_folders
+from common.benchmarks import (
+    PACKAGES,
+    SHARED,
+    PluginError,
+    choose_plugins,
+    find_package,
+    import_facts,
+    list_benchmarks,
+    require_package,
+)
 from common.command import PROGRAM, UsageError, as_called, checked_output, suggest_name
 from common.extras import missing_extra
 from compliance import __version__
@@ -75,13 +84,15 @@ usage: {PROGRAM} COMMAND ...
 Train the MLPerf HPC benchmarks, check result logs, make and compare submissions.
 """
 FROM: Final = "--benchmarks-from"
+SUITE_ONLY: Final = "--no-plugins"
 EXAMPLES: Final = f"""
 examples:
   {PROGRAM} check logs/                         PASS or FAIL, with every finding
   {PROGRAM} train cosmoflow mini train.seed=7   the mini problem, on a laptop
   {PROGRAM} train cosmoflow --list-configs      configurations by name
   {PROGRAM} round --config mini --runs 1        one run of each benchmark, a package and a report
-  {PROGRAM} {FROM} DIR COMMAND     also benchmarks whose packages are in DIR
+  {PROGRAM} {FROM} DIR COMMAND       also benchmarks whose packages are in DIR
+  {PROGRAM} {SUITE_ONLY} COMMAND                benchmarks of the suite only, no installed ones
 
 `{PROGRAM} COMMAND --help` shows the options of a command. Each command is also a module, for launchers:
 `torchrun --nproc-per-node 4 -m cosmoflow.train mini`, `python -m compliance.check logs/`."""
@@ -91,24 +102,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        while words[:1] == [FROM] and len(words) > 1:
-            use_folders([words[1]])
-            del words[:2]
-    except PluginError as error:
-        return _print(f"error: {error}", 2)
-    if not words or words[0] in ("-h", "--help", "help"):
-        return _print(render_usage(), 0 if words else 2)
-    if words[0] in RENAMED:
-        return answer_renamed(words[0])
-    if words[0] == "--version":
-        return _print(f"mlperf-hpc-suite {__version__}", 0)
-    if words[1:] in (["-h"], ["--help"]) and (text := render_benchmark_usage(words[0])):
-        return _print(text, 0)
-    try:
+        _obey_options(words)
+        if not words or words[0] in ("-h", "--help", "help"):
+            return _print(render_usage(), 0 if words else 2)
+        if words[0] in RENAMED:
+            return answer_renamed(words[0])
+        if words[0] == "--version":
+            return _print(f"mlperf-hpc-suite {__version__}", 0)
+        if words[1:] in (["-h"], ["--help"]) and (text := render_benchmark_usage(words[0])):
+            return _print(text, 0)
         module, rest = resolve_command(words)
     except UsageError as error:
         return _print(f"error: {error}", 2)
     return _run_module(module, rest)
+
+
+def _obey_options(words: list[str]) -> None:
+    """Take the options off the words before the command and obey them; UsageError for those that cannot be."""
+    folders, suite_only = [], False
+    while words and words[0].partition("=")[0] in (FROM, SUITE_ONLY):
+        option, equals, folder = words.pop(0).partition("=")
+        if option == SUITE_ONLY and not equals:
+            suite_only = True
+        elif option == FROM and (folder := folder if equals else words.pop(0) if words else ""):
+            folders.append(folder)
+        else:
+            raise UsageError(f"expected {FROM} DIR or {SUITE_ONLY}, and then a command")
+    choose_plugins(folders, suite_only)
 
 
 def answer_renamed(name: str) -> int:
@@ -155,6 +175,10 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
         return module, rest
     if rest and _has_module(rest[0], module):
         return module.replace(BENCHMARK, rest[0]), rest[1:]
+    package = find_package(rest[0]) if rest and module else None
+    if package and package.origin:
+        require_package(package.name)  # says what else is wrong with it
+        raise UsageError(f"benchmark {package.name!r} of {package.origin} has no {module.partition('.')[2]}.py")
     benchmarks = _benchmarks_with(module)
     if not benchmarks:
         raise UsageError(
@@ -193,8 +217,11 @@ def _print(text: str, status: int) -> int:
 
 def _run_module(module: str, arguments: Sequence[str]) -> int:
     package, _, command = module.partition(".")
-    if package not in SHARED and (benchmark := find_package(package)):
-        load_package(benchmark)
+    if package not in (*PACKAGES, *SHARED):
+        try:
+            import_facts(require_package(package))
+        except PluginError as error:
+            return _print(f"error: {error}", 2)
     if command == "train":  # what needs no network is answered without torch
         from common.commands.train import answer_at_once
 

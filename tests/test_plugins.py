@@ -1,13 +1,17 @@
 """Benchmarks from outside the suite."""
 
 import importlib
+import os
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from common import benchmarks
-from common.benchmarks import FOLDERS_VARIABLE, PluginError, find_package, list_benchmarks, use_folders
+from common.benchmarks import FOLDERS_VARIABLE, PluginError, find_package, find_plugins, list_benchmarks, use_folders
 from compliance.benchmarks import find_reference, list_broken_plugins, list_references, load_plugin
+from submission.cli import main
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def write_package(tmp_path, monkeypatch):
 FACTS = """
 from dataclasses import replace
 from cosmoflow.reference import REFERENCE as COSMOFLOW
-REFERENCE = replace(COSMOFLOW, name="waves")
+REFERENCE = replace(COSMOFLOW, name="waves", points="waves/rcps.yaml")
 MINIS = ()
 """
 
@@ -62,6 +66,14 @@ def test_a_package_in_a_folder_is_found_and_its_facts_are_read_on_demand(write_p
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("REFERENCE, MINIS = None, ()", "found None"),
         (FACTS.replace('name="waves"', 'name="other"'), "REFERENCE.name is 'other'"),
+        (FACTS + "REFERENCE = replace(REFERENCE, runs=10**30)", "1 to 1000"),
+        (FACTS + "REFERENCE = replace(REFERENCE, runs=0)", "1 to 1000"),
+        (FACTS + "MINIS = (REFERENCE,) * 100_000", "different variants"),
+        (FACTS + "REFERENCE = replace(REFERENCE, target=replace(REFERENCE.target, value=float('nan')))", "finite"),
+        (FACTS.replace("waves/rcps.yaml", "nowhere.yaml"), "points is 'nowhere.yaml'; expected a file"),
+        (FACTS.replace("waves/rcps.yaml", "waves/../../etc/passwd"), "in the package"),
+        ("import os; os.symlink('/dev/zero', os.path.dirname(__file__) + '/rcps.yaml')" + FACTS, "in the package"),
+        ("import os; os.mkfifo(os.path.dirname(__file__) + '/rcps.yaml')" + FACTS, "a file of at most"),
     ],
 )
 def test_a_broken_package_is_named_and_ends_nothing(facts, cause, write_package, monkeypatch):
@@ -77,3 +89,75 @@ def test_plug_ins_can_be_forbidden(write_package, monkeypatch):
     monkeypatch.setenv(benchmarks.PLUGINS_VARIABLE, "off")
     benchmarks.find_plugins.cache_clear()
     assert find_package("waves") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["cosmo\u043eflow", "w" * 21, "mlperf", "mlcommons_heat", "cosmo_flow", "openfold", "Waves"]
+)
+def test_a_name_that_passes_for_another_is_not_found(name, write_package):
+    write_package(name, "")
+    assert find_package(name) is None or name in benchmarks.PACKAGES
+
+
+@pytest.mark.parametrize("file", ["cosmoflow/__init__.py", "common/__init__.py", "json.py", "yaml.py"])
+def test_a_folder_that_would_hide_modules_is_refused(file, tmp_path):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    before = [*sys.path]
+    with pytest.raises(PluginError, match=f"its {Path(file).parts[0]} would hide the module"):
+        use_folders([str(tmp_path)])
+    assert sys.path == before
+
+
+def test_a_folder_comes_after_the_modules_of_the_suite(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv(FOLDERS_VARIABLE, "")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plugins").mkdir()
+    use_folders(["plugins"])
+    assert os.environ["PYTHONPATH"] == f"/elsewhere{os.pathsep}{tmp_path / 'plugins'}"
+
+
+def test_a_folder_of_the_variable_is_absolute_and_exists(write_package, tmp_path, monkeypatch):
+    write_package("waves", FACTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FOLDERS_VARIABLE, ".")
+    find_plugins.cache_clear()
+    assert find_package("waves").origin == str(tmp_path)
+    monkeypatch.setenv(FOLDERS_VARIABLE, "nowhere")
+    find_plugins.cache_clear()
+    with pytest.raises(PluginError, match=r"nowhere.*no such folder"):
+        find_package("waves")
+    monkeypatch.setenv(FOLDERS_VARIABLE, "")
+
+
+def test_two_folders_with_one_name_are_refused(write_package, tmp_path):
+    write_package("waves", FACTS)
+    (tmp_path / "more" / "waves").mkdir(parents=True)
+    (tmp_path / "more" / "waves" / "reference.py").write_text(FACTS)
+    use_folders([str(tmp_path / "more"), str(tmp_path / "more" / ".")])
+    with pytest.raises(PluginError, match=f"{tmp_path / 'more'} and {tmp_path} .*several have that name"):
+        load_plugin("waves")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("train", "waves"), "'waves' of {folder} has no train.py"),
+        (("predict", "waves"), r"cannot be used: ZeroDivisionError.*reference.py, line 1"),
+        (("--no-plugins", "train", "waves"), "'waves' is not a benchmark"),
+        (("--no-plugins", "--benchmarks-from={folder}", "check"), "give one of them"),
+        (("--benchmarks-from={folder}", "train", "waves"), "has no train.py"),
+        (("--benchmarks-from", "nowhere", "check"), "no such folder"),
+        (("--benchmarks-from",), "expected --benchmarks-from DIR"),
+    ],
+)
+def test_the_command_line_says_why_a_benchmark_cannot_be_used(
+    words, message, write_package, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv(benchmarks.PLUGINS_VARIABLE, "")
+    write_package("waves", "1 / 0")
+    (tmp_path / "waves" / "predict.py").touch()
+    assert main([word.format(folder=tmp_path) for word in words]) == 2
+    assert re.search(message.format(folder=tmp_path), capsys.readouterr().err)

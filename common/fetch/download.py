@@ -27,9 +27,8 @@ from functools import partial
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
-from common.address import check_address
+from common.address import check_address, check_redirect
 from common.errors import UsageError
 from common.files import follow_no_link, naming
 from common.lock import try_lock
@@ -93,10 +92,10 @@ class Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects, but not from https to http; urllib follows none to files."""
 
     def redirect_request(self, req: Any, *answer: Any) -> Any:
-        target = answer[-1]
-        before, after = urlsplit(req.full_url).scheme, urlsplit(target).scheme
-        if after not in SCHEMES or (before == "https" != after):
-            raise DownloadError(f"{req.full_url} redirects to {target}, which is not followed: expected {before}")
+        try:
+            check_redirect(req.full_url, answer[-1])
+        except ValueError as error:
+            raise DownloadError(str(error)) from None
         return super().redirect_request(req, *answer)
 
 

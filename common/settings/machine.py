@@ -182,13 +182,13 @@ class StagingConfig:
     keep: bool = key(False, "leave the staged files on the nodes after the run, for the next one", PLACE)
 
     def __post_init__(self) -> None:
+        check_least(self, 1, "workers")
+        if self.source is not None:  # before what needs stage_dir, or that key would be blamed for a wrong source
+            self._check_source(self.source)
         if self.mode in ("shard", "replicate") and self.stage_dir is None:
             raise ValueError(
                 f"mode {self.mode} needs stage_dir, a folder on the node's own disk, such as $TMPDIR/staged"
             )
-        check_least(self, 1, "workers")
-        if self.source is not None:
-            self._check_source(self.source)
 
     def _check_source(self, source: str) -> None:
         try:

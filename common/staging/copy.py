@@ -176,7 +176,7 @@ def relay_chunks(
         for _ in range(len(chunks) + 1):
             workers.agree_on_errors()
         return
-    with workers.open_pool() as pool:
+    with workers.open_pool() as pool, storage.ending_reads():
         reading: dict[int, tuple[LoadedChunk, list[Future[None]]]] = {}
 
         def start_reading(number: int) -> None:

@@ -155,6 +155,8 @@ def stage_url(config: StagingConfig, dist: Dist) -> Staged:
 def _list_remote_files(storage: UrlStorage) -> list[SourceFile]:
     """Return the files of a dataset by its manifest, which is the last; StagingError if it cannot be used."""
     text, manifest = storage.read_manifest()
+    if not manifest.files:
+        raise StagingError(f"the manifest {storage.root}/{MANIFEST} lists no files; write it again beside the data")
     for name in manifest.files:
         if name.partition("/")[0] in (MANIFEST, RECORD, WORKPLACE):
             raise StagingError(

@@ -91,6 +91,11 @@ class StageDir:
                 self.root.mkdir(0o700, parents=True)
                 self._made_folders.add(".")
             except FileExistsError:
+                if self.root.is_symlink() and not self.root.exists():
+                    raise StagingError(
+                        f"staging.stage_dir {self.root} is a link to nothing, {self.root.readlink()}; make that "
+                        "folder, or remove the link"
+                    ) from None
                 if not self.root.is_dir():
                     raise
             self._check_folders()

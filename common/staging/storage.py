@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from tqdm import tqdm
+
+from common.address import check_redirect, mask_secrets
 from common.datasets.manifest import NAME, Manifest, ManifestError, decode_manifest
 from common.extras import missing_extra
 from common.fetch.download import HEADERS, TEMPORARY, TIMEOUT_S
@@ -26,6 +31,9 @@ ATTEMPTS: Final = 5
 """How often a part of a file is asked for, before staging gives up."""
 FIRST_WAIT_S = 1.0
 """Before the second attempt; each further wait is twice as long."""
+MOST_MANIFEST_BYTES = 2**30
+BLOCK: Final = 2**20
+MOST_REDIRECTS: Final = 5
 
 
 class SharedStorage:
@@ -34,6 +42,7 @@ class SharedStorage:
     def __init__(self, root: Path | str) -> None:
         self.root = root
         self.bytes_read = 0
+        self.failure: StagingError | None = None  # once set, nothing more is read
         self._lock = Lock()
 
     @property
@@ -43,14 +52,26 @@ class SharedStorage:
 
     def read_into(self, piece: Piece, view: memoryview) -> None:
         """Read a piece of a file into `view`. Staging reads the dataset nowhere else."""
-        count = self._fill(piece, view)
-        with self._lock:
-            self.bytes_read += count
-        if count < len(view):
-            raise StagingError(
-                f"{self.root}/{piece.file.name}: ends after {piece.start + count:,} of {piece.file.size:,} bytes; "
-                "fetch it again"
-            )
+        if self.failure:
+            raise self.failure
+        with self.ending_reads():
+            count = self._fill(piece, view)
+            with self._lock:
+                self.bytes_read += count
+            if count < len(view):
+                raise StagingError(
+                    f"{self.root}/{piece.file.name}: ends after {piece.start + count:,} of {piece.file.size:,} bytes; "
+                    "fetch it again"
+                )
+
+    @contextmanager
+    def ending_reads(self) -> Iterator[None]:
+        """End the reads of all threads, those that wait for another attempt too, if the work in the `with` fails."""
+        try:
+            yield
+        except Exception as error:
+            self.failure = self.failure or (error if isinstance(error, StagingError) else StagingError(str(error)))
+            raise
 
     def look_up(self, file: SourceFile, inflate: bool) -> SourceFile:
         """Return the file with its time of change, and with its raw size if it will be decompressed.
@@ -109,6 +130,7 @@ class UrlStorage(SharedStorage):
 
     def __init__(self, url: str) -> None:
         super().__init__(url.rstrip("/"))
+        self._retries = False
         try:
             self._files, self._errors, self._refusals = connect_s3() if url.startswith("s3:") else connect_http()
         except ImportError as error:
@@ -122,7 +144,7 @@ class UrlStorage(SharedStorage):
         """Return the manifest as it is there, and decoded; StagingError if there is none, or an unusable one."""
         url = self._locate(NAME)
         try:
-            text = self._retry(NAME, lambda: bytes(self._files.cat_file(url)))
+            text = self._retry(NAME, lambda: self._read_limited(url))
             return text, decode_manifest(text, url)
         except FileNotFoundError as error:
             raise StagingError(
@@ -130,7 +152,32 @@ class UrlStorage(SharedStorage):
                 "manifest DATA_DIR` writes it: put it beside the data"
             ) from error
         except ManifestError as error:
-            raise StagingError(str(error)) from error
+            page = "; it is a web page, not a manifest" if text.lstrip().startswith(b"<") else ""
+            raise StagingError(f"{error}{page}") from error
+
+    def _read_limited(self, url: str) -> bytes:
+        """Return the content of a manifest, and print where it comes from if the server redirects to another one."""
+        from fsspec.asyn import sync
+
+        async def read_blocks() -> tuple[bytes, Any]:
+            text = bytearray()
+            stream = await self._files.open_async(url, size=1)  # any size saves a request for it
+            try:
+                while block := await stream.read(BLOCK):
+                    text += block
+                    if STOP.number:
+                        raise StagingError(f"{url}: stopped by a signal")
+                    if len(text) > MOST_MANIFEST_BYTES:
+                        raise StagingError(f"{url}: more than {MOST_MANIFEST_BYTES:,} bytes; expected a manifest")
+                return bytes(text), getattr(stream.r, "url", url)
+            finally:
+                await stream.close()
+
+        text: bytes
+        text, final = sync(self._files.loop, read_blocks)
+        if urlsplit(str(final)).netloc != urlsplit(url).netloc:
+            print(f"staging: {url} redirects to {mask_secrets(str(final))}", flush=True)
+        return text
 
     def _locate(self, name: str) -> str:
         return f"{self.root}/{name if str(self.root).startswith('s3:') else quote(name)}"
@@ -141,7 +188,9 @@ class UrlStorage(SharedStorage):
     def _open(self, piece: Piece) -> Any:
         file = piece.file
         block = 0 if piece.length == file.size else piece.length  # 0: without a range
-        return self._files.open(self._locate(file.name), "rb", block_size=block, size=file.size, cache_type="none")
+        url = self._locate(file.name)
+        expected = {} if url.startswith("s3:") else {"trace_request_ctx": file.size}
+        return self._files.open(url, "rb", block_size=block, size=file.size, cache_type="none", **expected)
 
     def _fill(self, piece: Piece, view: memoryview) -> int:
         def read_whole() -> int:
@@ -163,8 +212,10 @@ class UrlStorage(SharedStorage):
     def _retry(self, name: str, read: Callable[[], T]) -> T:
         """Return what a function reads of a file, after further attempts if it fails for a moment.
 
-        FileNotFoundError as it comes, StagingError for what else does not pass, or not soon.
+        FileNotFoundError as it comes, StagingError for what else does not pass, or not soon. The first of all further
+        attempts is announced.
         """
+        url = self._locate(name)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return read()
@@ -172,23 +223,29 @@ class UrlStorage(SharedStorage):
                 raise
             except self._errors as error:
                 status = getattr(error, "status", 0)  # of an answer of HTTP
-                cause = f"the server answers {status}" if status else str(error) or type(error).__name__
+                cause = f"the server answers {status}" if status else mask_secrets(str(error)) or type(error).__name__
                 if isinstance(error, self._refusals) or (400 <= status < 500 and status not in TEMPORARY):
-                    raise StagingError(f"{self._locate(name)}: cannot be read: {cause}") from error
-                if attempt == ATTEMPTS or not _wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
-                    raise StagingError(
-                        f"{self._locate(name)}: cannot be read, tried {attempt} times, the last time: {cause}; "
+                    raise StagingError(f"{url}: cannot be read: {cause}") from error
+                self._announce_retries(url, cause)
+                if attempt == ATTEMPTS or not self._wait(FIRST_WAIT_S * 2 ** (attempt - 1)):
+                    raise self.failure or StagingError(
+                        f"{url}: cannot be read, tried {attempt} times, the last time: {cause}; "
                         "finished files are kept: start again later"
                     ) from error
         raise AssertionError("the last attempt raises")
 
+    def _announce_retries(self, url: str, cause: str) -> None:
+        with self._lock:
+            first, self._retries = not self._retries, True
+        if first:
+            tqdm.write(f"staging: {url}: {cause}; such failures are tried {ATTEMPTS} times", file=sys.stderr)
 
-def _wait(seconds: float) -> bool:
-    """Wait; return early, and False, when the run is to stop."""
-    end = time.monotonic() + seconds
-    while not STOP.number and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, LOOK_S))
-    return not STOP.number
+    def _wait(self, seconds: float) -> bool:
+        """Wait; return early, and False, when the run is to stop or another file is given up."""
+        end = time.monotonic() + seconds
+        while not (STOP.number or self.failure) and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_S))
+        return not (STOP.number or self.failure)
 
 
 Errors = tuple[type[Exception], ...]
@@ -204,8 +261,42 @@ def connect_http() -> tuple[Any, Errors, Errors]:
 
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=TIMEOUT_S)
     client = {"timeout": timeout, "trust_env": True, "headers": HEADERS, "auto_decompress": False}
+    client["trace_configs"] = [_trace_answers()]
     files = HTTPFileSystem(client_kwargs=client, skip_instance_cache=True)
-    return files, (OSError, aiohttp.ClientError), (PermissionError,)
+    return files, (OSError, aiohttp.ClientError), (PermissionError, aiohttp.InvalidURL)
+
+
+def _trace_answers() -> Any:
+    """Return what aiohttp calls for each redirect and answer; StagingError unless they are as they should be.
+
+    The context of a request is the size of its file, in bytes, if the manifest lists it.
+    """
+    import aiohttp
+
+    async def check_target(_session: Any, context: Any, request: Any) -> None:
+        url = str(request.response.url)
+        context.redirects = getattr(context, "redirects", 0) + 1
+        if context.redirects > MOST_REDIRECTS:
+            raise StagingError(f"{mask_secrets(url)} redirects without end")
+        try:
+            check_redirect(url, request.response.headers.get("Location", ""))
+        except ValueError as error:
+            raise StagingError(str(error)) from None
+
+    async def check_size(_session: Any, context: Any, request: Any) -> None:
+        answer, expected = request.response, context.trace_request_ctx
+        header = "Content-Length" if answer.status == 200 else "Content-Range"
+        size = answer.headers.get(header, "").rpartition("/")[2]
+        if expected is not None and answer.status in (200, 206) and size.isdecimal() and size != str(expected):
+            raise StagingError(
+                f"{mask_secrets(str(request.url))}: the server has {size:.20} bytes, its manifest says {expected}: "
+                "upload the file and manifest.json again"
+            )
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(check_target)
+    trace.on_request_end.append(check_size)
+    return trace
 
 
 def connect_s3() -> tuple[Any, Errors, Errors]:

@@ -31,7 +31,7 @@ def build(config: OptimConfig, parameters: Iterable[nn.Parameter], lr: float | T
     cannot run, or for a name that nothing registers.
     """
     parameters = list(parameters)
-    own = None if config.name in LOG_NAMES else find_registered("optimizer", config.name, "optim.name", LOG_NAMES)
+    own = None if config.name in LOG_NAMES else find_optimizer(config.name)
     if config.fused in ("apex", "mixed_precision"):
         if config.name == "lamb" and any(map(shards.shard_of, parameters)):
             raise ValueError(

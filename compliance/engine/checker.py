@@ -28,7 +28,7 @@ from compliance.engine.options import Options
 from compliance.engine.parallel import examine_all
 from compliance.logs.log import BENCHMARK
 from compliance.model.case import STRICT
-from compliance.model.finding import ERROR, NOTE, PASSING, SKIPPED, WARNING, Finding, worst
+from compliance.model.finding import BENCHMARK_RULE, ERROR, NOTE, PASSING, SKIPPED, WARNING, Finding, worst
 from compliance.model.judged_run import OTHER_SUITE, JudgedRun
 from compliance.model.layout import SCALING_FILE, WEAK
 from compliance.model.package import Submissions
@@ -43,7 +43,6 @@ from compliance.rules.rule import RULES, PackageRule, Rule, SetRule, Submissions
 if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
-BENCHMARK_RULE = "SET02"
 PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
 Kinds = set[tuple[str, str]]
 """Rule and severity of findings."""

@@ -53,6 +53,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
         "version": VERSION,
         "profile": report.profile,
         "verdict": report.verdict,
+        "mlperf_result": not any(run.mini or run.plugin for run in report.runs),
         "strict_verdict": None if report.profile == OFFICIAL else report.strict_verdict,
         "official_verdict": report.verdict if report.profile == OFFICIAL else official.verdict if official else None,
         "select": list(report.select),

@@ -43,7 +43,12 @@ MOST_CHARACTERS = 60_000
 def render(report: Report, style: Style) -> str:
     """Return verdict, results, scores and collapsed findings."""
     findings = all_shown(report)
-    blocks = [f"## MLPerf HPC check: {SIGNS[report.verdict]}", summary(report, findings), _rounds_line(report, style)]
+    foreign = " (not an MLPerf benchmark)" if any(run.plugin for run in report.runs) else ""
+    blocks = [
+        f"## MLPerf HPC check: {SIGNS[report.verdict]}{foreign}",
+        summary(report, findings),
+        _rounds_line(report, style),
+    ]
     rows = list(map(_table_cells, result_rows(report, style)))
     blocks += [_findings_table(("verdict", "result", "state", "runs", "score", "convergence"), rows) if rows else ""]
     blocks += [_logs_table(report, style)]

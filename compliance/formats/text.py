@@ -59,8 +59,9 @@ def render(report: Report, style: Style) -> str:
     explain = as_called(f"; explain a rule: python -m compliance.check --explain {rule}") if rule else ""
     verdict = _paint_verdict(summary(report, findings), report.verdict, style)
     if style.quiet:
-        failing = grouped(causes, *SEVERITIES[: SEVERITIES.index(report.fail_on) + 1])
-        blocks = [*(_group_lines(group, style) for group in failing), [verdict]]
+        failing, broken = SEVERITIES[: SEVERITIES.index(report.fail_on) + 1], report.broken_plugins
+        entries = [entry for entry in causes if entry.severity in failing or entry.finding in broken]
+        blocks = [*(_group_lines(group, style) for group in grouped(entries)), [verdict]]
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
     blocks = [
         _round_lines(report, style),

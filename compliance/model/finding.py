@@ -18,6 +18,8 @@ PARTIAL: Final = "PARTIAL"
 """What takes the place of PASS and WARN where rules were left out."""
 PASSING: Final = (PASS, WARN, PARTIAL)
 """The verdicts that a result may be submitted with."""
+BENCHMARK_RULE = "SET02"
+"""The rule that a log names a benchmark."""
 OFFICIAL_RULE: Final = "OFFICIAL"
 """The rule that tells where the official tool refuses what the written rules accept."""
 SHOWN: Final = 20

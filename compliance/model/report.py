@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from compliance.model.finding import ERROR, OFFICIAL_RULE, PARTIAL, PASSING, SEVERITIES, Finding, lower_errors, worst
+from compliance.model.finding import (
+    BENCHMARK_RULE,
+    ERROR,
+    OFFICIAL_RULE,
+    PARTIAL,
+    PASSING,
+    SEVERITIES,
+    Finding,
+    lower_errors,
+    worst,
+)
 from compliance.model.judged_run import JudgedRun
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
@@ -45,6 +55,11 @@ class Report(Struct, frozen=True):
     def findings(self) -> list[Finding]:
         """All findings: of logs, sets, packages, and between them; in that order."""
         return [finding for _, findings in self.groups() for finding in findings]
+
+    @property
+    def broken_plugins(self) -> list[Finding]:
+        """Why plug-ins that logs name cannot be used."""
+        return [finding for finding in self.own if finding.rule == BENCHMARK_RULE]
 
     def groups(self) -> Iterator[tuple[str, list[Finding]]]:
         """Yield (path, findings) for each log, set, package and for the whole, in order."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache
 
-from common.benchmarks import FOLDERS_VARIABLE
+from common.benchmarks import FOLDERS_VARIABLE, list_search_path
 from common.errors import UsageError
 from common.own_code import FILE, import_source
 from common.values import group_pairs
@@ -76,7 +76,7 @@ def _load_installed() -> None:
     """Load the modules that installed packages name in the entry-point group."""
     named = filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep))
     for_benchmarks = set(map(os.path.realpath, named))  # which may be what is judged
-    path = [folder for folder in sys.path if os.path.realpath(folder) not in for_benchmarks]
+    path = [folder for folder in list_search_path() if os.path.realpath(folder) not in for_benchmarks]
     if not any(map(_names_the_group, path)):
         return
     from importlib.metadata import distributions  # costs as much as reading a log: only where there is something

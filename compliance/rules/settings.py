@@ -108,7 +108,7 @@ class KnownBenchmark(LogRule):
         names, near = benchmarks_of(case.round), read_name(first.value) if first else ""
         if first and first.value not in names:
             plugin = describe_plugin(near)
-            if first.value == near and plugin and case.strict and has_round(near, case.round):
+            if first.value == near == case.benchmark and plugin and case.strict and has_round(near, case.round):
                 return  # SET07
             lacks = plugin or f"round {case.round} has none of that name"
             message, fix = f"the benchmark name is {show(first.value)}: {lacks}", ""
@@ -320,7 +320,9 @@ class NoMini(LogRule, strict_only=True):
         if plugin:
             named, severity = log.first("submission_benchmark"), NOTE if case.allow_mini else ERROR
             line, key = named.line if named else 0, "submission_benchmark"
-            yield self.finding(log.path, line, plugin, "a benchmark of MLPerf HPC", key, severity)
+            other = named and named.value != case.benchmark
+            message = f"{plugin}, but the log names {show(named.value)}" if named and other else plugin
+            yield self.finding(log.path, line, message, "a benchmark of MLPerf HPC", key, severity)
             if variant != OWN:
                 return
         first = next((record for record in log[KEY] if record.value == variant), None)

@@ -19,6 +19,7 @@ from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 
 MAGIC: Final = b"CDF"
+HDF5_MAGIC: Final = b"\x89HDF"
 CLASSIC: Final = (b"\x01", b"\x02")
 """Versions of the classic format: 32-bit and 64-bit offsets; 5 (64-bit data) is not read."""
 CLASSIC_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, struct.error)
@@ -60,6 +61,11 @@ def read_sample(path: Path, names: Names) -> tuple[np.ndarray, np.ndarray]:
     labels_HW: np.ndarray = np.empty(fields[0].shape, np.uint8)
     numbers = _select_pixels(title, labels.values)
     _check_values(title, numbers, labels.attributes)
+    if (fractions := numbers % 1 != 0).any():
+        raise SnapshotError(
+            f"{title} is not a label: it has {numbers[fractions][0]:g}; expected 0, 1 or 2 at each pixel: name the "
+            "variable of the labels by --labels NAME"
+        )
     SnapshotBuffer(np.empty(0, np.float32), labels_HW).take_labels(numbers, title)
     return np.stack(fields, axis=-1), labels_HW
 
@@ -108,9 +114,14 @@ def _read_number(attributes: Mapping[str, Any], name: str, default: float) -> fl
 @contextmanager
 def _open_variables(path: Path) -> Iterator[Callable[[str], Variable]]:
     """Yield a function that returns the variable of a name; SnapshotError if there is none."""
+    if not path.exists():
+        raise SnapshotError(f"{path} is missing, or a link to nothing; fetch it again, or remove the link")
     with open(open_regular(path), "rb") as file:
         start = file.read(4)
-        if start[:3] != MAGIC:
+        if start != HDF5_MAGIC and start[:3] != MAGIC:
+            beginning = f"it begins with {start!r}" if start else "it is empty"
+            raise SnapshotError(f"{path} is not NetCDF, neither classic nor NetCDF-4: {beginning}; fetch it again")
+        if start == HDF5_MAGIC:
             with snapshot.open_hdf5(path) as hdf5:
                 yield lambda name: _read_hdf5(path, hdf5, name)
             return

@@ -6,9 +6,11 @@ All numbers come from the report of `compliance.engine.check_paths`, so that the
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from common.command import clean
 from common.errors import UsageError
 from common.own_code import OWN_CODE
 from common.values import as_count, is_number, shared_value
@@ -52,7 +54,10 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
     for path in paths:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
-    return check_paths(paths, options)
+    report = check_paths(paths, options)
+    for finding in report.broken_plugins:
+        print(f"warning: {clean(finding.message)}", file=sys.stderr)
+    return report
 
 
 def rows(report: Report) -> list[Row]:

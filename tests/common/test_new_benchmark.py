@@ -30,6 +30,9 @@ SHORT, LONG = "ab", "ocean_eddies_of_2026"
         ("yaml", "the name of an installed module"),
         ("json", "the name of an installed module"),
         ("cosmoflow", "the name of an installed module"),
+        ("cosmo_flow", "taken for MLPerf's"),
+        ("my_mlperf_heat", "taken for MLPerf's"),
+        ("openfold", "taken for MLPerf's"),
     ],
 )
 def test_a_name_that_cannot_be_taken_is_refused_and_nothing_is_written(name, message, tmp_path, monkeypatch):
@@ -39,7 +42,9 @@ def test_a_name_that_cannot_be_taken_is_refused_and_nothing_is_written(name, mes
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("title", ['a """ b', "back\\slash", "{name}", "two\nlines", "", " ", "x" * 31])
+@pytest.mark.parametrize(
+    "title", ['a """ b', "back\\slash", "{name}", "two\nlines", "", " ", "x" * 31, "MLPerf Heat", "CosmoFlow"]
+)
 def test_a_title_that_cannot_stand_in_the_sources_is_refused(title, tmp_path):
     with pytest.raises(UsageError, match="--title is"):
         write_project("heat", tmp_path / "heat", title)

@@ -12,7 +12,7 @@ import pytest
 
 import compliance
 from common import benchmarks
-from common.benchmarks import FOLDERS_VARIABLE, PLUGINS_VARIABLE, use_folders
+from common.benchmarks import FOLDERS_VARIABLE, PLUGINS_VARIABLE, PluginError, use_folders
 from common.provenance import provenance
 from compliance import check_logs
 from compliance.benchmarks import list_references, load_plugin, reference_of, refuse_plugins_in
@@ -24,6 +24,7 @@ from compliance.rcp.__main__ import main as rcp
 from compliance.rcp.points import load_points
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
+from submission.summary import main as summarize
 
 ROOT = Path(compliance.__file__).parents[1]
 FACTS = """
@@ -139,7 +140,10 @@ def test_no_format_shows_it_as_a_result_of_mlperf(name, allow_mini, variant, wav
     assert NOT_MLPERF in text
     assert (report.verdict == "PASS") is allow_mini
     if name == "json":
-        assert json.loads(text)["logs"][0]["plugin"] == NOT_MLPERF
+        document = json.loads(text)
+        assert document["logs"][0]["plugin"] == NOT_MLPERF and document["mlperf_result"] is False
+    if name == "markdown":
+        assert text.splitlines()[0].endswith(f"{report.verdict} (not an MLPerf benchmark)")
 
 
 def test_the_official_profile_does_not_know_it(wave_log):
@@ -166,7 +170,7 @@ def test_a_package_of_a_plugin_is_never_one_of_mlperf(install, tmp_path):
         ("import torch", "without|do without"),
         (FACTS + "REFERENCE = replace(REFERENCE, settings=None)", "NoneType"),
         (FACTS + "REFERENCE = replace(REFERENCE, target=None)", "Reference"),
-        (FACTS + "MINIS = (REFERENCE, 3)", "found 3"),
+        (FACTS + "MINIS = (3,)", "found 3"),
         (FACTS + "REFERENCE = replace(REFERENCE, trained_by='waves.settings')", "waves.settings"),
     ],
 )
@@ -184,6 +188,58 @@ def test_a_broken_plugin_is_one_warning(facts, cause, install, tmp_path, monkeyp
     assert warning["rule"] == "SET02" and "'waves' of wave-makers 0.1.0" in warning["message"] and warning["fix"]
     assert __import__("re").search(cause, warning["message"])
     assert [run["benchmark"] for run in report["logs"]] == [None] * 3
+
+
+@pytest.mark.parametrize("arguments", [(), ("--quiet",)])
+def test_every_command_warns_of_a_broken_plugin(arguments, install, tmp_path, capsys):
+    install("1 / 0")
+    log = tmp_path / "result_0.txt"
+    log.write_bytes(SampleLog().set("submission_benchmark", "waves").bytes())
+    main([str(log), "--no-config", *arguments])
+    assert "ZeroDivisionError" in capsys.readouterr().out
+    summarize([str(log)])
+    assert "warning: benchmark 'waves' of wave-makers 0.1.0" in capsys.readouterr().err
+
+
+def test_a_log_of_another_benchmark_is_noted(wave_log):
+    report = check_logs(wave_log(change=lambda log: log.set("submission_benchmark", "cosmoflow")), benchmark="waves")
+    assert any('but the log names "cosmoflow"' in finding.message for finding in report.findings)
+    report = check_logs(wave_log(), benchmark="cosmoflow", allow_mini=True)
+    assert any(NOT_MLPERF in finding.message and finding.rule == "SET02" for finding in report.findings)
+
+
+@pytest.mark.parametrize("record", ["", "waves/reference.py,,\n"])
+def test_a_name_of_two_distributions_is_refused(record, install, tmp_path):
+    install()
+    other = tmp_path / "site" / "dup-2.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: dup\nVersion: 2\n")
+    (other / "entry_points.txt").write_text(ENTRY)
+    (other / "RECORD").write_text(record or "dup/__init__.py,,\n")
+    forget()
+    with pytest.raises(PluginError, match=r"(?=.*wave-makers 0.1.0)(?=.*dup 2).*several have that name"):
+        load_plugin("waves")
+    if not record:
+        (tmp_path / "site" / "wave_makers-0.1.0.dist-info" / "METADATA").unlink()
+        forget()
+        with pytest.raises(PluginError, match=r"dup 2 cannot be used: that distribution has no package waves"):
+            load_plugin("waves")
+
+
+@pytest.mark.parametrize("editable", [True, False])
+def test_an_editable_installation_is_found_where_it_is(editable, install, tmp_path, monkeypatch):
+    install()
+    site, project = tmp_path / "site", tmp_path / "project"
+    project.mkdir()
+    (site / "waves").rename(project / "waves")
+    information = site / "wave_makers-0.1.0.dist-info"
+    (information / "direct_url.json").write_text(
+        json.dumps({"url": project.as_uri(), "dir_info": {"editable": editable}})
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path, str(project)])
+    monkeypatch.chdir(project)
+    forget()
+    assert bool(benchmarks.find_package("waves").problem) is not editable
 
 
 def test_damaged_metadata_name_no_benchmark(install, tmp_path):
@@ -236,7 +292,8 @@ def attack(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "way", ["folder", "log", "option", "variable", "link", "linked package", "outside metadata", "around a result"]
+    "way",
+    ["folder", "log", "option", "variable", "link", "linked package", "outside metadata", "around a result", "above"],
 )
 def test_no_code_comes_from_what_is_judged(way, attack, tmp_path):
     judged, mark = attack
@@ -260,6 +317,11 @@ def test_no_code_comes_from_what_is_judged(way, attack, tmp_path):
         target = "results/example_n64/strong/cosmoflow"
         environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{judged}"}
         (judged / "wave_makers-0.1.0.dist-info" / "entry_points.txt").write_text(ENTRY)
+        target, judged = f"judged/{target}", tmp_path
+    elif way == "above":
+        (judged / "logs").mkdir()
+        (judged / "result_0.txt").rename(judged / "logs" / "result_0.txt")
+        target, environment = "logs", {"PYTHONPATH": f"{ROOT}{os.pathsep}."}
     elif way == "outside metadata":
         site = tmp_path / "site"
         site.mkdir()
@@ -270,7 +332,8 @@ def test_no_code_comes_from_what_is_judged(way, attack, tmp_path):
     assert not mark.exists()
     warnings = [finding["message"] for finding in report["findings"] if finding["severity"] == "warning"]
     refusals = [message for message in warnings if "which is judged: its code is not run" in message]
-    assert len(refusals) == (way != "folder")
+    assert len(refusals) == (way not in ("folder", "above", "outside metadata"))
+    assert way in ("folder", "above") or any("'waves' of " in message for message in warnings)
     assert not any(run["plugin"] for run in report["logs"])
 
 
@@ -311,9 +374,10 @@ def test_options_find_and_forbid_plugins(tmp_path, install, monkeypatch, capsys)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.endswith("site")])
     main([str(tmp_path / "log.txt"), *options])
     assert "waves closed" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "log.txt"), *options, "--no-plugins"])
-    assert "'waves'" in capsys.readouterr().err
+    for others, message in ((options, "give one of them"), (options[:-2], "'waves'")):
+        with pytest.raises(SystemExit):
+            main([str(tmp_path / "log.txt"), *others, "--no-plugins"])
+        assert message in capsys.readouterr().err
 
 
 def test_points_of_a_plugin_are_recorded_and_shown(wave_log, tmp_path, capsys):

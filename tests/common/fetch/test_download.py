@@ -121,7 +121,7 @@ def test_a_redirect_to_an_address_that_does_not_parse_is_told(server, path):
 
 
 def test_a_redirect_to_an_open_connection_is_not_followed():
-    with pytest.raises(DownloadError, match="expected https"):
+    with pytest.raises(DownloadError, match="which is not https"):
         Redirects().redirect_request(Request("https://a.org/x"), None, 302, "Found", {}, "http://b.org/x")
 
 

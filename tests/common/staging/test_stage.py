@@ -501,6 +501,9 @@ def test_impossible_folders_and_modes_are_refused(run, files, source, tmp_path, 
     (tmp_path / "file").write_text("")
     with pytest.raises(StagingError, match=r"stage_dir .*file/node: Not a directory; choose another"):
         run(files, replace(config, stage_dir=tmp_path / "file/node"))
+    (tmp_path / "dangling").symlink_to(tmp_path / "moved")
+    with pytest.raises(StagingError, match=r"stage_dir .*/dangling is a link to nothing, .*/moved; make that"):
+        run(files, replace(config, stage_dir=tmp_path / "dangling"))
     with pytest.raises(ValueError, match="mode replicate needs stage_dir"):
         StagingConfig(mode="replicate")
     with pytest.raises(ValueError, match="workers is 0"):

@@ -4,11 +4,14 @@ import hashlib
 import json
 import os
 import re
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from common.address import check_redirect
 from common.config import ConfigError, load
 from common.ranks.connect import connect
 from common.settings.machine import DistConfig
@@ -113,7 +116,7 @@ def test_what_may_pass_is_tried_again(server, config, fault):
 )
 def test_what_does_not_pass_is_named_and_the_rest_resumes(server, config, monkeypatch, fault, cause):
     waits = []
-    monkeypatch.setattr(storage, "_wait", lambda seconds: waits.append(seconds) or True)
+    monkeypatch.setattr(storage.UrlStorage, "_wait", lambda _, seconds: waits.append(seconds) or True)
     server.faults = [("", None), ("", None), *[fault] * storage.ATTEMPTS]
     tries = (
         f", tried {storage.ATTEMPTS} times, the last time: {cause}; finished" if cause else ": the server answers 403"
@@ -127,6 +130,69 @@ def test_what_does_not_pass_is_named_and_the_rest_resumes(server, config, monkey
     staged = stage(config)
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
     assert set(asked(server)) == {MANIFEST, "/data/validation/c%23d.bin", "/data/stats.h5"}
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_after_a_file_is_given_up_no_other_is_tried(server, config, capfd, workers):
+    server.files[MANIFEST] = write_manifest({f"train/{number}": b"1234" for number in range(40)})
+    server.faults = [("", None), *[("status", 503)] * 300]
+    with pytest.raises(StagingError, match=rf"/data/.*: cannot be read, tried {storage.ATTEMPTS} times"):
+        stage(replace(config, workers=workers))
+    assert len(server.asked) <= 1 + storage.ATTEMPTS * workers
+    error = capfd.readouterr().err
+    assert error.count("the server answers 503") == 1 and "such failures are tried 5 times" in error
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("file:///etc/passwd", r"redirects to file:///etc/passwd, which is not http or https"),
+        ("//[", "redirects to an address that is malformed"),
+        (MANIFEST, "redirects without end"),
+    ],
+)
+def test_a_wrong_redirect_is_named_at_once(server, config, target, message):
+    server.faults = [("redirect", target)] * 20
+    with pytest.raises(StagingError, match=rf"{MANIFEST} {message}"):
+        stage(config)
+    assert len(server.asked) <= 1 + storage.MOST_REDIRECTS
+
+
+def test_a_redirect_to_another_host_is_printed(server, config, capsys):
+    server.faults = [("redirect", f"{server.url.replace('127.0.0.1', 'localhost')}{MANIFEST}?signature=secret")]
+    server.files[f"{MANIFEST}?signature=secret"] = server.files[MANIFEST]
+    stage(config)
+    assert re.search(
+        rf"staging: {server.url}{MANIFEST} redirects to http://localhost:.*\?\*\*\*", capsys.readouterr().out
+    )
+
+
+def test_https_never_becomes_http():
+    check_redirect("https://example.org/a", "/b")
+    check_redirect("http://example.org/a", "https://example.net/a")
+    with pytest.raises(ValueError, match=r"redirects to http://example\.org/a, which is not https"):
+        check_redirect("https://example.org/a", "http://example.org/a")
+
+
+def test_a_manifest_is_read_up_to_a_limit(server, config, monkeypatch):
+    monkeypatch.setattr(storage, "MOST_MANIFEST_BYTES", len(server.files[MANIFEST]) - 1)
+    with pytest.raises(StagingError, match=rf"{server.url}{MANIFEST}: more than .* bytes; expected a manifest"):
+        stage(config)
+
+
+def test_a_signal_ends_the_reading_of_a_manifest(config, monkeypatch):
+    monkeypatch.setattr(storage, "STOP", SimpleNamespace(number=15))
+    with pytest.raises(StagingError, match=r"manifest.json: stopped by a signal"):
+        stage(config)
+
+
+@pytest.mark.parametrize("chunk", [2000, 500])
+def test_a_file_of_another_length_is_final(server, config, monkeypatch, chunk):
+    monkeypatch.setattr(plan, "CHUNK_BYTES", chunk)
+    server.files["/data/stats.h5"] = bytes(1190)
+    with pytest.raises(StagingError, match=r"/data/stats.h5: the server has 1190 bytes, its manifest says 1200"):
+        stage(config)
+    assert asked(server).count("/data/stats.h5") == 1
 
 
 def test_a_file_that_is_not_that_of_the_manifest_is_named(server, config):
@@ -143,7 +209,8 @@ def test_a_file_that_is_not_that_of_the_manifest_is_named(server, config):
     ("manifest", "message"),
     [
         (None, "manifest.json does not exist: staging.source needs the manifest"),
-        (b"<html>", "manifest.json is not a valid manifest"),
+        (b"<html>", "it is a web page, not a manifest"),
+        (write_manifest({}), "/data/manifest.json lists no files"),
         (write_manifest({"../x": b""}), "is not a valid manifest"),
         (write_manifest({"staging.jsonl": b""}), "lists 'staging.jsonl', a name that staging keeps"),
     ],
@@ -179,8 +246,9 @@ def test_wrong_sources_are_refused_and_no_secret_is_quoted(tmp_path, overrides, 
     path = tmp_path / "small.yaml"
     path.write_text(CASE.config)
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
-        load(Config, path, ["staging.mode=memory", "staging.stage_dir=node", *overrides])
+        load(Config, path, ["staging.mode=replicate", *overrides, "staging.stage_dir=node"])
     assert "secret" not in str(error.value)
+    assert str(error.value).startswith(f"override '{overrides[-1][:16]}")
 
 
 # --- training

@@ -100,6 +100,7 @@ FAULTS = [
     (put("TS", -999, _FillValue=np.float32(-999)), r"`TS` has no value at 1 of 48 pixels: -999 in row 2"),
     (put("TS", -999, missing_value=np.float32(-999)), r"`TS` has no value at 1 of 48 pixels: -999 in row 2"),
     (put("TS", 9.96921e36), r"`TS` has no value at 1 of 48 pixels: 9.96921e\+36"),
+    (put("LABELS", 0.5), r"`LABELS` is not a label: it has 0.5; expected 0, 1 or 2 at each pixel: .*--labels NAME"),
     (put("LABELS", 3, "i2"), r"`LABELS` has the label 3; expected 0, 1 or 2"),
     (put("LABELS", -1, "i2", _FillValue=np.int16(-1)), r"`LABELS` has no value at 1 of 48 pixels: -1"),
 ]
@@ -126,21 +127,35 @@ def test_damaged_and_unknown_files_are_refused(tmp_path, capsys):
         (whole[:400], "not a readable NetCDF file"),
         (whole[:-2000], "not a readable NetCDF file"),
         (hdf5[: len(hdf5) // 2], "not a readable HDF5 file"),
-        (b"<html>404</html>", "not a readable HDF5 file"),
+        (b"<html>404</html>", "is not NetCDF, neither classic nor NetCDF-4: it begins with b'<htm'"),
+        (b"", "is not NetCDF, neither classic nor NetCDF-4: it is empty"),
         (b"CDF\x05" + whole[4:], "nccopy -k nc4"),
     ):
         (tmp_path / "nc/b.nc").write_bytes(content)
         assert convert(tmp_path) == 1
         error = capsys.readouterr().err
         assert "skipped b.nc" in error and message in error
+    (tmp_path / "nc/b.nc").unlink()
+    (tmp_path / "nc/b.nc").symlink_to("moved")
+    assert convert(tmp_path) == 1
+    assert f"skipped b.nc: {tmp_path}/nc/b.nc is missing, or a link to nothing" in capsys.readouterr().err
+    (tmp_path / "nc/b.nc").unlink()
     write_netcdf(tmp_path / "nc/b.nc", make_fields(2))
     assert convert(tmp_path) == 0
 
 
 def test_wrong_arguments_are_refused(tmp_path, capsys):
+    assert convert(tmp_path) == 2
+    assert f"INPUT_DIR {tmp_path}/nc is not a folder" in capsys.readouterr().err
     (tmp_path / "nc").mkdir()
     assert convert(tmp_path) == 1
     assert "no files .nc or .nc4 in" in capsys.readouterr().err
     assert convert(tmp_path, "--variable", "rain=PRECT") == 2
     assert "--variable rain=PRECT: expected CHANNEL=NAME, with a channel of TMQ" in capsys.readouterr().err
+    assert convert(tmp_path, "--variable", "TMQ=U850", "--variable", "TMQ=V850") == 2
+    assert "--variable TMQ=V850: the variable of TMQ is U850 already" in capsys.readouterr().err
+    (tmp_path / "out").symlink_to("nc")
+    assert convert(tmp_path) == 2
+    assert "out is INPUT_DIR; choose another folder" in capsys.readouterr().err
+    (tmp_path / "out").unlink()
     assert not (tmp_path / "out").exists()

@@ -96,7 +96,7 @@ REFERENCE = Reference(
 MINIS = (
     replace(
         mini_of(REFERENCE, MINI_2, 0.1, (2_048, 256), source="generated universes with a drift, 32^3 voxels"),
-        baseline=0.057,
+        baseline=0.058,
         data_sha256=("92d1b24fd8fafa7daa6bfcfdb2025320371cffc291f6f847a34718060fa54f22",),
     ),
     replace(

@@ -144,7 +144,8 @@ HEAD = """\
 A mini problem is the full problem's code, formats and rules on two cores, and a network that trains as the full one
 does reaches its target. It is no proof that a network is needed: classical methods of people who know the physics
 reach the target, too, and are better than the network when it stops there. They are fitted on the training split alone
-(`python -m <benchmark>.baselines`); runs and baselines are on data of new seeds, on which no network was tuned.
+(`python -m <benchmark>.baselines`); runs and baselines are on data of new seeds, on which no network was tuned;
+the epochs of the embedded-atom fit were chosen on data seed 101.
 
 Ablated networks are trained and evaluated on data without what carries the signal (`bench/mini_ablation.py`): for
 CosmoFlow without phases, where isotropic statistics are all that remains; for DeepCAM with shuffled blocks, or through

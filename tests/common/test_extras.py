@@ -60,7 +60,7 @@ def test_a_program_that_imports_the_suite_has_its_own_traceback(bare):
 
 @pytest.mark.parametrize(("distribution", "requirement"), [("wave-speed", "wave-speed"), ("", f"{ROOT}[train]")])
 def test_a_plug_in_is_installed_with_its_own_distribution(distribution, requirement, monkeypatch):
-    monkeypatch.setattr(extras, "find_package", lambda name: Package(name, ROOT, "x", ROOT, distribution))
+    monkeypatch.setattr(extras, "find_package", lambda name: Package(name, ROOT, "x", distribution=distribution))
     said = missing_extra(ModuleNotFoundError(name="torch_of_nobody"), "wave_speed.train")
     assert said == f"wave_speed.train needs torch_of_nobody: pip install '{requirement}'"
 

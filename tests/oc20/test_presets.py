@@ -31,7 +31,7 @@ def test_a_preset_is_the_recipe_of_its_convergence_point(name):
     steps = ceil(config.data.train_samples / config.train.global_batch_size)
     assert config.train.tail == "keep" and config.schedule.warmup_steps == 4 * steps
     assert not any(boundary % steps for boundary in config.schedule.boundaries)
-    assert f"reference runs need {min(entry.epochs)} to {max(entry.epochs)} epochs" in path.read_text()
+    assert f"reference runs need {min(entry.epochs):g} to {max(entry.epochs):g} epochs" in path.read_text()
 
 
 def test_every_preset_of_the_full_problem_is_a_published_recipe():

@@ -99,7 +99,7 @@ def test_files_are_read_from_where_staging_put_them(tmp_path, format):
 
 
 def test_one_file_for_all_samples_cannot_be_dealt_to_nodes(tmp_path):
-    data, staging = DataConfig(tmp_path, format="hdf5-single"), StagingConfig("shard", tmp_path)
+    data, staging = DataConfig(tmp_path, format="hdf5-single"), StagingConfig("shard", stage_dir=tmp_path)
     with pytest.raises(ValueError, match=r"staging.mode is shard.*hdf5-single.*replicate, memory or none"):
         Config(output_dir=tmp_path, data=data, staging=staging)
 

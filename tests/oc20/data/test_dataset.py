@@ -88,7 +88,7 @@ def test_lmdb_files_have_any_name_and_are_read_in_the_order_of_their_names(slabs
 
 def test_files_with_many_samples_cannot_be_dealt_to_nodes(tmp_path):
     with pytest.raises(ValueError, match=r"staging.mode is shard.*replicate, memory or none"):
-        Config(output_dir=tmp_path, data=DataConfig(tmp_path), staging=StagingConfig("shard", tmp_path))
+        Config(output_dir=tmp_path, data=DataConfig(tmp_path), staging=StagingConfig("shard", stage_dir=tmp_path))
 
 
 def test_what_a_folder_lacks_is_named_with_the_way_to_fix_it(slabs, tmp_path):

@@ -25,8 +25,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from common.command import FOLDERS_VARIABLE as FOLDERS_VARIABLE
-from common.command import suggest_name
 from common.errors import UsageError
 from common.own_code import execute_spec
 from common.reference import Reference, Setting, Target
@@ -42,6 +40,8 @@ PACKAGES: Final = (
 """The benchmarks of the suite that have a package at the top of the tree."""
 SHARED: Final = ("common", "compliance", "submission")
 """The packages of the suite beside them."""
+FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
+"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 GROUP: Final = "mlperf_hpc.benchmarks"
 PLUGINS_VARIABLE: Final = "MLPERF_HPC_PLUGINS"
 """`off`: benchmarks of the suite only."""
@@ -88,6 +88,8 @@ def require_package(name: str) -> Package:
         if package.problem:
             raise _explain_failure(package, package.problem)
         return package
+    from common.command import suggest_name  # which needs a package, as other functions here do not
+
     names = list_benchmarks()
     raise PluginError(f"{name!r} is not a benchmark{suggest_name(name, names)}; expected one of {', '.join(names)}")
 

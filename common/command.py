@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "mlperf-hpc"
 """The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
-FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
-"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 CONTINUED: Final = "finished work is kept; --help says how to continue"
 NOTHING_WRITTEN: Final = "nothing is written"
 WRONG_PLACES: Final = {
@@ -63,6 +61,8 @@ def as_called(text: str) -> str:
 
     With --benchmarks-from they have this option: Python alone does not find the packages there.
     """
+    from common.benchmarks import FOLDERS_VARIABLE  # which itself suggests names
+
     folders = list(filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)))
     if os.path.basename(sys.argv[0]) != PROGRAM and not folders:
         return text

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, TypeVar
 
-import msgspec
-
 from common.errors import UsageError
 from common.settings.optim import LOG_NAMES
 
@@ -184,6 +182,8 @@ def naming_code(codes: Sequence[Code], suite: Sequence[str]) -> Iterator[None]:
 
 def read_codes(recorded: Any) -> tuple[Code, ...]:
     """Return what a checkpoint or an export has under `OWN_CODE`; ValueError if that is something else."""
+    import msgspec  # a package, which finding benchmarks does without
+
     codes = msgspec.convert(recorded or (), tuple[Code, ...])
     if not all(code.text.isprintable() for code in codes):
         raise ValueError(f"{OWN_CODE} names code by characters that cannot be printed")

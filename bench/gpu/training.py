@@ -96,6 +96,7 @@ class Watch:
         self.began_s = self.warm_s = self.held_s = 0.0
         self.recorded_at = 0.0
         self.edges: list[float] = []
+        self.is_over = False
         self.waits: list[str] = []
         self.table = ""
         self._inside = contextlib.ExitStack()
@@ -127,6 +128,7 @@ class Watch:
                 kinds.append(ProfilerActivity.CUDA)
             self._profile = self._inside.enter_context(profile(activities=kinds))
         if plan.seconds and step > first_timed and time.monotonic() > self._ends:
+            self.is_over = True
             raise EnoughError
 
     def note(self, batch: Any, samples: Any) -> None:
@@ -242,11 +244,10 @@ def train(
     benchmark = replace(benchmark, problem=watched(benchmark.problem, watch, **given))
     said = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        # EnoughError is that of code outside the suite, which the command reports as its cause.
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), contextlib.suppress(EnoughError):
             run_train_command(benchmark, [*arguments(bench, network, batch, variant, folder), *keys])
-        ended = True
-    except EnoughError:
-        ended = False
+        ended = not watch.is_over
     finally:
         watch.close()
         print(said.getvalue())

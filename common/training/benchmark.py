@@ -276,7 +276,7 @@ class SampleProblem(ABC, Generic[B]):
         """Stage the samples on the nodes, where training reads them. Called once, before the first step; collective."""
         folder = self.config.data.data_dir
         files = stage.source_files(folder, self.staged_files()) if self.dist.is_main else []
-        samples = {"train": len(np.unique(self.drawn)), "validation": self.eval_samples}
+        samples = {"train": len(np.unique(self.drawn)), "validation": len(self.sets["validation"])}
         # Splits whose files have one sample each.
         apart = [split for split in self.sets if next(self.sets[split].files(), ("", None))[1] is not None]
         counts = {split: samples[split] for split in apart}

@@ -29,6 +29,7 @@ from common.errors import UsageError
 from common.own_code import execute_spec
 from common.reference import Reference, Setting, Target
 from common.values import is_number
+from common.version import FOLDERS_VARIABLE
 
 ROOT: Final = Path(__file__).parent.parent
 """The folder of the suite's packages."""
@@ -40,8 +41,6 @@ PACKAGES: Final = (
 """The benchmarks of the suite that have a package at the top of the tree."""
 SHARED: Final = ("common", "compliance", "submission")
 """The packages of the suite beside them."""
-FOLDERS_VARIABLE: Final = "MLPERF_HPC_BENCHMARKS_FROM"
-"""Folders with packages of benchmarks, as in PATH: what --benchmarks-from sets, also for child processes."""
 GROUP: Final = "mlperf_hpc.benchmarks"
 PLUGINS_VARIABLE: Final = "MLPERF_HPC_PLUGINS"
 """`off`: benchmarks of the suite only."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
+from common.version import FOLDERS_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,8 +62,6 @@ def as_called(text: str) -> str:
 
     With --benchmarks-from they have this option: Python alone does not find the packages there.
     """
-    from common.benchmarks import FOLDERS_VARIABLE  # which itself suggests names
-
     folders = list(filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)))
     if os.path.basename(sys.argv[0]) != PROGRAM and not folders:
         return text

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from common import benchmarks
-from common.benchmarks import FOLDERS_VARIABLE, PluginError, find_package, find_plugins, list_benchmarks, use_folders
+from common.benchmarks import PluginError, find_package, find_plugins, list_benchmarks, use_folders
+from common.version import FOLDERS_VARIABLE
 from compliance.benchmarks import find_reference, list_broken_plugins, list_references, load_plugin
 from submission.cli import main
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout
 from functools import cache
 
-from common.benchmarks import FOLDERS_VARIABLE, list_search_path
+from common.benchmarks import list_search_path
 from common.errors import UsageError
 from common.own_code import FILE, import_source
 from common.values import group_pairs
+from common.version import FOLDERS_VARIABLE
 from compliance.rules.rule import RULES, Rule, forget
 
 GROUP = "mlperf_hpc.rules"

@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from common.benchmarks import FOLDERS_VARIABLE
 from common.ending import NAME as ENDED
 from common.ending import read_ending
 from common.errors import UsageError
@@ -24,6 +23,7 @@ from common.files import LOG_NAME, instance_folder, write_whole_file
 from common.measure.fom import NAME as FIGURE
 from common.measure.fom import read_measurement
 from common.record import read_run_times, read_value
+from common.version import FOLDERS_VARIABLE
 
 Kind = Literal["training", "measurement", "evaluation"]
 MODULES: Final[Mapping[Kind, str]] = {"training": "train", "measurement": "measure", "evaluation": "evaluate"}

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from common.benchmarks import FOLDERS_VARIABLE
 from common.command import as_called, describe_error, folder_place, run_command
+from common.version import FOLDERS_VARIABLE
 
 
 def test_errors_of_the_system_have_no_number(tmp_path, capsys):

@@ -12,8 +12,9 @@ import pytest
 
 import compliance
 from common import benchmarks
-from common.benchmarks import FOLDERS_VARIABLE, PLUGINS_VARIABLE, PluginError, use_folders
+from common.benchmarks import PLUGINS_VARIABLE, PluginError, use_folders
 from common.provenance import provenance
+from common.version import FOLDERS_VARIABLE
 from compliance import check_logs
 from compliance.benchmarks import list_references, load_plugin, reference_of, refuse_plugins_in
 from compliance.check import main

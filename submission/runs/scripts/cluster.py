@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from common.benchmarks import FOLDERS_VARIABLE
 from common.command import count, positive
 from common.errors import UsageError
+from common.version import FOLDERS_VARIABLE
 from submission.runs.plan import PlannedRun
 from submission.runs.scripts.site import (
     QUEUE,

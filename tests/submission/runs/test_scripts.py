@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from common.benchmarks import FOLDERS_VARIABLE, PACKAGES
+from common.benchmarks import PACKAGES
 from common.config import leaves
 from common.errors import UsageError
 from common.lease import JOB_VARIABLES
+from common.version import FOLDERS_VARIABLE
 from compliance.benchmarks import REFERENCES
 from submission.round.__main__ import main
 from submission.runs.plan import PlannedRun, read_record

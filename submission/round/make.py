@@ -31,6 +31,7 @@ from submission.results.read_rows import rows
 from submission.results.tables import Summary
 from submission.round.plan import Series
 from submission.round.runs import CONFIG, make_runs, plan_runs
+from submission.runs.needs import announce_runs, find_usual_minutes
 from submission.runs.plan import PlanError, check_records
 from submission.runs.processes import JobRunner, hold_lock
 from submission.runs.setup import Setup, provide_data, resolve_setup
@@ -61,8 +62,10 @@ def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: 
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         runs = plan_runs(output, {series.benchmark: series.runs for series in plan})
         check_records(runs)
+        usual = find_usual_minutes(setups)
+        announce_runs(runs, setups, runner.size, usual)
         prepare_benchmarks(setups, output, locked_runner)
-        return package.write(make_runs(runs, locked_runner))
+        return package.write(make_runs(runs, locked_runner, usual))
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
         return
     counts = Counter(run.benchmark for run in missing)
     to_make = ", ".join(f"{count} of {benchmark}" for benchmark, count in counts.items())
-    print(f"runs: {len(runs)}, of which {len(finished)} are finished; to make: {to_make}")
+    print(f"runs: {len(finished)} of {len(runs)} finished; to make: {to_make}")
     data = {setup.data_dir: NEEDS[setup.benchmark].data_mb for setup in setups if _makes_data(setup)}
     variants = {setup.benchmark: setup.variant for setup in setups}
     sizes = {run.benchmark: _find_run_mb(run, variants.get(run.benchmark, FULL), finished) for run in missing}

@@ -69,7 +69,7 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     announce_runs(runs, setups, 1, usual)
     out = capsys.readouterr().out
     for words in (
-        "runs: 3, of which 1",
+        "1 of 3 finished",
         "1 of cosmoflow, 1 of deepcam",
         "data 740",
         "MB are free",

@@ -38,9 +38,10 @@ def test_an_active_run_says_its_epoch_and_quality_beside_the_target(plan):
     assert "no output so far" in read_progress(run).line
     log = run.folder / "result_0.txt"
     log.write_bytes(SampleLog("cosmoflow", variant="mini", epochs=3).last_evaluation(0.5).drop("run_stop").bytes())
+    (run.folder / "metrics.jsonl").write_text('{"kind": "step", "epoch": 3, "step": 41}\n')
     progress = read_progress(run)
     assert progress.epochs == 3 and progress.epoch_s > 0
-    assert progress.line.startswith("cosmoflow/run_0: epoch 3, ") and " 0.5 (target: 0 < " in progress.line
+    assert progress.line.startswith("cosmoflow/run_0: epoch 3, step 41, ") and " 0.5 (target: 0 < " in progress.line
     log.write_bytes(log.read_bytes()[:-40])  # while a line is being written
     assert read_progress(run).epochs in (2, 3)
 

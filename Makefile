@@ -37,7 +37,7 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tenth test-all test-cluster lint format docs bench parity parity-env clean
+.PHONY: help demo test test-tenth test-all test-cluster lint format docs bench parity parity-env release clean
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
@@ -92,9 +92,18 @@ parity: $(VENV)/.training-installed ## run the official code of HPC=path/to/a/cl
 
 parity-env: $(PARITY)/tensorflow/.installed $(PARITY)/geometric/.installed $(PARITY)/pymatgen/.installed ## install what the official code needs in PARITY=.parity: TensorFlow, torch-geometric 1.7.2, pymatgen (2 GB)
 
+release: $(VENV)/release/.installed ## build the last commit's sdist, wheel, SBOM and SHA256SUMS into dist/, the same bytes each time
+	"$(VENV)/release/bin/python" bench/release.py
+
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Apart from the suite's environment: what builds a release is locked by hashes.
+$(VENV)/release/.installed: .github/release-tools.lock
+	"$(PYTHON)" -m venv "$(@D)"
+	"$(@D)/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --requirement "$<"
+	@touch "$@"
 
 # What the official code needs, apart from the suite's environment: versions that it ran with.
 PARITY_PIP := -m pip --quiet --disable-pip-version-check --no-input

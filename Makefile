@@ -37,7 +37,7 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tenth test-all test-cluster lint format docs bench parity parity-env release clean
+.PHONY: help demo test test-tenth test-all test-cluster lint format docs site bench parity parity-env release clean
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
@@ -71,6 +71,10 @@ format: $(VENV)/.dev-installed ## fix what ruff can fix
 docs: $(VENV)/.dev-installed ## write the generated pages of docs/reference, and docs/notebooks
 	$(PY) bench/reference_pages.py
 	$(PY) bench/notebooks.py
+
+site: $(VENV)/.dev-installed ## build the site of the documentation in build/site; any warning is an error
+	$(PY) bench/site_pages.py
+	NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --quiet
 
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py
@@ -150,7 +154,7 @@ $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(INSTALL_WITH_TORCH) '.[dev,all,mpi,plot,storage]'
+	$(INSTALL_WITH_TORCH) '.[dev,docs,all,mpi,plot,storage]'
 	@if [ "$$(uname -s)" = Linux ] && $(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; \
 	then $(PIP_INSTALL) triton==$(TRITON); fi
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

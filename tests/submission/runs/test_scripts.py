@@ -582,9 +582,9 @@ def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, argum
     assert not said.out and "cannot be in a job script" in said.err and (arguments or ["oc20"])[0] in said.err
 
 
-def test_the_guide_lists_the_keys_of_a_profile():
+def test_the_reference_lists_the_keys_of_a_profile():
     rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in leaves(Site)]
-    assert "\n".join(rows) in (ROOT / "docs/guide/cluster.md").read_text()
+    assert "\n".join(rows) in (ROOT / "docs/reference/cluster.md").read_text()
 
 
 @pytest.mark.parametrize(

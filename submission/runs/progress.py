@@ -39,8 +39,10 @@ class RunProgress:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run was started."""
-        return max(0.0, time.time() - (self.run.folder / RECORD).stat().st_mtime)
+        """Seconds since the run was started; 0 if its folder does not tell."""
+        with suppress(OSError):
+            return max(0.0, time.time() - (self.run.folder / RECORD).stat().st_mtime)
+        return 0.0
 
     @property
     def line(self) -> str:
@@ -50,6 +52,13 @@ class RunProgress:
 
 def read_progress(run: PlannedRun) -> RunProgress:
     """Return how far an active run is: by its log if it has one, else by the last line that it has printed."""
+    try:
+        return _read_progress(run)
+    except (OSError, ValueError) as error:  # what is only shown ends no run
+        return RunProgress(run, f"how far it is cannot be read ({error})")
+
+
+def _read_progress(run: PlannedRun) -> RunProgress:
     if run.instances:
         ended = sum(map(has_ended, run.result_folders))
         return RunProgress(run, f"{ended} of {run.instances} instances have ended")

@@ -72,8 +72,8 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     for words in (
         "1 of 3 finished",
         "1 of cosmoflow, 1 of deepcam",
-        "data 740",
-        "MB are free",
+        "data 740 MB",
+        " free",
         "usually 5 minutes",
     ):
         assert words in out
@@ -83,6 +83,6 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     announce_runs(runs[1:2], full, 1, find_usual_minutes(full))
     assert "without runs of cosmoflow (no basis yet)" in (out := capsys.readouterr().out) and "time: no basis" in out
     monkeypatch.setattr(needs.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e6))
-    with pytest.raises(PlanError, match=r"MB of disk are needed .* 1 MB are free; nothing was started"):
+    with pytest.raises(PlanError, match=r"MB are needed .* but 1 MB are free; nothing was started"):
         announce_runs(runs, setups, 1, usual)
     assert not Path("data").exists()

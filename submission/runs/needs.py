@@ -64,7 +64,8 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
     if data_mb or run_mb or unknown:
         amounts = f"data {_format_mb(data_mb)}, runs {_format_mb(run_mb)}"
         print(f"disk: about {_format_mb(data_mb + run_mb)} ({amounts}){more}; {free}")
-    print(f"time: {Estimator(size, usual).estimate(missing, finished).text}", flush=True)
+    estimate = Estimator(size, usual).estimate(missing, finished)
+    print(f"time: {estimate.text if estimate.bases else 'unknown until the first run ends'}", flush=True)
 
 
 def check_space(amounts: Iterable[tuple[Path, float]]) -> str:

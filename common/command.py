@@ -7,8 +7,9 @@ import errno
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
@@ -28,18 +29,39 @@ WRONG_PLACES: Final = {
 """What the system means by some errors, and what to do."""
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
+STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
+"""What the exit statuses of most commands mean."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called."""
+    """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
-    def __init__(self, prog: str, **options: Any) -> None:
-        super().__init__(as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+    statuses: what exit statuses mean beside STATUSES, or in place of them.
+    """
+
+    def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
+        style = argparse.RawDescriptionHelpFormatter
+        super().__init__(as_called(prog), formatter_class=style, allow_abbrev=False, **options)
+        self.color = False  # which newer versions of Python would use
+        self.statuses = dict(sorted({**STATUSES, **(statuses or {})}.items()))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; where --help or the like prints and ends the command, its output is checked."""
+        words = sys.argv[1:] if args is None else list(args)
         with checked_output() if sys.stdout is not None else nullcontext():
-            return super().parse_known_args(args, namespace)
+            self._refuse_unknown_options(words)
+            return super().parse_known_args(words, namespace)
+
+    def _refuse_unknown_options(self, words: Sequence[str]) -> None:
+        """End the command at the first option that it has not, before arguments that seem to be missing or too many.
+
+        The options of subcommands are theirs.
+        """
+        groups = self._subparsers is not None
+        for word in takewhile(lambda word: word != "--" and (word.startswith("-") or not groups), words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in name and name not in self._option_string_actions:
+                self.error(f"there is no option {name}{suggest_name(name, self._option_string_actions)}")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse would ignore that it cannot."""
@@ -47,7 +69,13 @@ class CommandParser(argparse.ArgumentParser):
             (file or sys.stdout).write(self.format_help())
 
     def format_help(self) -> str:
-        return as_called(super().format_help())
+        import shutil  # only help pays for these
+        import textwrap
+
+        meanings = "; ".join(f"{status} {meaning}" for status, meaning in self.statuses.items() if meaning)
+        width = max(shutil.get_terminal_size().columns - 2, 40)
+        statuses = textwrap.fill(f"exit status: {meanings}", width, subsequent_indent="  ")
+        return as_called(f"{super().format_help()}\n{statuses}\n")
 
     def error(self, message: str) -> NoReturn:
         """End the command with the error alone: argparse would print the whole usage before it."""
@@ -83,7 +111,8 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
-    near = difflib.get_close_matches(name, list(names), 1)
+    names = sorted(names)
+    near = [other for other in names if name and other.startswith(name)] or difflib.get_close_matches(name, names, 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

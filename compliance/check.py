@@ -44,9 +44,6 @@ examples:
   python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
   python -m compliance.check --explain QUA01           what a rule requires and why
   python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
-
-exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 missing runs, an error or what --fail-on says, \
-2 wrong use
 """
 
 
@@ -92,6 +89,10 @@ def _make_parser() -> argparse.ArgumentParser:
         prog="python -m compliance.check",
         description="Check result logs and submissions of MLPerf HPC for time to train and convergence.",
         epilog=EXAMPLES,
+        statuses={
+            0: "passes (perhaps with warnings, notes or skipped rules)",
+            1: "missing runs, an error, or what --fail-on says",
+        },
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     judging = parser.add_argument_group("what to judge by (default: as folders and logs say)")

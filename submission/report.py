@@ -51,15 +51,18 @@ very many results go into pages beside it: round-2.html, round-3.html.
 The folder of --data gets analysis.json with all numbers, and CSV and SVG files. What the logs do not say (staging that
 copies nothing, power caps) comes from submission/results/facts.yaml and --facts FILE. Projections and the
 cost model are marked as such: neither is a result.
-
-exit status: 0 written (check results with python -m compliance.check; those that cannot be analysed are named on
-standard error), 1 there are no logs, nothing to analyse, or the files cannot be written, 2 wrong use
 """
+
+
+STATUSES: Final = {
+    0: "written; results that cannot be analysed are named on standard error",
+    1: "there are no logs, nothing to analyse, or the files cannot be written",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
     add("-o", "--output", type=Path, metavar="FILE", help="the page to write")

@@ -51,15 +51,15 @@ examples:
 benchmark and scaling are compared; among several, those of the same division, system and batch size, or else the
 nearest in size. The last lines are the changes for B to train with A's hyperparameters: arguments of the training
 command if all logs are from this suite, else keys of the log.
-
-exit status: 0 there are results (to check them: python -m compliance.check), 1 there are none, 2 wrong use, such as no
-common benchmark
 """
+
+
+STATUSES: Final = {0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")

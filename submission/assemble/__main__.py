@@ -37,14 +37,15 @@ examples:
 then:
   python -m compliance.check out/Example_Organization       check the submission
   python -m submission.manifest out/Example_Organization    verify that no file has changed
-
-exit status: 0 the package is complete or was extended, 1 it cannot be made from these files, 2 wrong use
 """
+
+
+STATUSES: Final = {0: "the package is complete or was extended", 1: "it cannot be made from these files"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
     add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")

@@ -44,10 +44,14 @@ round.yaml has one entry for each benchmark of the round; runs and overrides are
 
 The folder of the round contains BENCHMARK/run_0, run_1, ... (run.json with the seed, log and output),
 BENCHMARK/attempts, BENCHMARK/throughput/instance_0, instance_1, ..., package/ and report.html. Complete
-package/*/systems/SYSTEM.json, then call the command again.
+package/*/systems/SYSTEM.json, then call the command again."""
 
-exit status: 0 the package passes the check, except for missing runs; 1 it fails, or there was an error; 2 wrong use;
-130 interrupted: call again to resume"""
+
+STATUSES: Final = {
+    0: "the package passes the check, except for missing runs",
+    1: "it fails, or there was an error",
+    130: "interrupted: call again to resume",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
     add = parser.add_argument_group("what to run").add_argument
     add("--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
     add("--benchmarks", nargs="+", metavar="NAME", default=[], help="only these")

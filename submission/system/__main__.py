@@ -47,17 +47,18 @@ error names it. Give each process all accelerators of its node. Host names are o
 
 --power SOURCE reads a meter of the whole node, as `python -m common.measure power --help` lists them; {host} is the
 node's host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on
-hardware). The readings are told by node on standard error, and in hw_notes all in all. A node without a reading is
-told, and described without it.
-
-exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description, or a node is
-missing; 2 wrong use"""
+hardware). Standard error has the reading of each node, hw_notes that of all. A node without a reading is named, and
+described without it."""
+STATUSES: Final = {
+    0: "written, or checked without errors (warnings are possible)",
+    1: "errors in the description, or a node is missing",
+}
 TIMEOUT_S: Final = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
     add = parser.add_argument_group("describe the machine").add_argument
     add("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")

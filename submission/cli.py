@@ -85,7 +85,7 @@ def _show_page(name: str) -> int:
 
     path = find_page(name)
     if path is None:
-        raise UsageError(f"there is no page {name!r}{suggest_name(name, list_pages())}; docs/README.md lists the pages")
+        raise UsageError(f"there is no page {name!r}{suggest_name(name, list_pages())}; docs/index.md lists the guides")
     return _print(path.read_text(encoding="utf-8"), 0)
 
 

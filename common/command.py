@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
+from common.styles import label_error, print_error
 from common.version import FOLDERS_VARIABLE, PROGRAM
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End the command with the error alone: argparse would print the whole usage before it."""
-        self.exit(2, f"error: {as_called(message)}{HELP_HINT}\n")
+        self.exit(2, label_error(f"{as_called(message)}{HELP_HINT}\n"))
 
 
 def as_called(text: str) -> str:
@@ -142,7 +143,7 @@ def checked_output() -> Iterator[None]:
     Silently if its reader (head, less) has ended.
     """
     if sys.stdout is None:
-        print("error: standard output is closed; redirect it to a file or /dev/null", file=sys.stderr)
+        print_error("standard output is closed; redirect it to a file or /dev/null")
         sys.exit(1)
     try:
         try:
@@ -163,7 +164,7 @@ def _give_up_output(error: OSError) -> NoReturn:
     """End the command; what is still buffered goes nowhere, or Python would fail again at its final flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        print_error(f"the output cannot be written: {error.strerror}")
     raise SystemExit(1) from None
 
 
@@ -213,10 +214,10 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print(f"interrupted: {interrupted}" if interrupted else "interrupted", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"error: {_lines(str(error))}{HELP_HINT}", file=sys.stderr)
+        print_error(f"{_lines(str(error))}{HELP_HINT}")
         return 2
     except expected as error:
-        print(f"error: {_lines(describe_error(error))}", file=sys.stderr)
+        print_error(_lines(describe_error(error)))
         return 1
     except EndingError as error:
         print(error, file=sys.stderr)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from common.command import CommandParser, UsageError, checked_output
+from common.styles import use_styles
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
@@ -188,10 +189,10 @@ def _selected_prefixes(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _choose_style(arguments: argparse.Namespace) -> Style:
-    terminal = sys.stdout.isatty() and not arguments.output and "NO_COLOR" not in os.environ
-    color = arguments.color == "always" or (arguments.color == "auto" and terminal)
+    auto = arguments.color == "auto" and not arguments.output
+    color = arguments.color == "always" or (auto and use_styles(sys.stdout))
     width = 100
-    if terminal:
+    if sys.stdout.isatty() and not arguments.output:
         import shutil
 
         width = shutil.get_terminal_size().columns

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
+from common.styles import print_error, print_warning
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
@@ -96,7 +97,7 @@ def _report(arguments: argparse.Namespace) -> int:
         raise NoResultsError(f"no logs below {paths}: expected submissions, or files result_*.txt")
     analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
     for warning in analysis.warnings:
-        print(f"warning: {clean(warning)}", file=sys.stderr)
+        print_warning(clean(warning))
     status = _write_data(analysis, arguments) if arguments.data else 0
     if arguments.output:
         former = replace(options, round=None, details=False)
@@ -111,9 +112,9 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
     for result in analysis.sets:
         if result.problem:
             name = result.name if result.row.benchmark else result.folder
-            print(f"warning: {clean(name)}, round {result.row.round}: {clean(result.problem)}", file=sys.stderr)
+            print_warning(f"{clean(name)}, round {result.row.round}: {clean(result.problem)}")
     if all(result.problem for result in analysis.sets):
-        print("error: no result can be analysed; the warnings say why", file=sys.stderr)
+        print_error("no result can be analysed; the warnings say why")
         return 1
     written = write_analysis(analysis, arguments.data)
     write_text(_describe_analysis(analysis, output_width()), None)

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command, suggest_name
+from common.styles import print_warning
 from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
@@ -110,7 +111,7 @@ def _summarise(arguments: argparse.Namespace) -> int:
     if arguments.benchmark:
         require_references(arguments.benchmark)  # says what is wrong with another name
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
-        print(f"warning: {waiver.path}, line {waiver.line}: {message}", file=sys.stderr)
+        print_warning(f"{waiver.path}, line {waiver.line}: {message}")
     tables = [[row for row in rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ from common.files import list_data
 from common.processes import in_processes, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
+from common.styles import print_error, print_warning
 
 T = TypeVar("T")
 Run = Callable[[argparse.Namespace], int]
@@ -120,7 +120,7 @@ def build_and_compare(
     bar = tqdm(results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar)
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        print_error(problem)
     print(f"compared {len(own_items):,} {plan.noun} with their sources: {len(problems):,} differences")
     return 1 if problems else 0
 
@@ -260,10 +260,10 @@ class PrepareCommand:
             if not survey.samples:
                 problems.append(f"{folder} has no samples in {_join_names(self.folders)}")
             for warning in sorted(survey.warnings):
-                print(f"warning: {warning}", file=sys.stderr)
+                print_warning(warning)
             result = f", {survey.samples:,} samples looked at, {len(survey.warnings):,} warnings"
         for problem in problems:
-            print(f"error: {problem}", file=sys.stderr)
+            print_error(problem)
         result = (f"{len(problems):,} problems" if problems else "all match") + result
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         return 1 if problems else 0

@@ -26,6 +26,7 @@ from common.command import (
 )
 from common.files import follow_no_link, new_file, write_whole_file
 from common.named_configs import CLOSED
+from common.styles import print_error
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width
@@ -160,7 +161,7 @@ def _accept(options: argparse.Namespace) -> int:
             try:
                 writers[name](path)
             except OSError as error:  # the others are still written
-                print(f"error: --{name}: {clean(describe_error(error))}", file=sys.stderr)
+                print_error(f"--{name}: {clean(describe_error(error))}")
                 status = WRONG_USE
     write_text(render_table(acceptance, output_width()), None)
     return status

@@ -9,6 +9,7 @@ from typing import Final
 
 from common.command import CommandParser, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
+from common.styles import print_warning
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly, assemble_package
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_package(assembly: Assembly, dry_run: bool) -> int:
     package = assemble_package(assembly, dry_run=dry_run)
     for warning in package.warnings:
-        print(clean(f"warning: {warning}"), file=sys.stderr)
+        print_warning(clean(f"{warning}"))
     if dry_run:
         for path in package.written:
             print(clean(path))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, as_called, positive, run_command
+from common.styles import print_warning
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
@@ -126,7 +127,7 @@ def _emit(options: argparse.Namespace) -> int:
     inputs = RoundInputs(system=options.system, sources=options.sources, instances=instances)
     print(render_round(_plan(options), cluster, options.nodes, options.output, inputs), end="")
     if cluster.site.problem:
-        print(f"warning: --site {options.site}: {cluster.site.problem}", file=sys.stderr)
+        print_warning(f"--site {options.site}: {cluster.site.problem}")
     return 0
 
 

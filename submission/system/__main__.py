@@ -13,6 +13,7 @@ from typing import Final
 from common.command import CommandParser, UsageError, clean, positive, run_command
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, RankPosition, find_rank_position
+from common.styles import print_warning, use_styles
 from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text
@@ -153,7 +154,7 @@ def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tupl
     verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:
-        print(f"warning: {clean(difference.format_warning(_node_names(nodes)))}", file=sys.stderr)
+        print_warning(clean(difference.format_warning(_node_names(nodes))))
     return merged, collect_notes(differences, len(nodes))
 
 
@@ -200,8 +201,7 @@ def _check_file(args: argparse.Namespace) -> int:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
     report = check_description(str(args.check), args.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    style = Style(color=color, width=output_width() or 100, base=os.getcwd())
+    style = Style(color=use_styles(sys.stdout), width=output_width() or 100, base=os.getcwd())
     write_text(FORMATS["text"](report, style), None)
     return report.exit_code
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from common.benchmarks import ROOT, find_package
+from common.styles import print_error
 from common.version import DISTRIBUTION
 
 EXTRAS: Final = {"common": "[train]", "compliance": "", "submission": ""}
@@ -36,5 +37,5 @@ def require_training(benchmark: str) -> None:
     """End `python -m BENCHMARK.train`, before its imports, with one line if training is not installed."""
     for name in TRAINING:
         if find_spec(name) is None:
-            print(f"error: {missing_extra(ModuleNotFoundError(name=name), f'{benchmark}.train')}", file=sys.stderr)
+            print_error(f"{missing_extra(ModuleNotFoundError(name=name), f'{benchmark}.train')}")
             sys.exit(1)

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from common.command import UsageError, clean
 from common.files import write_whole_file
 from common.reference import FULL, OWN
+from common.styles import print_warning
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
@@ -158,7 +159,7 @@ class RoundPackage:
                 )
             )
         for warning in package.warnings:
-            print(clean(f"warning: {warning}"), file=sys.stderr)
+            print_warning(clean(f"{warning}"))
         return package
 
     def show(self, package: Assembled) -> Report:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any, Final, TextIO
 from common.ending import Ending
 from common.files import follow_no_link, naming, open_whole_file
 from common.mllog import set_aside
+from common.styles import print_warning
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.checkpoint import Position
 
@@ -46,7 +46,7 @@ class RunFile(Callback):
             yield
         except OSError as error:
             if not self._failed:
-                print(f"warning: {self.name}: {error}; training goes on, and tries again", file=sys.stderr, flush=True)
+                print_warning(f"{self.name}: {error}; training goes on, and tries again")
             self._failed = True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import shlex
 import sys
@@ -28,6 +29,8 @@ WRONG_PLACES: Final = {
     errno.EISDIR: "this is a folder; expected a file",
 }
 """What the system means by some errors, and what to do."""
+OUTPUT_ERRORS: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EINVAL)
+"""Of an output whose reader has ended, which Windows calls invalid, or whose disk is full."""
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
 STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
@@ -140,18 +143,20 @@ def positive(text: str) -> int:
 def checked_output() -> Iterator[None]:
     """End the command with exit status 1 if standard output is closed or full, not with a traceback.
 
-    Silently if its reader (head, less) has ended.
+    Silently if its reader (head, less) has ended. Characters that its encoding lacks are written as escapes.
     """
     if sys.stdout is None:
         print_error("standard output is closed; redirect it to a file or /dev/null")
         sys.exit(1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             yield
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
         try:  # an empty line tells whether it is the output that fails, and not another file or connection
             print(flush=True)

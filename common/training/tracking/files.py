@@ -70,7 +70,10 @@ class History(RunFile):
     def _write_rows(self) -> None:
         with self._retried_later():
             if self._path.exists() and self._path.stat().st_size == self._bytes:
-                with naming(self._path), open(self._path, "a", newline="", opener=follow_no_link) as file:
+                with (
+                    naming(self._path),
+                    open(self._path, "a", encoding="utf-8", newline="", opener=follow_no_link) as file,
+                ):
                     self._table_of(file).writerows(map(asdict, self._epochs[self._written :]))
             else:
                 with open_whole_file(self._path, "w") as file:
@@ -127,7 +130,7 @@ class Metrics(RunFile):
             set_aside(self._path)
         elif self._path.exists():
             # Damaged lines, as of a killed run, go too.
-            with open_whole_file(self._path, "w") as new, self._path.open() as old:
+            with open_whole_file(self._path, "w") as new, self._path.open(encoding="utf-8") as old:
                 new.writelines(line for line in old if _is_before(line, run.position, len(run.history)))
         self._bytes = self._path.stat().st_size if self._path.exists() else 0
         self._unprepared = None
@@ -168,7 +171,7 @@ def read_history(folder: Path) -> list[Epoch]:
     path = folder / HISTORY
     if not path.exists():
         return []
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())  # a row may just be being written
     names = [field.name for field in fields(Epoch) if field.name != "epoch"]
     return [Epoch(int(row["epoch"]), **{name: float(row[name]) for name in names if name in row}) for row in rows]

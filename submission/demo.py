@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m submission.demo",
         description="Check example logs and yours, train the mini problems, and make a package and a report.",
+        statuses={0: "each example and the package got the expected verdict", 1: "one did not, or an error"},
     )
     add = parser.add_argument
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")

@@ -142,9 +142,8 @@ A mini problem is the full one's code, formats and rules on two cores, and no pr
 methods are fitted on the training split alone, and choose there, too; the validation split only judges them.
 
   python -m {name}.baselines                           the mini dataset; it is generated if it is missing
-  python -m {name}.baselines data/seed7                other data, made by {name}.synthesize
+  python -m {name}.baselines data/seed7                other data of the same form
   python -m {name}.baselines -o baselines.json         also as a file, with what was chosen""",
-        epilog="Exit status: 0 done, 1 error, 2 wrong use.",
     )
     parser.add_argument(
         "data_dir",

@@ -153,11 +153,14 @@ console.txt if standard output or error was lost, without which a run goes on, a
 installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow] sends the metrics there, too.
 While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
-Exit status: 0 target met, or train.target=none and all epochs done, 1 an error, 2 wrong use, 3 to be continued (a
-signal stopped the run, or output_dir is in use), 4 over without meeting the target: all epochs are done, or a callback
-stopped it. Of several instances:
-3 if one is to be continued, else 1 if one failed, else 4 if one missed the target.
-With several values of a key: `python -m submission.study`.""",
+With several values of a key: `python -m submission.study`.
+Of several instances, the exit status is 3 if one is to be continued, else 1 if one failed, else 4 if one missed it.""",
+        statuses={
+            0: "target met, or train.target=none and all epochs done",
+            3: "to be continued: a signal stopped the run, or output_dir is in use",
+            4: "over without meeting the target: all epochs are done, or a callback stopped it",
+            130: "interrupted before the run began",
+        },
     )
     # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(
@@ -185,8 +188,8 @@ With several values of a key: `python -m submission.study`.""",
         "--callback",
         action="append",
         metavar="MODULE:CLASS",
-        help="tell an object of this class of each step and epoch: your own, derived from common.api.Callback; its "
-        "module, or FILE.py, is imported. docs/guide/library.md has such that act on the network",
+        help="call an object of this class at each step and epoch: your own, derived from common.api.Callback; its "
+        "module, or FILE.py, is imported. docs/guide/library.md has some that act on the network",
     )
     parser.add_argument(
         "--overfit-one-batch",

@@ -240,7 +240,7 @@ def test_only_a_file_system_without_locks_needs_none(run, files, config, number,
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
     if number == errno.ENOLCK:
         run(files, config).close()
     else:

@@ -72,7 +72,7 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     for words in (
         "1 of 3 finished",
         "1 of cosmoflow, 1 of deepcam",
-        "data 740 MB",
+        "740 MB for data",
         " free",
         "usually 5 minutes",
     ):

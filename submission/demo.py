@@ -46,7 +46,7 @@ def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     free = check_space([(output, data_mb + run_mb)])
     print(
         f"This checks example logs, then trains {names} on small data and packages the runs.\n"
-        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb:,} MB of disk in "
+        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
         f"data/ and {output}; {free}.",
         flush=True,
     )

@@ -16,12 +16,12 @@ from typing import Any, Final, TextIO
 from common.ending import Ending
 from common.files import follow_no_link, naming, open_whole_file
 from common.mllog import set_aside
+from common.record import METRICS
 from common.styles import print_warning
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.checkpoint import Position
 
 HISTORY: Final = "history.csv"
-METRICS: Final = "metrics.jsonl"
 WRITE_S: Final = 1.0
 """How long lines are kept in memory while steps are made."""
 MOST_LINES: Final = 100_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -14,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
-from common.version import FOLDERS_VARIABLE
+from common.version import FOLDERS_VARIABLE, PROGRAM
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROGRAM: Final = "mlperf-hpc"
-"""The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
 CONTINUED: Final = "finished work is kept; --help says how to continue"
 NOTHING_WRITTEN: Final = "nothing is written"
 WRONG_PLACES: Final = {
@@ -63,12 +60,12 @@ def as_called(text: str) -> str:
     With --benchmarks-from they have this option: Python alone does not find the packages there.
     """
     folders = list(filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)))
-    if os.path.basename(sys.argv[0]) != PROGRAM and not folders:
+    if os.path.splitext(os.path.basename(sys.argv[0]))[0] != PROGRAM and not folders:
         return text
-    program = " ".join([PROGRAM, *(f"--benchmarks-from {shlex.quote(folder)}" for folder in folders)])
-    suite = r"python -m (?:common|compliance|submission)\.(\w+)"
-    text = re.sub(suite, lambda match: f"{program} {match[1]}", text)
-    return re.sub(r"python -m (\w+)\.(\w+)", lambda match: f"{program} {match[2]} {match[1]}", text)
+    from common.command_names import replace_modules  # only the console script pays for it
+
+    options = [f"--benchmarks-from {shlex.quote(folder)}" for folder in folders]
+    return replace_modules(text, " ".join([PROGRAM, *options]))
 
 
 def clean(text: object) -> str:

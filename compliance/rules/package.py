@@ -180,7 +180,7 @@ class Described(PackageRule):
     id = "PKG04"
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
-    fix = "Write systems/<system>.json, named after the folder of its results; `mlperf-hpc system` makes one."
+    fix = "Write systems/<system>.json, named after the folder of its results; `mlperf-hpc submit system` makes one."
     differs = (
         "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
         " bytes that are not UTF-8 (strict: a warning)"

@@ -205,7 +205,8 @@ def rows(page, header):
 
 def test_tables_are_complete():
     cluster = ROOT / "docs" / "guide" / "cluster.md"
-    assert [re.findall("`(.+?)`", cell)[0] for cell in rows(cluster, "launcher")] == [one.name for one in LAUNCHERS]
+    launchers = rows(ROOT / "docs" / "reference" / "cluster.md", "launcher")
+    assert [re.findall("`(.+?)`", cell)[0] for cell in launchers] == [one.name for one in LAUNCHERS]
     assert [cell.strip("`") for cell in rows(cluster, "`staging.mode`")] == list(get_args(Mode))
     for name in ("deepcam", "oc20"):
         formats = get_type_hints(SECTIONS[name]["data"])["format"].__args__

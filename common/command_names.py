@@ -57,6 +57,7 @@ GROUPS: Final = {
         "measure dlio": Command("common.measure.__main__ dlio", "write a workload for DLIO, to test storage"),
         "accept": Command("submission.accept.__main__", "compare this machine with its baseline", "BASELINE"),
         "study": Command("submission.study.__main__", "make runs over axes, and fit and draw their curves", "PLAN"),
+        "integrations": Command("submission.integrations", "write what ReFrame, JUBE, Ramble, Spack, DLIO run", "DIR"),
     },
     "Submit": {
         "round": Command("submission.round.__main__", "train all runs of a round, package and check them"),

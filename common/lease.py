@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from common.ending import STOPPED, Ending, EndingError
-from common.files import CHECKPOINTS, UNFINISHED, new_file, open_regular
+from common.files import CHECKPOINTS, UNFINISHED, new_file
+from common.tree import open_regular
 
 HEARTBEAT_S: Final = 30.0
 STALE_S: Final = 300.0
@@ -156,8 +157,8 @@ class Lease:
         while True:
             _make_folder(self.folder)
             # Suppressed: another process was faster, with its lease, with its clean-up, or with removing the folder.
-            with suppress(FileExistsError, FileNotFoundError), new_file(self.folder / "lease") as (draft, handle):
-                os.write(handle, self._content)  # its time is the clock of the file system
+            with suppress(FileExistsError, FileNotFoundError), new_file(self.folder / "lease") as (draft, file):
+                file.write(self._content)  # its time is the clock of the file system
                 now, leases = draft.stat().st_mtime, _list_leases(self.folder)
                 if alive := _find_living(leases, now):
                     return alive

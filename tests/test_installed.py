@@ -17,6 +17,7 @@ import pytest
 from common.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
 from submission.assemble.implementation import SETUP_FILES
+from submission.integrations import FOLDER
 
 ROOT = Path(__file__).parents[1]
 CHECKER = ("msgspec", "yaml", "tqdm")
@@ -55,6 +56,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in SETUP_FILES:
         shutil.copy(ROOT / name, folder / "code")
+    shutil.copytree(ROOT / FOLDER, folder / "code" / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
     pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", folder, folder / "code")
     return next(folder.glob("*.whl"))
 
@@ -117,6 +119,17 @@ def test_the_wheel_has_the_types_of_every_package(wheel):
         {name.partition("/")[0] for name in names if name.endswith(end)} for end in ("/__init__.py", "/py.typed")
     )
     assert tops == typed
+
+
+def test_the_wheel_brings_every_integration(checker, tmp_path):
+    shell = Shell(checker, tmp_path)
+    assert "reframe " in shell("python -m submission.integrations")
+    shell("python -m submission.integrations tools")
+    written, expected = (
+        {path.relative_to(folder): (path.read_bytes(), os.access(path, os.X_OK)) for path in folder.rglob("*.*")}
+        for folder in (tmp_path / "tools", ROOT / FOLDER)
+    )
+    assert written == {name: file for name, file in expected.items() if name.suffix != ".pyc"}
 
 
 def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_path):

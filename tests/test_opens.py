@@ -20,6 +20,7 @@ OWN_FILES = {
     "compliance/rules/own_rules.py": "the rules, which the user names",
     "compliance/rules/pace.py": "the table of published rates, installed with the suite",
     "submission/cli.py": "the pages of the documentation, installed with the suite",
+    "submission/integrations.py": "the files of integrations/, installed with the suite",
     "submission/round/make.py": "the configuration that an earlier call wrote",
     "submission/runs/scripts/script.py": "the templates of job scripts, installed with the suite",
     "submission/runs/plan.py": "the plan of a run that an earlier call wrote",
@@ -113,6 +114,7 @@ UNGUARDED_WRITES = {
     "oc20/data/extxyz.py": "the new files of `whole_file`",
     "submission/accept/outputs.py": "the new file of `whole_file`",
     "submission/assemble/packing.py": "the new file of `whole_file`",
+    "submission/integrations.py": "the files of integrations/, installed with the suite",
     "submission/round/make.py": "a temporary folder",
 }
 """Modules that write files without the opener, and where."""

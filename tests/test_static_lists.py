@@ -104,5 +104,7 @@ def test_actions_are_named_by_digest():
 
 
 def test_the_version_is_one():
-    assert SETUP["metadata"]["version"] == VERSION
-    assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert SETUP["metadata"]["version"] == "attr: common.version.VERSION"
+    release, day = re.findall(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {VERSION}\ndate-released: {day}\n" in citation and release == VERSION

@@ -27,10 +27,12 @@ DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 
 
 def relative(path: str, style: Style) -> str:
-    """Return the path relative to the style's base if it lies below; `.` for the base itself."""
+    """Return the path, with `/` on every system, relative to the style's base if it lies below; `.` for the base."""
     if style.base and path == style.base:
         return "."
     path = path.removeprefix(os.path.join(style.base, "")) if style.base else path
+    if os.sep != "/":
+        path = path.replace(os.sep, "/")
     while path.startswith("./") and len(path) > 2:
         path = path[2:]
     return path

@@ -109,7 +109,7 @@ def discover(paths: list[str]) -> Places:
         if path == "-" or not os.path.isdir(path):
             places.logs.append(path)
         else:
-            _discover_folder(path.rstrip("/") or path, places)
+            _discover_folder(path.rstrip(f"/{os.sep}") or path, places)
     return places
 
 

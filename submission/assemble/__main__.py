@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     redact_help = "remove mail addresses and home directories from the copied logs; code stays as it is"
     add("--redact", action="store_true", help=redact_help)
     add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
+    add("--draft", action="store_true", help="accept placeholders in the description, to be completed in the package")
     add("--dry-run", action="store_true", help="list what would be written, and write nothing")
     options = vars(parser.parse_args(arguments))
     dry_run = options.pop("dry_run")

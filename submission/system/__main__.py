@@ -20,7 +20,14 @@ from compliance.engine import Options
 from compliance.formats import FORMATS, Style
 from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
-from submission.system.describe import check_names, collect_notes, describe_system, merge_fields, render_description
+from submission.system.describe import (
+    check_names,
+    check_values,
+    collect_notes,
+    describe_system,
+    merge_fields,
+    render_description,
+)
 from submission.system.hardware import Fields
 from submission.system.machine import NO_READING, Machine, check_source, power_note, probe_machine, read_node
 from submission.system.nodes import Answer, answer_calls, collect_answers, count_parts, meeting_folder, open_call
@@ -80,6 +87,8 @@ def _write_description(args: argparse.Namespace) -> int:
         return 0
     try:
         set_fields, other = _parse_settings(args.set), _read_other(args.other)
+        if args.output and not args.output.parent.is_dir():
+            raise UsageError(f"-o {args.output}: there is no folder {args.output.parent}; make it first")
         if args.power is not None:
             check_source(args.power)
         if args.logs:
@@ -155,6 +164,7 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--set {name}: expected FIELD=VALUE, such as cooling=liquid")
         fields[name.strip()] = value.strip()
     check_names(fields)
+    check_values(fields)
     return fields
 
 
@@ -177,7 +187,6 @@ def _write_file(text: str, output: Path, force: bool) -> str:
             return "unchanged"
         if not (force and output.is_file()):
             raise UsageError(f"-o {output} exists and differs; --force replaces it")
-    output.parent.mkdir(parents=True, exist_ok=True)
     write_whole_file(output, text)
     return "written"
 

@@ -73,7 +73,7 @@ class History(RunFile):
                 with naming(self._path), open(self._path, "a", newline="", opener=follow_no_link) as file:
                     self._table_of(file).writerows(map(asdict, self._epochs[self._written :]))
             else:
-                with open_whole_file(self._path, "w", newline="") as file:
+                with open_whole_file(self._path, "w") as file:
                     table = self._table_of(file)
                     table.writeheader()
                     table.writerows(map(asdict, self._epochs))

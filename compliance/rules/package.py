@@ -233,8 +233,8 @@ class OneMeaning(PackageRule, strict_only=True):
     id = "PKG35"
     cite = "RFC 8259 section 4 (names within an object should be unique)"
     differs = "the official tool silently takes the last of repeated members"
-    why = "Readers differ in which one they take, so that a system would be of both divisions, or of two sizes."
-    fix = "Keep the one that is right."
+    why = "Readers take different ones, so the system could be in both divisions, or have two sizes."
+    fix = "Keep the right one."
     bad = (
         lambda package: package().system(**{"division": "open"}).again("division", "closed"),
         lambda package: package().again("cooling", "some"),

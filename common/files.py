@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import io
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from common.tree import RefusedFileError, expect_regular
+from common.tree import NO_LINK, RefusedFileError, expect_regular, open_regular
 
 LOG_NAME: Final = "result_0.txt"
 """The log of a run, in its folder."""
@@ -59,18 +60,17 @@ def instance_folders(job: Path) -> dict[int, Path]:
 
 
 @contextmanager
-def new_file(path: Path) -> Iterator[tuple[Path, int]]:
-    """Yield a new empty file beside `path` and its descriptor; at the end it is closed, and removed unless renamed.
+def new_file(path: Path) -> Iterator[tuple[Path, io.FileIO]]:
+    """Yield the path of a new empty file beside `path`, and the file; at the end it is removed unless renamed.
 
     Its name is random and it is created exclusively, so that no link that others have put there is followed.
     """
     part = _unused_name(path)
-    with naming(path, part):
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with naming(path, part), open(part, "x+b", buffering=0) as file:
         try:
-            yield part, handle
+            yield part, file
         finally:
-            os.close(handle)
+            file.close()  # Windows removes no open file
             part.unlink(missing_ok=True)
 
 
@@ -86,12 +86,14 @@ def whole_file(path: Path, *, sync: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def open_whole_file(path: Path, mode: str = "wb", *, newline: str | None = None, sync: bool = False) -> Iterator[Any]:
+def open_whole_file(path: Path, mode: str = "wb", *, sync: bool = False) -> Iterator[Any]:
     """Yield a file to write, text in UTF-8, that replaces `path` at the end of the `with`, as `whole_file` does."""
-    with _replacement(path, sync) as (_, handle):
-        encoding = None if "b" in mode else "utf-8"
-        with open(handle, mode, encoding=encoding, newline=newline, closefd=False) as file:
-            yield file
+    encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
+    with (
+        _replacement(path, sync) as (_, part),
+        open(part.fileno(), mode, encoding=encoding, newline=newline, closefd=False) as file,
+    ):
+        yield file
 
 
 def write_whole_file(path: Path, content: bytes | str, *, errors: str = "strict", sync: bool = False) -> None:
@@ -122,9 +124,14 @@ def remove_leftovers(path: Path) -> None:
 
 
 def follow_no_link(path: str, flags: int) -> int:
-    """Open a file for `open(…, opener=follow_no_link)`; OSError if it is a link, which others may have put there."""
+    """Open a file for `open(…, opener=follow_no_link)`; OSError if it is a link, which others may have put there.
+
+    On Windows, where few may make links, the system cannot refuse them: one that is made after the look is followed.
+    """
     try:
-        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        if not NO_LINK and os.path.islink(path):
+            raise OSError(errno.ELOOP, "", path)
+        return os.open(path, flags | NO_LINK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             error.strerror = "this is a link, which is not followed; remove it, or choose another folder"
@@ -132,17 +139,18 @@ def follow_no_link(path: str, flags: int) -> int:
 
 
 @contextmanager
-def _replacement(path: Path, sync: bool) -> Iterator[tuple[Path, int]]:
-    """Yield a new file and its descriptor; at the end it replaces `path`."""
+def _replacement(path: Path, sync: bool) -> Iterator[tuple[Path, io.FileIO]]:
+    """Yield the path of a new file, and the file; at the end it replaces `path`."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "this is a device or a pipe; expected a file", str(path))
-    with new_file(path) as (part, handle):
-        yield part, handle
+    with new_file(path) as (part, file):
+        yield part, file
         status = os.lstat(part)  # perhaps of another file: some libraries, too, write one and rename it
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(handle).st_uid:
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.fstat(file.fileno()).st_uid:
             raise OSError(errno.EEXIST, "another process exchanged the file while it was written", str(path))
         if sync:
-            os.fsync(handle)
+            os.fsync(file.fileno())
+        file.close()  # Windows renames no open file
         part.replace(path)
 
 
@@ -182,24 +190,11 @@ def out_of_inodes(folder: Path) -> bool:
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return how many more files the file system of a folder can hold; None if that is not limited."""
+    """Return how many more files the file system of a folder can hold; None if that is not limited, or not known."""
+    if not hasattr(os, "statvfs"):  # Windows
+        return None
     status = os.statvfs(folder)
     return status.f_favail if status.f_files else None
-
-
-def open_regular(path: Path) -> int:
-    """Open a file to read and return its descriptor; never waits for a writer, as opening a pipe does.
-
-    RefusedFileError if it is not a regular file; other OSErrors as `os.open` does.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        expect_regular(str(path), os.fstat(handle))
-        os.set_blocking(handle, True)  # file systems over tapes refuse to fetch a file for a reader that does not wait
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
 
 
 def read_end(path: Path) -> bytes:

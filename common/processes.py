@@ -28,6 +28,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 POLL_S = 0.5
+MOST_WORKERS = 60 if sys.platform == "win32" else sys.maxsize
+"""For how many processes one call of the system can wait."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -72,7 +74,7 @@ def in_processes(
     busy: dict[Connection, T] = {}
     processes: list[BaseProcess] = []
     try:
-        for item in itertools.islice(todo, workers):
+        for item in itertools.islice(todo, min(workers, MOST_WORKERS)):
             connection, other_end = multiprocessing.Pipe()
             with other_end, _without_interrupts(), script():
                 processes.append(process_type(target=_work, args=(function, other_end), daemon=True))
@@ -133,7 +135,13 @@ def _killed_is_told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Hold back Ctrl-C; a process that is started meanwhile never gets it, not even before `_begin`."""
+    """Hold back Ctrl-C; a process that is started meanwhile never gets it, not even before `_begin`.
+
+    Windows cannot: a worker that starts at that moment may show a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
     unmasked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -209,7 +217,7 @@ def reuse_freed_memory(mmap_from: int, trim_from: int) -> None:
     mmap_from, trim_from: bytes of a block, and of what is free at the end, from which they go back to the system.
     """
     trim_threshold, mmap_threshold = -1, -3  # of glibc's malloc.h
-    with contextlib.suppress(OSError, AttributeError):  # another C library
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library, or Windows
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(mmap_threshold, mmap_from)
         mallopt(trim_threshold, trim_from)

@@ -8,7 +8,8 @@ training loop looks at `STOP.number` between two steps, saves, and ends by itsel
 What does not come to such a point, such as a call of C that waits for a rank that is lost, is ended by a thread:
 DEADLINE_S after SIGTERM, and at once after a second Ctrl-C, it records how the run ended and ends the process.
 
-No torch here: the signals are caught before it is imported, which takes seconds.
+No torch here: the signals are caught before it is imported, which takes seconds. Windows, where nothing is trained, has
+few of the signals and no fcntl; commands that read results import this module there, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import fcntl
 import os
 import signal
 import socket
@@ -32,7 +32,7 @@ SignalName = Literal["TERM", "INT", "USR1", "HUP", "XCPU", "USR2"]
 """Of the signals that the setting `stop.signals` can name."""
 NAMES: Final[tuple[SignalName, ...]] = get_args(SignalName)[:-1]
 """Its default."""
-STACKS: Final = signal.SIGUSR2
+STACKS: Final = getattr(signal, "SIGUSR2", 0)
 """Prints the stacks of all threads, unless it is to stop the run."""
 SAME_S: Final = 1.0
 """A terminal and mpirun both pass on one Ctrl-C: a second one within this time is the same."""
@@ -50,8 +50,9 @@ RECORDING_S: Final = 2.0
 
 
 def find_signals(names: Iterable[str]) -> list[signal.Signals]:
-    """Return the signals of these names, such as TERM."""
-    return [signal.Signals[f"SIG{name}"] for name in names]
+    """Return the signals of these names, such as TERM, that the system has."""
+    numbers = (getattr(signal, f"SIG{name}", None) for name in names)
+    return [number for number in numbers if number is not None]
 
 
 SIGNALS: Final = (*find_signals(get_args(SignalName)),)
@@ -65,6 +66,10 @@ def signal_name(number: int) -> str:
 
 def _keep_off_console(end: socket.socket) -> socket.socket:
     """Return the socket under a number above those of the console, which may be free: it would be taken for stderr."""
+    if sys.platform == "win32":  # whose console has no numbers
+        return end
+    import fcntl
+
     with end:
         return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3))
 
@@ -296,4 +301,5 @@ class Stop:
 
 STOP: Final = Stop()
 """The signals of this process."""
-os.register_at_fork(after_in_child=STOP._leave_to_parent)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=STOP._leave_to_parent)

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from io import BufferedReader
 from typing import Final
 
+NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
+BINARY: Final = getattr(os, "O_BINARY", 0)
+"""Flags of os.open: Windows has only the last one, without which it translates line ends; others have not that one."""
 WRITER_S: Final = 10
 """How long the first byte of a pipe may take."""
 
@@ -51,9 +55,8 @@ class Tree:
         """
         name = os.fspath(path)
         expect_regular(name, os.stat(name))  # before opening: even to open a device can do something
-        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = open_regular(name)  # again: it may have been replaced
         try:
-            expect_regular(name, os.fstat(handle))  # again: it may have been replaced
             if not self._holds(_real_path(handle, name)):
                 raise RefusedFileError(name, f"is a link that leads out of {os.path.basename(self.root)}: not followed")
         except OSError:
@@ -88,7 +91,8 @@ class Tree:
 @dataclass(frozen=True, slots=True)
 class _Named(Tree):
     def open(self, path: str | os.PathLike[str]) -> BufferedReader:
-        return _open_pipe(os.fspath(path)) if stat.S_ISFIFO(os.stat(path).st_mode) else open(path, "rb")
+        piped = NO_WAIT and stat.S_ISFIFO(os.stat(path).st_mode)
+        return _open_pipe(os.fspath(path)) if piped else open(path, "rb")
 
 
 ANYWHERE: Final = Tree()
@@ -99,7 +103,7 @@ NAMED: Final = _Named()
 
 def _open_pipe(name: str) -> BufferedReader:
     """Open a pipe once there is something in it, or its writer has ended; RefusedFileError if neither happens."""
-    handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(name, os.O_RDONLY | NO_WAIT)
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     if not poll.poll(1000 * WRITER_S):
@@ -107,6 +111,22 @@ def _open_pipe(name: str) -> BufferedReader:
         raise RefusedFileError(name, f"is a pipe, and nothing was written to it for {WRITER_S} s")
     os.set_blocking(handle, True)
     return open(handle, "rb")
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """Open a file to read and return its descriptor; never waits for a writer, as opening a pipe does.
+
+    RefusedFileError if it is not a regular file; other OSErrors as `os.open` does.
+    """
+    handle = os.open(path, os.O_RDONLY | NO_WAIT | BINARY)
+    try:
+        expect_regular(os.fspath(path), os.fstat(handle))
+        if NO_WAIT:  # file systems over tapes refuse to fetch a file for a reader that does not wait
+            os.set_blocking(handle, True)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
 
 
 def size_text(size: int) -> str:

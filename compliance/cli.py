@@ -147,7 +147,7 @@ def write_text(text: str, output: Path | None) -> None:
         return
     try:
         os.makedirs(os.path.dirname(output) or os.curdir, exist_ok=True)
-        with open(output, "w", encoding="utf-8", errors="backslashreplace") as file:
+        with open(output, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None

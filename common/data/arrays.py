@@ -18,8 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from common.files import open_regular, open_whole_file
+from common.files import open_whole_file
 from common.spatial.grid import Block
+from common.tree import open_regular
 
 BLOCK_BYTES: Final = 4 * 2**20
 """Bytes to read at once while values are converted: they fit the cache of a processor."""

@@ -18,11 +18,10 @@ from common.address import check_redirect, mask_secrets
 from common.datasets.manifest import NAME, Manifest, ManifestError, decode_manifest
 from common.extras import missing_extra
 from common.fetch.download import HEADERS, TEMPORARY, TIMEOUT_S
-from common.files import open_regular
 from common.staging.plan import Piece, SourceFile, StagingError
 from common.staging.stage_dir import GZIP_MAGIC
 from common.stop import LOOK_S, STOP
-from common.tree import expect_regular
+from common.tree import expect_regular, open_regular
 
 T = TypeVar("T")
 

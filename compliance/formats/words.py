@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import posixpath
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ def relative(path: str, style: Style) -> str:
     """Return the path relative to the style's base if it lies below; `.` for the base itself."""
     if style.base and path == style.base:
         return "."
-    path = path.removeprefix(os.path.join(style.base, "")) if style.base else path
+    path = path.removeprefix(posixpath.join(style.base, "")) if style.base else path
     while path.startswith("./") and len(path) > 2:
         path = path[2:]
     return path

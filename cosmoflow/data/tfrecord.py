@@ -24,8 +24,9 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from common.files import open_regular, write_whole_file
+from common.files import write_whole_file
 from common.spatial.grid import Block
+from common.tree import open_regular
 
 try:
     from isal import igzip, isal_zlib

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from common.data.hdf5 import find_dataset
-from common.files import open_regular
+from common.tree import open_regular
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 

@@ -93,7 +93,7 @@ def create_file(path: Path, names: Sequence[str], shape_HWC: tuple[int, ...]) ->
 @contextmanager
 def open_writer(path: Path) -> Iterator[Callable[[StoredArray, np.ndarray], None]]:
     """Yield a function that writes values of the right type in C order to a place in the file; sync at the end."""
-    file = follow_no_link(str(path), os.O_WRONLY | os.O_CLOEXEC)
+    file = follow_no_link(str(path), os.O_WRONLY)
 
     def write_array(array: StoredArray, values: np.ndarray) -> None:
         view, done = values.data.cast("B"), 0

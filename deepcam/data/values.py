@@ -11,7 +11,7 @@ import numpy as np
 
 from common.data.arrays import npy_array
 from common.data.values import Bounds, Content, Flaw, Identity, Values
-from common.files import open_regular
+from common.tree import open_regular
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer
 from deepcam.data.stats import Range

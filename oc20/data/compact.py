@@ -24,7 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from common.files import open_regular, open_whole_file
+from common.files import open_whole_file
+from common.tree import open_regular
 from oc20.data.records import FrameError, check
 from oc20.graphs import Frame
 

@@ -17,7 +17,7 @@ import weakref
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from common.files import open_regular
+from common.tree import open_regular
 
 MAGIC: Final = 0xBEEFC0DE
 VERSION: Final = 1

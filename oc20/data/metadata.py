@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from common.data.split import DatasetError
-from common.files import open_regular, open_whole_file
+from common.files import open_whole_file
+from common.tree import open_regular
 from oc20.graphs import Frame, count_triplets
 
 NAME: Final = "metadata.npz"

@@ -21,7 +21,7 @@ from torch.nn.functional import conv2d
 from tqdm import tqdm
 
 from common.errors import UsageError
-from common.files import open_regular, write_whole_file
+from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
 from common.measure.meter import process_reads
 from common.measure.roofline.picture import draw_picture
@@ -32,6 +32,7 @@ from common.ranks.device import keep_freed_memory, read_model_name
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig, PrecisionConfig
 from common.stop import STOP
+from common.tree import open_regular
 
 SECONDS: Final = 1.0
 """The time for each ceiling, measured at least FEWEST times."""

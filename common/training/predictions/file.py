@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from common.command import UsageError, check_new
-from common.files import check_regular, open_regular, whole_file
+from common.files import check_regular, whole_file
 from common.reference import FULL, OWN, VARIANTS
-from common.tree import RefusedFileError
+from common.tree import RefusedFileError, open_regular
 
 Rows = Mapping[str, np.ndarray]
 """The columns of a batch of samples, by name."""

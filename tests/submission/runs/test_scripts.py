@@ -165,7 +165,7 @@ def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
     fields = "system_name=example_n1 number_of_nodes=4 submitter=Ex's Lab division=closed status=onprem"
     assert f"--set {fields}" in packaging[0]
     system = "--system runs/r1/example_n1.json"
-    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --sources our code" in packaging[1]
+    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --draft --sources our code" in packaging[1]
 
 
 @pytest.mark.parametrize(

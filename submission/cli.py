@@ -25,6 +25,7 @@ from common.benchmarks import (
 from common.command import UsageError, as_called, checked_output, suggest_name
 from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
 from common.extras import missing_extra
+from common.styles import print_error
 from common.version import DISTRIBUTION, PROGRAM, VERSION
 
 FROM: Final = "--benchmarks-from"
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _obey_options(words)
         if words[:1] == ["help"]:
-            if words[1:] and words[1].endswith(".md"):
+            if any(sign in word for word in words[1:2] for sign in ("/", ".md")):
                 return _show_page(words[1])
             words = [*words[1:], "--help"]
         if not words or words[0] in HELP:
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _print(text, 0)
         module, rest = resolve_command(words)
     except UsageError as error:
-        return _print(f"error: {error}", 2)
+        return _fail(error)
     return _run_module(module, rest)
 
 
@@ -93,7 +94,7 @@ def answer_renamed(name: str, rest: Sequence[str] = ()) -> int:
     """Print the present call of a command that had another name; return the exit status."""
     call = as_called(RENAMED[name])
     call += f" {shlex.join(rest)}" if rest and call.startswith(f"{PROGRAM} ") and call.count(" ") == 2 else ""
-    return _print(f"error: {name} is now {call}", 2)
+    return _fail(f"{name} is now {call}")
 
 
 def render_usage() -> str:
@@ -188,13 +189,19 @@ def _print(text: str, status: int) -> int:
     return status
 
 
+def _fail(error: object) -> int:
+    """Print an error of use; return its exit status."""
+    print_error(error)
+    return 2
+
+
 def _run_module(module: str, arguments: Sequence[str]) -> int:
     package, _, command = module.partition(".")
     if package not in (*PACKAGES, *SHARED):
         try:
             import_facts(require_package(package))
         except PluginError as error:
-            return _print(f"error: {error}", 2)
+            return _fail(error)
     if command == "train":  # what needs no network is answered without torch
         from common.commands.train import answer_at_once
 
@@ -205,7 +212,7 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
         problem = missing_extra(error, module)
         if problem is None:
             raise
-        print(f"error: {problem}", file=sys.stderr)
+        print_error(problem)
         return 1
     return status
 

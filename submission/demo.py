@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m submission.demo",
         description="Check example logs and yours, train the mini problems, and make a package and a report.",
+        statuses={0: "each example and the package got the expected verdict", 1: "one did not, or an error"},
     )
     add = parser.add_argument
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
@@ -45,7 +46,7 @@ def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     free = check_space([(output, data_mb + run_mb)])
     print(
         f"This checks example logs, then trains {names} on small data and packages the runs.\n"
-        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb:,} MB of disk in "
+        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
         f"data/ and {output}; {free}.",
         flush=True,
     )

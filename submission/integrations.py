@@ -21,8 +21,6 @@ examples:
   python -m submission.integrations tools reframe jube    write those of two
 
 Nothing is overwritten. The README.md of a tool says how it runs the suite, and with which version that was tested.
-
-exit status: 0 listed or written, 1 a file cannot be read or written, 2 wrong use
 """
 
 
@@ -46,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "python -m submission.integrations",
         description="Write the files by which other tools run the suite; without DIR, list the tools.",
         epilog=EXAMPLES,
+        statuses={0: "listed or written", 1: "a file cannot be read or written"},
     )
     parser.add_argument("folder", nargs="?", type=folder_place, metavar="DIR", help="folder to write into")
     parser.add_argument("names", nargs="*", metavar="TOOL", help="only the files of these tools (default: all)")

@@ -56,7 +56,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in SETUP_FILES:
         shutil.copy(ROOT / name, folder / "code")
-    shutil.copytree(ROOT / FOLDER, folder / "code" / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (FOLDER, "docs"):
+        shutil.copytree(ROOT / name, folder / "code" / name, ignore=shutil.ignore_patterns("__pycache__"))
     pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", folder, folder / "code")
     return next(folder.glob("*.whl"))
 
@@ -121,10 +122,11 @@ def test_the_wheel_has_the_types_of_every_package(wheel):
     assert tops == typed
 
 
-def test_the_wheel_brings_every_integration(checker, tmp_path):
+def test_the_wheel_brings_pages_and_integrations(checker, tmp_path):
     shell = Shell(checker, tmp_path)
-    assert "reframe " in shell("python -m submission.integrations")
-    shell("python -m submission.integrations tools")
+    assert (ROOT / "docs/guide/check.md").read_text() in shell("mlperf-hpc help docs/guide/check.md")
+    assert "reframe " in shell("mlperf-hpc integrations")
+    shell("mlperf-hpc integrations tools")
     written, expected = (
         {path.relative_to(folder): (path.read_bytes(), os.access(path, os.X_OK)) for path in folder.rglob("*.*")}
         for folder in (tmp_path / "tools", ROOT / FOLDER)

@@ -114,7 +114,6 @@ UNGUARDED_WRITES = {
     "oc20/data/extxyz.py": "the new files of `whole_file`",
     "submission/accept/outputs.py": "the new file of `whole_file`",
     "submission/assemble/packing.py": "the new file of `whole_file`",
-    "submission/integrations.py": "the files of integrations/, installed with the suite",
     "submission/round/make.py": "a temporary folder",
 }
 """Modules that write files without the opener, and where."""

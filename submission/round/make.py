@@ -16,6 +16,7 @@ from typing import Final, Literal
 from common.command import UsageError, clean
 from common.files import write_whole_file
 from common.reference import FULL, OWN
+from common.styles import print_warning
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
@@ -89,7 +90,7 @@ def prepare_benchmarks(setups: Sequence[Setup], output: Path, runner: JobRunner)
     """
     files = [(output / setup.benchmark / CONFIG, setup.text) for setup in setups]
     for path, text in files:
-        earlier = path.read_text() if path.exists() else text
+        earlier = path.read_text(encoding="utf-8") if path.exists() else text
         for before, now in zip_longest(earlier.splitlines(), text.splitlines(), fillvalue=""):
             if before != now:
                 raise PlanError(
@@ -158,7 +159,7 @@ class RoundPackage:
                 )
             )
         for warning in package.warnings:
-            print(clean(f"warning: {warning}"), file=sys.stderr)
+            print_warning(clean(f"{warning}"))
         return package
 
     def show(self, package: Assembled) -> Report:

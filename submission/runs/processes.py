@@ -153,7 +153,8 @@ class JobRunner:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)} | dict(environment or {}),
+            # Without colours: read_error reads what it prints.
+            env=os.environ | {"OMP_NUM_THREADS": str(threads), "NO_COLOR": "1"} | dict(environment or {}),
             start_new_session=True,
             pass_fds=() if self.lock < 0 else (self.lock,),
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)

@@ -79,9 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the folders of the runs.
 
 quantities, which curves can have as x, y and by, beside the axes:
-{describe_quantities()}
-
-exit status: 0 all runs have a result, 1 some have none, or an error, 2 wrong use, 130 interrupted: call again""",
+{describe_quantities()}""",
+        statuses={0: "all runs have a result", 1: "some have none, or an error", 130: "interrupted: call again"},
     )
     add = parser.add_argument_group("what to run").add_argument
     add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")

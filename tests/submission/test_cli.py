@@ -61,6 +61,24 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
     for call in re.findall(r"mlperf-hpc ([a-z][\w-]* ?[\w-]* ?[\w-]*)", out):
         resolve_command(call.split())
     assert mlperf_hpc("help", *words) == 0 and capsys.readouterr().out == out
+    assert re.search(r"^exit status: 0 .*1\s.*2\swrong.*130", out, re.MULTILINE | re.DOTALL)
+    assert re.search(rf"\n  .*mlperf-hpc {' '.join(words)}( |$)", out, re.MULTILINE), "an example"
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("check --profil official x", "--profil (did you mean '--profile'?)"),
+        ("check --b=oc20 x", "--b (did you mean '--benchmark'?)"),
+        ("rcp record --outptu x", "--outptu (did you mean '--output'?)"),
+        ("rcp --versoin", "--versoin"),
+        ("train oc20 mini --resum", "--resum (did you mean '--resume'?)"),
+        ("data prepare deepcam verify --size x", "--size (did you mean '--sizes-only'?)"),
+    ],
+)
+def test_options_are_neither_abbreviated_nor_silently_unknown(words, suggestion, mlperf_hpc, capsys):
+    assert mlperf_hpc(*words.split()) == 2
+    assert capsys.readouterr().err == f"error: there is no option {suggestion}; see --help\n"
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not command.module])

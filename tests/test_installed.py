@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES
+from common.version import DISTRIBUTION
 from compliance.samples.log import SampleLog
 from submission.assemble.implementation import SETUP_FILES
 from submission.integrations import FOLDER
@@ -120,6 +121,11 @@ def test_the_wheel_has_the_types_of_every_package(wheel):
         {name.partition("/")[0] for name in names if name.endswith(end)} for end in ("/__init__.py", "/py.typed")
     )
     assert tops == typed
+
+
+def test_the_wheel_has_every_page(wheel):
+    names = {name.partition(f"share/{DISTRIBUTION}/")[2] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")} <= names
 
 
 def test_the_wheel_brings_pages_and_integrations(checker, tmp_path):

@@ -109,7 +109,7 @@ def desk(tmp_path_factory):
     reader = Reader(tmp_path_factory.mktemp("desk"))
     lines = [
         "mlperf-hpc demo --keep examples",
-        "cp -r examples/*.txt .",
+        "cp -r examples/*.txt examples/University .",
         "cp -r examples/University/results/example_n64/strong/cosmoflow logs",
         *(f"mlperf-hpc data synthesize {name} data/{name}-mini {' '.join(SMALL[name])}" for name in PACKAGES),
         *(f"mlperf-hpc train {name} mini train.epochs=1 checkpoint.best=true || true" for name in PACKAGES),

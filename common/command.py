@@ -9,10 +9,10 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from io import TextIOWrapper
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from common.ending import EndingError
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
 from common.styles import label_error, print_error
 from common.version import FOLDERS_VARIABLE, PROGRAM
@@ -140,11 +140,13 @@ def positive(text: str) -> int:
 def checked_output() -> Iterator[None]:
     """End the command with exit status 1 if standard output is closed or full, not with a traceback.
 
-    Silently if its reader (head, less) has ended.
+    Silently if its reader (head, less) has ended. Characters that its encoding lacks are written as escapes.
     """
     if sys.stdout is None:
         print_error("standard output is closed; redirect it to a file or /dev/null")
         sys.exit(1)
+    if sys.stdout.encoding != "utf-8" and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             yield
@@ -207,6 +209,8 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
 
     One that uses ranks and is stopped has the status of its ending. interrupted: what becomes of the work after Ctrl-C.
     """
+    from common.ending import EndingError  # here: a command that cannot be imported says what it needs
+
     try:
         with checked_output():
             return command()

@@ -202,11 +202,11 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
             import_facts(require_package(package))
         except PluginError as error:
             return _fail(error)
-    if command == "train":  # what needs no network is answered without torch
-        from common.commands.train import answer_at_once
-
-        answer_at_once(package, arguments)
     try:
+        if command == "train":  # what needs no network is answered without torch
+            from common.commands.train import answer_at_once
+
+            answer_at_once(package, arguments)
         status: int = import_module(module).main(arguments)
     except ModuleNotFoundError as error:
         problem = missing_extra(error, module)

@@ -37,8 +37,11 @@ STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
 class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
-    statuses: what exit statuses mean beside STATUSES, or in place of them.
+    statuses: what exit statuses mean beside STATUSES, or in place of them. completes: instead of parsing, answer a shell
+    that asks for completions.
     """
+
+    completes = False
 
     def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
         style = argparse.RawDescriptionHelpFormatter
@@ -48,6 +51,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; where --help or the like prints and ends the command, its output is checked."""
+        if CommandParser.completes:
+            import argcomplete
+
+            CommandParser.completes = False  # it calls this method
+            argcomplete.autocomplete(self)
         words = sys.argv[1:] if args is None else list(args)
         with checked_output() if sys.stdout is not None else nullcontext():
             self._refuse_unknown_options(words)

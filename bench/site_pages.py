@@ -17,7 +17,7 @@ OUTSIDE = {
     ROOT / "README.md": "index.md",  # docs/index.md is the first page of the site
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "CHANGELOG.md": "changelog.md",
-    **{page: f"benchmarks/{page.parent.name}.md" for page in ROOT.glob("*/README.md") if page.parent != DOCS},
+    **{page: f"benchmarks/{page.parent.name}.md" for page in ROOT.glob("[!.]*/README.md") if page.parent != DOCS},
     **{page: f"integrations/{page.parent.name}.md" for page in ROOT.glob("integrations/*/README.md")},
 }
 """Where pages outside docs/ are in the site."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from io import TextIOWrapper
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -28,6 +28,8 @@ WRONG_PLACES: Final = {
     errno.EISDIR: "this is a folder; expected a file",
 }
 """What the system means by some errors, and what to do."""
+OUTPUT_ERRORS: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EINVAL)
+"""Of an output whose reader has ended, which Windows calls invalid, or whose disk is full."""
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
 STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
@@ -37,8 +39,8 @@ STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
 class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
-    statuses: what exit statuses mean beside STATUSES, or in place of them. completes: instead of parsing, answer a shell
-    that asks for completions.
+    statuses: what exit statuses mean beside STATUSES, or in place of them. completes: instead of parsing, answer a
+    shell that asks for completions.
     """
 
     completes = False
@@ -153,7 +155,7 @@ def checked_output() -> Iterator[None]:
     if sys.stdout is None:
         print_error("standard output is closed; redirect it to a file or /dev/null")
         sys.exit(1)
-    if sys.stdout.encoding != "utf-8" and isinstance(sys.stdout, TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
@@ -161,7 +163,7 @@ def checked_output() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
         try:  # an empty line tells whether it is the output that fails, and not another file or connection
             print(flush=True)

@@ -73,7 +73,7 @@ class Console:
         """Write the notes that the folder lacks, if that is possible now."""
         due = self._losses.keys() - self._noted
         if self._folder is not None and due:
-            with suppress(OSError), open(self._folder / NOTE, "a", opener=follow_no_link) as file:
+            with suppress(OSError), open(self._folder / NOTE, "a", encoding="utf-8", opener=follow_no_link) as file:
                 file.writelines(f"{self._losses[words]}\n" for words in sorted(due))
                 self._noted |= due
 

@@ -1,5 +1,10 @@
 """The errors that a user can fix. A command shows their text in one line, without a traceback."""
 
+from typing import Final
+
+NEEDS_POSIX: Final = "needs Linux or macOS"
+"""The end of the message about what Windows cannot do."""
+
 
 class UsageError(ValueError):
     """The arguments of a command are wrong; the message says which, and what was expected."""

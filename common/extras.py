@@ -7,20 +7,25 @@ from importlib.util import find_spec
 from typing import Final
 
 from common.benchmarks import ROOT, find_package
+from common.errors import NEEDS_POSIX
 from common.styles import print_error
 from common.version import DISTRIBUTION
 
 EXTRAS: Final = {"common": "[train]", "compliance": "", "submission": ""}
 """The extra that the commands of a package need; a benchmark's own has the name of its package."""
+POSIX: Final = ("fcntl", "pwd", "resource")
+"""Modules of Python that Windows lacks."""
 TRAINING: Final = ("torch", "numpy", "mlperf_logging", "safetensors")
 """What every training imports."""
 
 
 def missing_extra(error: BaseException, module: str) -> str | None:
-    """Return what to install so that `module` can be imported; None if the error is not about an optional package."""
+    """Return what `module` needs, to be imported; None if the error is not about an optional package or Windows."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name = error.name.partition(".")[0]
+    if name in POSIX:
+        return f"{module.removesuffix('.__main__')} {NEEDS_POSIX}"
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
     package = module.partition(".")[0]
@@ -35,7 +40,7 @@ def missing_extra(error: BaseException, module: str) -> str | None:
 
 def require_training(benchmark: str) -> None:
     """End `python -m BENCHMARK.train`, before its imports, with one line if training is not installed."""
-    for name in TRAINING:
+    for name in (*POSIX, *TRAINING):
         if find_spec(name) is None:
             print_error(f"{missing_extra(ModuleNotFoundError(name=name), f'{benchmark}.train')}")
             sys.exit(1)

@@ -232,7 +232,7 @@ def _read_start_time(pid: int) -> str:
     """Return when a process began, in the kernel's ticks; "" if there is none, or if it has ended."""
     with suppress(OSError):
         # The command, in parentheses, may contain anything; field 3 is the state, field 22 the start (proc(5)).
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return "" if fields[0] in ("Z", "X") else fields[19]
     return ""
 

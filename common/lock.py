@@ -7,13 +7,15 @@ system that has no locks everyone gets every lock.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
+
+from common.errors import NEEDS_POSIX, UsageError
+from common.tree import NO_LINK
 
 NO_LOCKS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Of a file system that has none."""
@@ -34,7 +36,12 @@ def try_lock(file: IO[Any] | int, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed; return False if another process has it.
 
     shared: together with all that share it, not alone. A lock that this process has becomes one of the new kind.
+    UsageError on Windows, which has no such locks.
     """
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        raise UsageError(f"this command {NEEDS_POSIX}") from None
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
@@ -84,7 +91,7 @@ class LockFile:
 
     def _take(self, *, shared: bool) -> None:
         while self.handle < 0:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
             close = weakref.finalize(self, os.close, handle)
             try:
                 self._lock(handle, shared=shared)

@@ -145,7 +145,9 @@ def _git(root: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     command = ["git", "-C", str(root), *arguments]
-    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=GIT_TIMEOUT_S, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, check=True, encoding="utf-8", timeout=GIT_TIMEOUT_S, env=environment
+    )
     return done.stdout.strip()
 
 

@@ -66,6 +66,8 @@ def signal_name(number: int) -> str:
 
 def _keep_off_console(end: socket.socket) -> socket.socket:
     """Return the socket under a number above those of the console, which may be free: it would be taken for stderr."""
+    if sys.platform == "win32":  # whose console has no numbers
+        return end
     import fcntl
 
     with end:

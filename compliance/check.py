@@ -29,6 +29,7 @@ from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.model.case import STRICT
 from compliance.model.finding import ERROR, SEVERITIES
+from compliance.model.layout import write_slashes
 from compliance.model.settings_file import Settings, find_settings, read_settings
 from compliance.rules.catalog import all_rules
 from compliance.rules.own_rules import load_rules
@@ -197,7 +198,7 @@ def _choose_style(arguments: argparse.Namespace) -> Style:
 
         width = shutil.get_terminal_size().columns
     try:
-        base = os.getcwd()
+        base = write_slashes(os.getcwd())
     except FileNotFoundError:  # the folder was removed
         base = ""
     return Style(color=color, width=width, verbose=arguments.verbose, quiet=arguments.quiet, base=base)

@@ -21,6 +21,7 @@ from compliance.formats.words import place
 from compliance.logs.log import parse_log
 from compliance.model.case import OFFICIAL, PROFILES, STRICT, Case
 from compliance.model.finding import SKIPPED, Finding
+from compliance.model.layout import write_slashes
 from compliance.rules.catalog import all_rules
 from compliance.rules.rule import FAMILIES, LogRule, Rule, prefix
 from compliance.samples.log import SampleLog
@@ -141,7 +142,7 @@ def _package_findings(example: Callable[[Any], Any], profile: str) -> list[Findi
         folder = package.write(os.path.join(parent, "Example"))
         options = Options(profile=profile, round=package.round, waivers=package.waivers, jobs=1)
         report = check_paths([folder], options)
-    above = os.path.join(parent, "")
+    above = f"{write_slashes(parent)}/"
     return [
         finding._replace(path=finding.path.removeprefix(above), message=finding.message.replace(above, ""))
         for finding in report.findings

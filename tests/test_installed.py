@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from common.benchmarks import PACKAGES
+from common.version import DISTRIBUTION
 from compliance.samples.log import SampleLog
 from submission.assemble.implementation import SETUP_FILES
 from submission.integrations import FOLDER
@@ -56,7 +57,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in SETUP_FILES:
         shutil.copy(ROOT / name, folder / "code")
-    shutil.copytree(ROOT / FOLDER, folder / "code" / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (FOLDER, "docs"):
+        shutil.copytree(ROOT / name, folder / "code" / name, ignore=shutil.ignore_patterns("__pycache__"))
     pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", folder, folder / "code")
     return next(folder.glob("*.whl"))
 
@@ -121,10 +123,16 @@ def test_the_wheel_has_the_types_of_every_package(wheel):
     assert tops == typed
 
 
-def test_the_wheel_brings_every_integration(checker, tmp_path):
+def test_the_wheel_has_every_page(wheel):
+    names = {name.partition(f"share/{DISTRIBUTION}/")[2] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")} <= names
+
+
+def test_the_wheel_brings_pages_and_integrations(checker, tmp_path):
     shell = Shell(checker, tmp_path)
-    assert "reframe " in shell("python -m submission.integrations")
-    shell("python -m submission.integrations tools")
+    assert (ROOT / "docs/guide/check.md").read_text() in shell("mlperf-hpc help docs/guide/check.md")
+    assert "reframe " in shell("mlperf-hpc integrations")
+    shell("mlperf-hpc integrations tools")
     written, expected = (
         {path.relative_to(folder): (path.read_bytes(), os.access(path, os.X_OK)) for path in folder.rglob("*.*")}
         for folder in (tmp_path / "tools", ROOT / FOLDER)

@@ -18,21 +18,7 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
 SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg"} | FOUND
-OTHER_EXTRAS = {
-    "completion",
-    "train",
-    "all",
-    "plot",
-    "study",
-    "triton",
-    "mpi",
-    "dali",
-    "wandb",
-    "mlflow",
-    "dev",
-    "docs",
-    "storage",
-}
+OTHER_EXTRAS = set("train all plot study triton mpi dali wandb mlflow dev docs storage completion".split())
 
 
 def test_the_wheel_has_every_folder_with_python_files():
@@ -121,4 +107,6 @@ def test_the_version_is_one():
     assert SETUP["metadata"]["version"] == "attr: common.version.VERSION"
     release, day = re.findall(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     citation = (ROOT / "CITATION.cff").read_text()
+    wheels = re.findall(r"mlperf_hpc_suite-(.*?)-py3", (ROOT / "docs/guide/install.md").read_text())
+    assert wheels and set(wheels) == {VERSION}
     assert f"version: {VERSION}\ndate-released: {day}\n" in citation and release == VERSION

@@ -146,7 +146,11 @@ methods are fitted on the training split alone, and choose there, too; the valid
   python -m {name}.baselines -o baselines.json         also as a file, with what was chosen""",
     )
     parser.add_argument(
-        "data_dir", nargs="?", type=place, metavar="DATA_DIR", help=f"the dataset (default {_find_mini_folder(name)})"
+        "data_dir",
+        nargs="?",
+        type=lambda text: None if text == MINI else place(text),
+        metavar="mini|DATA_DIR",
+        help=f"the dataset (default: mini, in {_find_mini_folder(name)})",
     )
     parser.add_argument("-o", "--output", type=file_place, metavar="FILE.json", help="also write the numbers to a file")
     return parser

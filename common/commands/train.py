@@ -10,8 +10,12 @@ are used.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_yaml
 from common.console import CONSOLE
+from common.ending import EXIT_STATUS, STOPPED, TARGET_NOT_MET
+from common.files import write_whole_file
 from common.named_configs import described_configs
 from common.own_code import SourceError
 from common.settings.run import RunConfig
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
 
 RESUME: Final = "--resume"
 OVERFIT_STEPS: Final = 300
+STATUS_TEXTS: Final = {
+    EXIT_STATUS[STOPPED]: "no error: to be continued, with --resume",
+    EXIT_STATUS[TARGET_NOT_MET]: "no error: the run is over without meeting its target, as ended.json says",
+}
 OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
@@ -90,7 +100,22 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
         return train(benchmark, config, start)
 
     with STOP.listening():
-        return run_command(command, TRAINING_ERRORS)
+        status = run_command(command, TRAINING_ERRORS)
+    _explain_status(status)
+    return status
+
+
+def _explain_status(status: int) -> None:
+    """Tell torchrun what an exit status means, for the report of failures that it prints for each but 0.
+
+    The file is that of torch.distributed.elastic.multiprocessing.errors; without it the report names a traceback.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if status and file:
+        text = f"{STATUS_TEXTS.get(status, 'the error is in the output above')} (exit status {status})"
+        details = {"py_callstack": text, "timestamp": str(int(time.time()))}
+        with suppress(OSError):
+            write_whole_file(Path(file), json.dumps({"message": {"message": text, "extraInfo": details}}))
 
 
 def _print_answer(cls: type[RunConfig], arguments: argparse.Namespace) -> int:

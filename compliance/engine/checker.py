@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -172,7 +173,7 @@ def _add_refusals(report: Report, official: Report, options: Options) -> None:
 def _inherit_findings(report: Report) -> None:
     """Give each result of a package the findings on the package, and between packages, that concern it."""
     for package in report.packages:
-        inside = os.path.join(package.root, "")
+        inside = posixpath.join(package.root, "")
         between = (finding for finding in report.own if finding.path.startswith(inside))
         for finding, concerned in package.match_results((*package.findings, *between)):
             if not concerned and finding.severity == ERROR:
@@ -362,7 +363,7 @@ def _official_convergence(results: ResultSet, epochs: list[float]) -> Verdict:
 
     readings = [(run.path, run.official) for run in results.runs if run.official is not None]
     _, first = readings[0]
-    if os.path.isdir(os.path.join(results.folder, SCALING_FILE)):
+    if os.path.isdir(posixpath.join(results.folder, SCALING_FILE)):
         return no_verdict(f"{SCALING_FILE} is a folder")
     for path, reading in readings:
         if reading.rcp_crash:

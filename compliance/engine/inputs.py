@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
@@ -30,6 +31,7 @@ from compliance.model.layout import (
     PackagePlace,
     SetPlace,
     discover,
+    name_below,
     result_name,
     round_of_path,
     subfolders,
@@ -160,7 +162,7 @@ def _open_set(layout: SetPlace, package: Package, case: Case, files: list[Parame
         # The official tool takes it for closed by the exact spelling only.
         official = "closed" if description.fields.get("division") == "closed" else "open"
         division = description.division if case.strict else official
-    folder = os.path.relpath(layout.folder, package.root).replace(os.sep, "/")
+    folder = name_below(package.root, layout.folder)
     read = (folder, folder.rpartition("/")[0].rpartition("/")[0])
     obeyed = [file for file in files if not case.strict and file.exact and file.folder in read]
     return ResultSet(
@@ -211,17 +213,17 @@ def crashes(root: str, round_: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def unreadable(root: str, tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield (path, reason) for each file beside the logs that the official tool cannot read."""
-    for path in _matching_files(os.path.join(root, SYSTEMS), "*.json"):
+    for path in _matching_files(posixpath.join(root, SYSTEMS), "*.json"):
         if os.path.isdir(path):
             yield path, "is a folder with the name of a system description"
     folders = [folder for system, _, benchmark in _benchmark_folders(root, tree) for folder in (system, benchmark)]
     for folder in dict.fromkeys(folders):
-        yield from _find_unreadable(os.path.join(folder, PARAMETERS_FILE), tree)
+        yield from _find_unreadable(posixpath.join(folder, PARAMETERS_FILE), tree)
 
 
 def _benchmark_folders(root: str, tree: Tree) -> Iterator[tuple[str, str, str]]:
     """Yield the folders of a system, a scaling and a benchmark that the official tool looks into."""
-    for system in subfolders(os.path.join(root, RESULTS), tree):
+    for system in subfolders(posixpath.join(root, RESULTS), tree):
         for scaling in subfolders(system, tree):
             for benchmark in subfolders(scaling, tree):
                 yield system, scaling, benchmark
@@ -242,4 +244,4 @@ def _find_unreadable(path: str, tree: Tree) -> Iterator[tuple[str, str]]:
 
 def _matching_files(folder: str, pattern: str) -> list[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    return [os.path.join(folder, name) for name in sorted(names) if name[0] != "." and fnmatchcase(name, pattern)]
+    return [posixpath.join(folder, name) for name in sorted(names) if name[0] != "." and fnmatchcase(name, pattern)]

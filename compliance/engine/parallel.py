@@ -28,7 +28,7 @@ def examine_all(tasks: list[LogTask], options: Options, doing: str = "checking")
     """
     measured = (path for task in tasks if task.power for path in (*task.power.nodes, *task.power.switches))
     total = sum(map(_file_size, (*(task.path for task in tasks), *measured)))
-    jobs = options.jobs or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+    jobs = options.jobs or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if len(tasks) < 2 or jobs < 2 or total < PARALLEL_BYTES or not _is_single_threaded():
         return _with_progress(map(Examine(), tasks), len(tasks), total, options, doing)
     runs = _within_budget(_check_parallel(tasks, min(jobs, len(tasks))), tasks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import posixpath
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -27,12 +27,10 @@ DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 
 
 def relative(path: str, style: Style) -> str:
-    """Return the path, with `/` on every system, relative to the style's base if it lies below; `.` for the base."""
+    """Return the path relative to the style's base if it lies below; `.` for the base itself."""
     if style.base and path == style.base:
         return "."
-    path = path.removeprefix(os.path.join(style.base, "")) if style.base else path
-    if os.sep != "/":
-        path = path.replace(os.sep, "/")
+    path = path.removeprefix(posixpath.join(style.base, "")) if style.base else path
     while path.startswith("./") and len(path) > 2:
         path = path[2:]
     return path

@@ -12,6 +12,7 @@ mlperf_logging/mllog/examples/power.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import stat
 from collections.abc import Iterator
@@ -102,6 +103,7 @@ def discover(paths: list[str]) -> Places:
     places = Places()
     seen: set[str] = set()
     for path in paths:
+        path = write_slashes(path)
         real = os.path.realpath(path) if path != "-" else path
         if real in seen:
             continue
@@ -109,7 +111,7 @@ def discover(paths: list[str]) -> Places:
         if path == "-" or not os.path.isdir(path):
             places.logs.append(path)
         else:
-            _discover_folder(path.rstrip(f"/{os.sep}") or path, places)
+            _discover_folder(path.rstrip("/") or path, places)
     return places
 
 
@@ -118,9 +120,9 @@ def round_of_path(path: str) -> str | None:
 
     The names in an organisation's `results` are those of systems.
     """
-    *above, last = os.path.abspath(path).split(os.sep)
+    *above, last = write_slashes(os.path.abspath(path)).split("/")
     for at, name in enumerate(above):
-        if name == RESULTS and os.path.isdir(os.sep.join([*above[:at], SYSTEMS])):
+        if name == RESULTS and os.path.isdir("/".join([*above[:at], SYSTEMS])):
             *above, last = above[:at]
             break
     names = (ROUND_NAME.fullmatch(name) for name in (*reversed(above), last))
@@ -136,7 +138,7 @@ def _discover_folder(path: str, places: Places) -> None:
     if root is not None:
         package = _read_package(root)
         inside = os.path.realpath(path)
-        package.part = "" if inside == os.path.realpath(os.path.join(root, RESULTS)) else path
+        package.part = "" if inside == os.path.realpath(posixpath.join(root, RESULTS)) else path
         package.sets = [layout for layout in package.sets if _is_within(os.path.realpath(layout.folder), inside)]
         package.unexpected = [pair for pair in package.unexpected if _is_within(os.path.realpath(pair[0]), inside)]
         if package.sets:
@@ -157,7 +159,7 @@ def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
     seen.add(real)
     folders = subfolders(path)
     names = {os.path.basename(folder) for folder in folders}
-    if SYSTEMS in names or (RESULTS in names and subfolders(os.path.join(path, RESULTS))):
+    if SYSTEMS in names or (RESULTS in names and subfolders(posixpath.join(path, RESULTS))):
         yield path
     elif depth:
         for folder in folders:
@@ -166,10 +168,10 @@ def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
 
 
 def _package_above(path: str) -> str | None:
-    parts = os.path.abspath(path).split(os.sep)
+    parts = write_slashes(os.path.abspath(path)).split("/")
     for at in range(len(parts) - 1, 0, -1):
         if parts[at] == RESULTS and len(parts) - at <= 5:
-            return os.sep.join(parts[:at]) or os.sep
+            return "/".join(parts[:at]) or "/"
     return None
 
 
@@ -177,7 +179,7 @@ def _read_package(root: str) -> PackagePlace:
     name = os.path.basename(os.path.abspath(root))
     tree = Tree.at(root)
     layout = PackagePlace(root, name, tree=tree)
-    results, systems = os.path.join(root, RESULTS), os.path.join(root, SYSTEMS)
+    results, systems = posixpath.join(root, RESULTS), posixpath.join(root, SYSTEMS)
     existing = subfolders(root, tree)
     layout.missing = [folder for folder in (results, systems) if folder not in existing]
     layout.systems = [path for path in _sorted_files(systems) if path.endswith(".json")] if systems in existing else []
@@ -207,18 +209,18 @@ def _read_results(results: str, layout: PackagePlace) -> None:
 def _read_set(folder: str, system: str, scaling: str, tree: Tree) -> SetPlace:
     layout = SetPlace(folder, os.path.basename(system), scaling, os.path.basename(folder), tree=tree)
     layout.logs = _result_files(folder)
-    pruned = os.path.join(folder, PRUNED)
+    pruned = posixpath.join(folder, PRUNED)
     layout.pruned = _result_files(pruned)
-    expected = {*layout.logs, *(os.path.join(folder, name) for name in KNOWN_FILES), pruned}
+    expected = {*layout.logs, *(posixpath.join(folder, name) for name in KNOWN_FILES), pruned}
     layout.others = [path for path in _sorted_entries(folder) if path not in expected]
     layout.power = _read_power_folders(folder, tree)
-    scaling_file = os.path.join(folder, SCALING_FILE)
+    scaling_file = posixpath.join(folder, SCALING_FILE)
     layout.scaling_file = scaling_file if os.path.lexists(scaling_file) else ""
     return layout
 
 
 def _read_power_folders(folder: str, tree: Tree = ANYWHERE) -> dict[str, PowerPlace] | None:
-    power = os.path.join(folder, POWER)
+    power = posixpath.join(folder, POWER)
     if not os.path.exists(power):
         return None
     return {os.path.basename(run): power_files(run) for run in subfolders(power, tree)}
@@ -252,6 +254,16 @@ def is_log(path: str) -> bool:
     return path.startswith(f"{RESULTS}/") and bool(RESULT_NAME.fullmatch(name) or POWER_NAME.fullmatch(name))
 
 
+def write_slashes(path: str) -> str:
+    """Return a path as findings have it, with `/` between the parts on Windows, too; those below it follow."""
+    return path.replace(os.sep, "/")
+
+
+def name_below(root: str | os.PathLike[str], path: str) -> str:
+    """Return the name of a path relative to a folder."""
+    return write_slashes(os.path.relpath(path, root))
+
+
 def result_name(path: str) -> str:
     """Return the name of a run's power folder: `result_3` for `…/result_3.txt`."""
     return os.path.basename(path).removesuffix(".gz").removesuffix(".txt")
@@ -267,17 +279,17 @@ def _log_folders(path: str) -> Iterator[SetPlace]:
     """Yield each folder below that contains logs; in a folder with result_* files only these count."""
     measured: tuple[str, ...] = ()
     for folder, names in _walk_sorted(path):
-        if os.path.join(folder, "").startswith(measured):
+        if posixpath.join(folder, "").startswith(measured):
             continue
         results = [name for name in names if RESULT_NAME.fullmatch(name)]
         logs = results or [name for name in names if LOG_NAME.fullmatch(name)]
         if logs:
             layout = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
-            paths = [os.path.join(folder, name) for name in sorted(logs, key=natural)]
+            paths = [posixpath.join(folder, name) for name in sorted(logs, key=natural)]
             layout.logs = [path for path in paths if _is_file(path)]
             if results:
                 layout.power = _read_power_folders(folder)
-                measured += (os.path.join(folder, POWER, ""),)
+                measured += (posixpath.join(folder, POWER, ""),)
             yield layout
 
 
@@ -308,7 +320,7 @@ def _sorted_entries(folder: str) -> list[str]:
         names = os.listdir(folder)
     except OSError:
         return []
-    return [os.path.join(folder, name) for name in sorted(names, key=natural)]
+    return [posixpath.join(folder, name) for name in sorted(names, key=natural)]
 
 
 def subfolders(folder: str, tree: Tree = ANYWHERE) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -49,7 +49,7 @@ class Package(Struct, frozen=True):
 
     def path(self, entry: PackageEntry) -> str:
         """Return where an entry of the contents is."""
-        return os.path.join(self.root, entry.path)
+        return posixpath.join(self.root, entry.path)
 
     def match_results(self, findings: Iterable[Finding]) -> Iterator[tuple[Finding, list[ResultSet]]]:
         """Yield each finding with the results in whose folder or code, or above these, or in whose description it is.
@@ -59,8 +59,8 @@ class Package(Struct, frozen=True):
         own: dict[str, list[ResultSet]] = defaultdict(list)
         above: dict[str, list[ResultSet]] = defaultdict(list)
         for results in self.sets:
-            own[os.path.join(self.root, SYSTEMS, f"{results.system}.json")].append(results)
-            code = os.path.join(self.root, BENCHMARKS, results.folder_benchmark, results.system)
+            own[posixpath.join(self.root, SYSTEMS, f"{results.system}.json")].append(results)
+            code = posixpath.join(self.root, BENCHMARKS, results.folder_benchmark, results.system)
             for folder in (results.folder, code):
                 own[folder].append(results)
                 for outer in _list_outer(folder):
@@ -88,8 +88,8 @@ class Package(Struct, frozen=True):
 
 def _list_outer(path: str) -> list[str]:
     """Return the folders that a path is in."""
-    names = path.split(os.sep)
-    return [os.sep.join(names[:depth]) for depth in range(1, len(names))]
+    names = path.split("/")
+    return ["/".join(names[:depth]) for depth in range(1, len(names))]
 
 
 class Submissions(Struct, frozen=True):

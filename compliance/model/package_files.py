@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import posixpath
 import re
 import stat
 import unicodedata
@@ -23,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from common.tree import ANYWHERE, RefusedFileError, Tree
 from common.values import explain_json_error, is_number
 from common.version import DISTRIBUTION
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, natural
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PARAMETERS_FILE, natural, write_slashes
 
 FILE: Final = "file"
 FOLDER: Final = "folder"
@@ -70,7 +71,7 @@ def contents_of(root: str) -> list[PackageEntry]:
 
 def _read_entries(root: str, folder: str) -> list[PackageEntry]:
     try:
-        with os.scandir(os.path.join(root, folder)) as scan:
+        with os.scandir(posixpath.join(root, folder)) as scan:
             items = sorted(scan, key=lambda item: natural(item.name))
             return [_make_entry(item, f"{folder}/{item.name}" if folder else item.name) for item in items]
     except OSError:
@@ -80,7 +81,7 @@ def _read_entries(root: str, folder: str) -> list[PackageEntry]:
 def _make_entry(item: os.DirEntry[str], path: str) -> PackageEntry:
     status = item.stat(follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode):
-        return PackageEntry(path, LINK, target=os.readlink(item.path))
+        return PackageEntry(path, LINK, target=write_slashes(os.readlink(item.path)))
     if stat.S_ISDIR(status.st_mode):
         return PackageEntry(path, FOLDER)
     return PackageEntry(path, FILE, status.st_size) if stat.S_ISREG(status.st_mode) else PackageEntry(path, OTHER)
@@ -129,13 +130,13 @@ class Code:
 
     def path(self, benchmark: str, *parts: str) -> str:
         """Return the path of something below benchmarks/<benchmark>/."""
-        return os.path.join(self.root, BENCHMARKS, benchmark, *parts)
+        return posixpath.join(self.root, BENCHMARKS, benchmark, *parts)
 
     def links(self, benchmark: str, system: str) -> dict[str, str]:
         """Return the files <system>_<implementation>.json of a system, by the implementation in their names."""
         folder = self.path(benchmark, system)
         return {
-            name.removeprefix(f"{system}_").removesuffix(".json"): os.path.join(folder, name)
+            name.removeprefix(f"{system}_").removesuffix(".json"): posixpath.join(folder, name)
             for name in _list_names(folder)
             if name.startswith(f"{system}_") and name.endswith(".json")
         }
@@ -219,7 +220,7 @@ def read_parameters(root: str, contents: list[PackageEntry], tree: Tree = ANYWHE
 
 
 def _read_file(root: str, entry: PackageEntry, tree: Tree) -> ParameterFile:
-    path = os.path.join(root, entry.path)
+    path = posixpath.join(root, entry.path)
     data = tree.begin(path, MAX_BYTES)  # nothing of what is not a readable regular file
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     lines = re.split("\r\n?|\n", data.decode("utf-16" if wide else "utf-8", "replace"))

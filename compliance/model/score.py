@@ -10,6 +10,7 @@ clock. Only times of one clock can be compared, so each score also has the time 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from math import inf
 from typing import Final
@@ -209,7 +210,7 @@ def _total_energy(runs: list[JudgedRun]) -> float | None:
 
 def _sorted_out(runs: list[JudgedRun]) -> tuple[list[JudgedRun], list[str]]:
     accepted = [run for run in runs if _may_count(run)]
-    return accepted, [run.path.rsplit("/", 1)[-1] for run in runs if not _may_count(run)]
+    return accepted, [os.path.basename(run.path) for run in runs if not _may_count(run)]
 
 
 def _may_count(run: JudgedRun) -> bool:

@@ -18,6 +18,7 @@ from common.reference import ROUNDS
 from common.tree import NAMED, Tree
 from compliance.model.case import PROFILES, STRICT
 from compliance.model.finding import SEVERITIES
+from compliance.model.layout import name_below, write_slashes
 from compliance.model.waivers import Waiver, checked, read_text, read_waivers
 
 OWN_FILE: Final = "mlperf-hpc.toml"
@@ -74,7 +75,7 @@ def find_settings() -> Settings:
         return Settings()
     while True:
         for name in (OWN_FILE, SHARED_FILE):
-            path = os.path.relpath(os.path.join(folder, name), here)
+            path = name_below(here, os.path.join(folder, name))
             if not os.path.lexists(path):
                 continue
             try:
@@ -125,7 +126,7 @@ def _parse_settings(table: dict[str, Any], path: str, named: bool) -> Settings:
     fields = {key.replace("-", "_"): value for key, value in table.items() if key not in not_applied}
     fields["waivers"] = _parse_waivers(fields.get("waivers", {}), path)
     fields["rules"] = tuple(
-        os.path.join(os.path.dirname(path), rule) if rule.endswith(".py") or os.sep in rule else rule
+        os.path.join(os.path.dirname(path), rule) if rule.endswith(".py") or "/" in write_slashes(rule) else rule
         for rule in fields.get("rules", ())
     )
     return Settings(path, named, not_applied, **fields)

@@ -7,6 +7,7 @@ missing is therefore a warning, and a contradiction an error.
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -14,7 +15,16 @@ from pathlib import Path
 from common.tree import Tree
 from compliance.logs.run import SOURCES
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding, listed
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, MAX_FILE_BYTES, PROVENANCE_FILE, README_FILE, SCRIPTS
+from compliance.model.layout import (
+    BENCHMARKS,
+    IMPLEMENTATIONS,
+    MAX_FILE_BYTES,
+    PROVENANCE_FILE,
+    README_FILE,
+    SCRIPTS,
+    name_below,
+    write_slashes,
+)
 from compliance.model.package import Package
 from compliance.model.package_files import FILE, LINK, Code
 from compliance.model.system import read_description
@@ -96,7 +106,7 @@ def _hash_code(package: Package, benchmark: str, name: str) -> str:
     files = [path for path in _list_files(package) if path.startswith(top)]
     roots = [path.removesuffix(MARK_FILE) for path in files if path.endswith(f"/{MARK_FILE}")]
     below = min(roots, key=len, default=top)
-    root = os.path.join(package.root, below)
+    root = posixpath.join(package.root, below)
     names = [path.removeprefix(below) for path in files if path.startswith(below)]
     from common.provenance import hash_files  # as in rules.closed
 
@@ -150,11 +160,12 @@ class UnchangedFiles(PackageRule, strict_only=True):
         except ForeignRecordError:
             return
         except ValueError as error:
-            path, message = os.path.join(package.root, PROVENANCE_FILE), str(error).removeprefix(f"{package.root}/")
+            path = posixpath.join(package.root, PROVENANCE_FILE)
+            message = write_slashes(str(error)).removeprefix(f"{package.root}/")
             yield self.finding(path, 0, message, "the file as it was assembled", severity=WARNING, fix="Restore it.")
             return
         sources = {
-            os.path.relpath(run.path, package.root): run.software.get(SOURCES)
+            name_below(package.root, run.path): run.software.get(SOURCES)
             for results in package.sets
             for run in (*results.runs, *results.pruned)
         }
@@ -173,7 +184,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
         for severity, lines in groups.items():
             if lines:
                 message = listed([*lines.values()], 4)
-                path = os.path.join(package.root, next(iter(lines)))
+                path = posixpath.join(package.root, next(iter(lines)))
                 yield self.finding(path, 0, message, "the file as it was assembled", severity=severity)
 
 
@@ -199,7 +210,7 @@ class Reproducible(CodeRule):
             if not os.path.isdir(folder):
                 yield self._misplaced_code(code, benchmark, system)
                 continue
-            sizes = {name: _file_size(os.path.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
+            sizes = {name: _file_size(posixpath.join(folder, name)) for name in (README_FILE, *SCRIPTS)}
             for part, names in (
                 ("missing", [name for name, size in sizes.items() if size is None]),
                 ("empty", [name for name, size in sizes.items() if size == 0]),

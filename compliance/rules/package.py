@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
@@ -82,18 +83,19 @@ class Layout(PackageRule):
         if not package.strict:
             return
         late = [r for results in package.sets for r in results.runs if (r.start_ms or 0) > FIRST_RUNS_MS["1.0"]]
+        results_folder = posixpath.join(package.root, "results")
         if package.flat and (package.round != "0.7" or late):
             why = f"round {package.round}" if package.round != "0.7" else "runs after round 0.7"
             message = f"layout: results/<system>/<benchmark> without strong or weak, but {why}"
-            place = os.path.dirname(package.sets[0].folder) if package.sets else os.path.join(package.root, "results")
+            place = os.path.dirname(package.sets[0].folder) if package.sets else results_folder
             fix = "Move the results to results/<system>/strong/<benchmark>/, those of throughput to weak/."
             yield self.finding(place, 0, message, "strong/ or weak/ in between", fix=fix)
         if package.round == "0.7" and not package.flat and package.sets:
             message = "layout: round 0.7 has no strong or weak folders"
-            yield self.finding(os.path.join(package.root, "results"), 0, message, "results/<system>/<benchmark>")
+            yield self.finding(results_folder, 0, message, "results/<system>/<benchmark>")
         if not package.sets and not package.missing:
             message = "layout: no result folder found: the number of runs is 0"
-            finding = self.finding(os.path.join(package.root, "results"), 0, message, "results/<system>/…/<benchmark>")
+            finding = self.finding(results_folder, 0, message, "results/<system>/…/<benchmark>")
             files = any(entry.kind != FOLDER and entry.path.startswith("results/") for entry in package.contents)
             yield finding._replace(incomplete=not files)
 
@@ -199,10 +201,10 @@ class Described(PackageRule):
         unused = [name for name in package.descriptions if name not in used]
         renamed = package.strict and len(missing) == len(unused) == 1
         for system in missing:
-            path = os.path.join(package.root, "systems", f"{system}.json")
+            path = posixpath.join(package.root, "systems", f"{system}.json")
             message, fix = f"system json missing: no description of {system}", ""
             if renamed and system != system.strip():
-                path = os.path.join(package.root, "results", system)
+                path = posixpath.join(package.root, "results", system)
                 message = f"the folder {system!r} ends with a blank"
                 fix = advise_rename(repr(system), repr(system.strip()))
             elif renamed:
@@ -231,8 +233,8 @@ class OneMeaning(PackageRule, strict_only=True):
     id = "PKG35"
     cite = "RFC 8259 section 4 (names within an object should be unique)"
     differs = "the official tool silently takes the last of repeated members"
-    why = "Readers differ in which one they take, so that a system would be of both divisions, or of two sizes."
-    fix = "Keep the one that is right."
+    why = "Readers take different ones, so the system could be in both divisions, or have two sizes."
+    fix = "Keep the right one."
     bad = (
         lambda package: package().system(**{"division": "open"}).again("division", "closed"),
         lambda package: package().again("cooling", "some"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -47,7 +48,7 @@ class EveryRunMeasured(SetRule):
     def check(self, results: ResultSet) -> Iterator[Finding]:
         if results.power is None:
             return
-        folder, expected = os.path.join(results.folder, POWER), "a folder of power files for each run"
+        folder, expected = posixpath.join(results.folder, POWER), "a folder of power files for each run"
         if not results.strict:
             severity, faults = _official_severity(results)
             names = [name for name, texts in faults.items() if NO_FOLDER in texts]
@@ -96,7 +97,7 @@ class PowerNumbers(SetRule):
             for name, texts in faults.items():
                 for text in texts:
                     if text != NO_FOLDER:
-                        yield self.finding(os.path.join(results.folder, POWER, name), 0, text, "", severity=severity)
+                        yield self.finding(posixpath.join(results.folder, POWER, name), 0, text, "", severity=severity)
             return
         for kind in ("node", "sw"):
             yield from self._check_numbers(results, kind)
@@ -178,7 +179,7 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
     cite = f"{RULES_OF_POWER}#measure-all-nodes"
     differs = UNREAD
     why = "The energy of a result is that of its own runs; readings of other runs are not a measurement of these."
-    fix = "Measure each run; a result of an earlier round is submitted again with its own logs."
+    fix = "Measure each run. Submit a result of an earlier round again with its own logs."
     bad = (lambda package: _other_runs(package("deepcam").power().copy_to("other_system")),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:
@@ -198,7 +199,7 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
 
 
 def _run_and_file(path: str) -> str:
-    return os.path.join(os.path.basename(os.path.dirname(path)), os.path.basename(path))
+    return f"{os.path.basename(os.path.dirname(path))}/{os.path.basename(path)}"
 
 
 class InterconnectCounted(SetRule, strict_only=True):

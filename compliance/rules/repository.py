@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -198,8 +199,8 @@ def _not_judged(entry: PackageEntry, package: Package) -> str:
 
 def _leads_out(entry: PackageEntry, package: Package) -> bool:
     """Tell whether a link leads out of the package, by its text or through other links."""
-    target = os.path.normpath(os.path.join(entry.folder, entry.target))
-    return target.split(os.sep)[0] in (os.pardir, "") or package.tree.leaves(package.path(entry))
+    target = posixpath.normpath(posixpath.join(entry.folder, entry.target))
+    return target.split("/")[0] in ("..", "") or package.tree.leaves(package.path(entry))
 
 
 class NothingUnread(RepositoryRule, strict_only=True):
@@ -230,7 +231,7 @@ class NothingUnread(RepositoryRule, strict_only=True):
             folders.setdefault(entry.path.rpartition(f"/{RESULTS}/")[0] or entry.folder, entry.path)
         yield from few(
             self.finding(
-                *(os.path.join(package.root, folder), 0, f"result logs where no tool reads them: {first}"),
+                *(posixpath.join(package.root, folder), 0, f"result logs where no tool reads them: {first}"),
                 f"results only below {RESULTS}/",
             )
             for folder, first in folders.items()

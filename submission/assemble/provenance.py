@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -21,7 +20,7 @@ from common.datasets.manifest import ManifestEntry, describe_file
 from common.tree import Tree
 from compliance.benchmarks import find_reference
 from compliance.logs.run import Run, read_run, text_of
-from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PROVENANCE_FILE, discover
+from compliance.model.layout import BENCHMARKS, IMPLEMENTATIONS, PROVENANCE_FILE, discover, name_below
 from compliance.model.provenance import LogRecord, Provenance, Redaction
 from submission.assemble.implementation import suite_hash
 from submission.assemble.input_logs import files_below
@@ -74,7 +73,7 @@ def find_logs(root: Path) -> list[str]:
     """Return the names of the logs in a package, pruned ones as well, relative to its root."""
     packages = discover([str(root)]).packages if root.is_dir() else []
     log_paths = [path for package in packages for result in package.sets for path in (*result.logs, *result.pruned)]
-    return [os.path.relpath(path, root) for path in log_paths]
+    return [name_below(root, path) for path in log_paths]
 
 
 def find_incomplete(logs: Iterable[str]) -> dict[str, str]:

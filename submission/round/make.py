@@ -90,7 +90,7 @@ def prepare_benchmarks(setups: Sequence[Setup], output: Path, runner: JobRunner)
     """
     files = [(output / setup.benchmark / CONFIG, setup.text) for setup in setups]
     for path, text in files:
-        earlier = path.read_text() if path.exists() else text
+        earlier = path.read_text(encoding="utf-8") if path.exists() else text
         for before, now in zip_longest(earlier.splitlines(), text.splitlines(), fillvalue=""):
             if before != now:
                 raise PlanError(

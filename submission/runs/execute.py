@@ -79,20 +79,14 @@ class _Display:
         if time.monotonic() - self.shown_at < (BEAT_S if self.bar.disable else REFRESH_S):
             return
         self.shown_at = time.monotonic()
-        lines = self._describe_active(active)
-        if self.bar.disable:
-            self._print(*lines)
-        else:
-            self.bar.set_postfix_str("; ".join(lines))
-
-    def _describe_active(self, active: Sequence[PlannedRun]) -> list[str]:
         progresses = [read_progress(run) for run in active]
-        left = self.estimator.estimate([*self.missing.values()], self.finished, progresses)
+        left = self.estimator.estimate([*self.missing.values()], self.finished, progresses).text
         *lines, last = [progress.line for progress in progresses] or ["waiting"]
-        return [
-            *lines,
-            f"{last}; {len(self.finished)} of {counted(self.total, 'run')} finished, time left: {left.text}",
-        ]
+        if self.bar.disable:
+            done = f"{len(self.finished)} of {counted(self.total, 'run')} finished"
+            self._print(*lines, f"{last}; {done}, time left: {left}")
+        else:
+            self.bar.set_postfix_str("; ".join([f"left: {left}", *lines, last]))
 
     def show_attempt(self, attempt: Attempt) -> None:
         """Print how an attempt ended; after a crash also the last lines of its output."""

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from common.datasets import manifest
+from common.datasets.build import readable_bytes
 from common.reference import FULL, MINI, OWN
 from submission.runs.plan import PlanError, PlannedRun, is_finished
 from submission.runs.progress import NO_BASIS, Estimator
@@ -60,8 +61,11 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
     run_mb = sum((sizes[run.benchmark] or 0.0) for run in missing)
     more = f", without runs of {' and '.join(unknown)} ({NO_BASIS})" if unknown else ""
     free, data_mb = check_space([*data.items(), (missing[0].folder, run_mb)]), sum(data.values())
-    print(f"disk: about {data_mb + run_mb:,.0f} MB (data {data_mb:,}, runs {run_mb:,.0f}){more}; {free}")
-    print(f"time: {Estimator(size, usual).estimate(missing, finished).text}", flush=True)
+    if data_mb or run_mb or unknown:
+        parts = [f"{_format_mb(mb)} for {noun}" for noun, mb in (("data", data_mb), ("runs", run_mb)) if mb]
+        print(f"disk: about {' and '.join(parts) or 'nothing'}{more}; {free}")
+    estimate = Estimator(size, usual).estimate(missing, finished)
+    print(f"time: {estimate.text if estimate.bases else 'unknown until the first run ends'}", flush=True)
 
 
 def check_space(amounts: Iterable[tuple[Path, float]]) -> str:
@@ -78,11 +82,15 @@ def check_space(amounts: Iterable[tuple[Path, float]]) -> str:
         free_mb = shutil.disk_usage(folder).free / 1e6
         if needed[device] > free_mb:
             raise PlanError(
-                f"about {needed[device]:,.0f} MB of disk are needed on that of {folder}, but {free_mb:,.0f} MB are "
+                f"about {_format_mb(needed[device])} are needed on the disk of {folder}, but {_format_mb(free_mb)} are "
                 "free; nothing was started: free some, or choose folders on another disk"
             )
-        parts.append(f"{free_mb:,.0f} MB are free" + (f" at {folder}" if len(folders) > 1 else ""))
+        parts.append(f"{_format_mb(free_mb)} free" + (f" at {folder}" if len(folders) > 1 else ""))
     return ", ".join(parts)
+
+
+def _format_mb(amount: float) -> str:
+    return readable_bytes(1e6 * amount)
 
 
 def _makes_data(setup: Setup) -> bool:

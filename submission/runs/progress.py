@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final
 
 from common.command import clean, counted
 from common.files import LOG_NAME
+from common.record import METRICS
 from common.training.progress import duration
 from compliance.benchmarks import reference_of
 from compliance.logs.run import read_run
@@ -22,18 +25,24 @@ NO_BASIS: Final = "no basis yet"
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far an active run is. epochs: evaluated so far. epoch_s: of each. most: epochs at most, 0 if unknown."""
+    """How far an active run is.
+
+    epochs: evaluated so far. epoch_s: of each of them. since_s: the last one. most: epochs at most, 0 if unknown.
+    """
 
     run: PlannedRun
     text: str
     epochs: int = 0
     epoch_s: float = 0.0
+    since_s: float = 0.0
     most: int = 0
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the run was started."""
-        return max(0.0, time.time() - (self.run.folder / RECORD).stat().st_mtime)
+        """Seconds since the run was started; 0 if its folder does not tell."""
+        with suppress(OSError):
+            return max(0.0, time.time() - (self.run.folder / RECORD).stat().st_mtime)
+        return 0.0
 
     @property
     def line(self) -> str:
@@ -43,6 +52,13 @@ class RunProgress:
 
 def read_progress(run: PlannedRun) -> RunProgress:
     """Return how far an active run is: by its log if it has one, else by the last line that it has printed."""
+    try:
+        return _read_progress(run)
+    except (OSError, ValueError) as error:  # what is only shown ends no run
+        return RunProgress(run, f"how far it is cannot be read ({error})")
+
+
+def _read_progress(run: PlannedRun) -> RunProgress:
     if run.instances:
         ended = sum(map(has_ended, run.result_folders))
         return RunProgress(run, f"{ended} of {run.instances} instances have ended")
@@ -51,16 +67,25 @@ def read_progress(run: PlannedRun) -> RunProgress:
     if record is None or not record.epochs_trained:
         return RunProgress(run, "".join(read_last_lines(run.folder / OUTPUT, 1)).strip() or "no output so far")
     train = (record.details.configuration or {}).get("train", {})
-    most, epochs, epoch_s = train.get("epochs", 0), 0, 0.0
-    text = f"epoch {record.epochs_trained:g}" + (f" of at most {most}" if most else "")
+    most, epochs, epoch_s, since_s = train.get("epochs", 0), 0, 0.0, 0.0
+    text = f"epoch {record.epochs_trained:g}" + (f" of at most {most}" if most else "") + _describe_step(run)
     if record.details.evaluations:
         last = record.details.evaluations[-1]
         epochs = int(last.epoch or 0)
         epoch_s = (last.time_ms - (record.start_ms or math.nan)) / 1000 / epochs if epochs else 0.0
+        since_s = max(0.0, time.time() - last.time_ms / 1000)
         reference = reference_of(record.benchmark, record.variant)
         target = reference.target.choose(train.get("target")) if reference else None
         text += f", {target.key} {last.value:.4g} (target: {target.range_text})" if target else f", {last.value:.4g}"
-    return RunProgress(run, text, epochs, epoch_s, most)
+    return RunProgress(run, text, epochs, epoch_s, since_s, most)
+
+
+def _describe_step(run: PlannedRun) -> str:
+    """Return the step of the epoch that a training has made last; "" at its end, and if it does not tell."""
+    with suppress(ValueError, LookupError, TypeError):  # a line may just be being written
+        record = json.loads(read_last_lines(run.folder / METRICS, 1)[0])
+        return f", step {record['step']}" if record["kind"] == "step" else ""
+    return ""
 
 
 def measure_seconds(run: PlannedRun) -> float:
@@ -116,16 +141,18 @@ class Estimator:
         for run in missing:
             progress = own.get(run.folder)
             elapsed = progress.elapsed_s if progress else 0.0
-            if seconds := took.get(run.benchmark, []):
-                total += max(0.0, fmean(seconds) - elapsed)
+            seconds, usual_s = took.get(run.benchmark, []), 60 * self.usual_minutes.get(run.benchmark, 0.0)
+            if seconds and elapsed < fmean(seconds):
+                total += fmean(seconds) - elapsed
                 basis = f"mean of {counted(len(seconds), 'finished run')} of {run.benchmark}"
             elif like := next(_find_alike(run, active), None):
-                total += (like.most - (like.epochs if like.run is run else 0)) * like.epoch_s
+                done_s = like.epochs * like.epoch_s + min(like.since_s, like.epoch_s) if like.run is run else 0.0
+                total += max(0.0, like.most * like.epoch_s - done_s)
                 basis = f"{counted(like.epochs, 'epoch')} of {'this run' if len(active) == 1 else like.run.name}"
                 bounded = True
-            elif minutes := self.usual_minutes.get(run.benchmark):
-                total += max(0.0, 60 * minutes - elapsed)
-                basis = f"{run.benchmark}: usually {minutes:g} minutes on two cores"
+            elif elapsed < usual_s:
+                total += usual_s - elapsed
+                basis = f"{run.benchmark}: usually {usual_s / 60:g} minutes on two cores"
             else:
                 unknown[run.benchmark] = None
                 continue

@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("common.lease.os.write", refuse)
+    monkeypatch.setattr("common.lease.new_file", refuse)
     with pytest.raises(OSError, match=rf"^{tmp_path} cannot be used for a run \(.*: Read-only file system\); set"):
         Lease(tmp_path).take(wait=False)
 

@@ -16,12 +16,12 @@ from typing import Any, Final, TextIO
 from common.ending import Ending
 from common.files import follow_no_link, naming, open_whole_file
 from common.mllog import set_aside
+from common.record import METRICS
 from common.styles import print_warning
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.checkpoint import Position
 
 HISTORY: Final = "history.csv"
-METRICS: Final = "metrics.jsonl"
 WRITE_S: Final = 1.0
 """How long lines are kept in memory while steps are made."""
 MOST_LINES: Final = 100_000
@@ -70,7 +70,10 @@ class History(RunFile):
     def _write_rows(self) -> None:
         with self._retried_later():
             if self._path.exists() and self._path.stat().st_size == self._bytes:
-                with naming(self._path), open(self._path, "a", newline="", opener=follow_no_link) as file:
+                with (
+                    naming(self._path),
+                    open(self._path, "a", encoding="utf-8", newline="", opener=follow_no_link) as file,
+                ):
                     self._table_of(file).writerows(map(asdict, self._epochs[self._written :]))
             else:
                 with open_whole_file(self._path, "w") as file:
@@ -127,7 +130,7 @@ class Metrics(RunFile):
             set_aside(self._path)
         elif self._path.exists():
             # Damaged lines, as of a killed run, go too.
-            with open_whole_file(self._path, "w") as new, self._path.open() as old:
+            with open_whole_file(self._path, "w") as new, self._path.open(encoding="utf-8") as old:
                 new.writelines(line for line in old if _is_before(line, run.position, len(run.history)))
         self._bytes = self._path.stat().st_size if self._path.exists() else 0
         self._unprepared = None
@@ -168,7 +171,7 @@ def read_history(folder: Path) -> list[Epoch]:
     path = folder / HISTORY
     if not path.exists():
         return []
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())  # a row may just be being written
     names = [field.name for field in fields(Epoch) if field.name != "epoch"]
     return [Epoch(int(row["epoch"]), **{name: float(row[name]) for name in names if name in row}) for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ def provenance_of(root: str) -> tuple[Provenance | None, str]:
     try:
         return read_provenance(Path(root)), ""
     except (ManifestError, OSError) as error:
-        return None, str(error).replace(root, "").lstrip("/") or "cannot be read"
+        return None, str(error).replace(root, "").lstrip(f"/{os.sep}") or "cannot be read"
 
 
 def package_provenance(provenance: Provenance) -> Html:

@@ -50,7 +50,7 @@ SHARED: Final = (
 
 def read_sections(path: Path) -> dict[str, str]:
     """Return the sections of a template: each begins with a line `#: NAME`."""
-    _, *parts = SECTION.split(path.read_text())
+    _, *parts = SECTION.split(path.read_text(encoding="utf-8"))
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 

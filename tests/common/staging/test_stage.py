@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from common import lock
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
@@ -240,7 +239,7 @@ def test_only_a_file_system_without_locks_needs_none(run, files, config, number,
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
     if number == errno.ENOLCK:
         run(files, config).close()
     else:

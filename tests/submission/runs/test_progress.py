@@ -38,9 +38,10 @@ def test_an_active_run_says_its_epoch_and_quality_beside_the_target(plan):
     assert "no output so far" in read_progress(run).line
     log = run.folder / "result_0.txt"
     log.write_bytes(SampleLog("cosmoflow", variant="mini", epochs=3).last_evaluation(0.5).drop("run_stop").bytes())
+    (run.folder / "metrics.jsonl").write_text('{"kind": "step", "epoch": 3, "step": 41}\n')
     progress = read_progress(run)
     assert progress.epochs == 3 and progress.epoch_s > 0
-    assert progress.line.startswith("cosmoflow/run_0: epoch 3, ") and " 0.5 (target: 0 < " in progress.line
+    assert progress.line.startswith("cosmoflow/run_0: epoch 3, step 41, ") and " 0.5 (target: 0 < " in progress.line
     log.write_bytes(log.read_bytes()[:-40])  # while a line is being written
     assert read_progress(run).epochs in (2, 3)
 
@@ -71,8 +72,8 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     for words in (
         "1 of 3 finished",
         "1 of cosmoflow, 1 of deepcam",
-        "data 740",
-        "MB are free",
+        "740 MB for data",
+        " free",
         "usually 5 minutes",
     ):
         assert words in out
@@ -80,8 +81,8 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     assert not capsys.readouterr().out, "nothing is to be made"
     full = [resolve_setup("cosmoflow", "config", ("data.data_dir=nowhere", "staging.stage_dir=null"))]
     announce_runs(runs[1:2], full, 1, find_usual_minutes(full))
-    assert "without runs of cosmoflow (no basis yet)" in (out := capsys.readouterr().out) and "time: no basis" in out
+    assert "without runs of cosmoflow (no basis yet)" in (out := capsys.readouterr().out) and "time: unknown" in out
     monkeypatch.setattr(needs.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e6))
-    with pytest.raises(PlanError, match=r"MB of disk are needed .* 1 MB are free; nothing was started"):
+    with pytest.raises(PlanError, match=r"MB are needed .* but 1 MB are free; nothing was started"):
         announce_runs(runs, setups, 1, usual)
     assert not Path("data").exists()

@@ -6,6 +6,7 @@
 #   HPC          a clone of mlcommons/hpc, for `make parity`
 #   PARITY       the folder with what the official code needs, for `make parity-env`
 #   PYTEST_ARGS  more arguments for pytest, such as tests/compliance
+#   BASE         the image that `make image` builds on; IMAGE_ARGS has more arguments for buildah
 #   TENTH        which tenth of the exhaustive tests `make test-tenth` runs, 0 to 9
 #   TORCH_INDEX  a wheel index for torch. For most Linux machines the default index has the CUDA build, which is
 #                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine without an accelerator takes
@@ -17,6 +18,8 @@ QUICK ?=
 LOGS ?=
 HPC ?=
 PARITY ?= .parity
+BASE ?=
+IMAGE_ARGS ?=
 TENTH ?= 0
 PYTEST_ARGS ?=
 TORCH_INDEX ?=
@@ -37,7 +40,7 @@ REQUIREMENTS := setup.cfg pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-tenth test-all test-cluster lint format docs bench parity parity-env clean
+.PHONY: help demo test test-tenth test-all test-cluster lint format docs site bench parity parity-env release image clean
 
 help: ## show this list
 	@echo "usage: make TARGET [PYTHON=python3.12] [VENV=.venv] [QUICK=1] [LOGS=path] [PYTEST_ARGS=...]"
@@ -72,6 +75,10 @@ docs: $(VENV)/.dev-installed ## write the generated pages of docs/reference, and
 	$(PY) bench/reference_pages.py
 	$(PY) bench/notebooks.py
 
+site: $(VENV)/.dev-installed ## build the site of the documentation in build/site; any warning is an error
+	$(PY) bench/site_pages.py
+	NO_MKDOCS_2_WARNING=true $(PY) -m mkdocs build --quiet
+
 bench: $(VENV)/.dev-installed ## measure the numbers that docs/performance quotes
 	$(PY) bench/checker.py
 	$(PY) bench/data.py
@@ -92,9 +99,21 @@ parity: $(VENV)/.training-installed ## run the official code of HPC=path/to/a/cl
 
 parity-env: $(PARITY)/tensorflow/.installed $(PARITY)/geometric/.installed $(PARITY)/pymatgen/.installed ## install what the official code needs in PARITY=.parity: TensorFlow, torch-geometric 1.7.2, pymatgen (2 GB)
 
+release: $(VENV)/release/.installed ## build the last commit's sdist, wheel, SBOM and SHA256SUMS into dist/, the same bytes each time
+	"$(VENV)/release/bin/python" bench/release.py
+
+image: ## build containers/Dockerfile with buildah and try it; as root, on Debian 12 from debootstrap or BASE=image
+	BASE="$(BASE)" containers/build.sh $(IMAGE_ARGS)
+
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Apart from the suite's environment: what builds a release is locked by hashes.
+$(VENV)/release/.installed: .github/release-tools.lock
+	"$(PYTHON)" -m venv "$(@D)"
+	"$(@D)/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --require-hashes --requirement "$<"
+	@touch "$@"
 
 # What the official code needs, apart from the suite's environment: versions that it ran with.
 PARITY_PIP := -m pip --quiet --disable-pip-version-check --no-input
@@ -141,7 +160,7 @@ $(VENV)/.training-installed: $(VENV)/.created $(REQUIREMENTS)
 
 # The development installation contains the others.
 $(VENV)/.dev-installed: $(VENV)/.created $(REQUIREMENTS)
-	$(INSTALL_WITH_TORCH) '.[dev,all,mpi,plot,storage]'
+	$(INSTALL_WITH_TORCH) '.[dev,docs,all,mpi,plot,storage]'
 	@if [ "$$(uname -s)" = Linux ] && $(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is not None)'; \
 	then $(PIP_INSTALL) triton==$(TRITON); fi
 	@touch $(VENV)/.checker-installed $(VENV)/.training-installed $@

@@ -15,18 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import machine
 from checker_measures import MEASURES, Work, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,23 +101,6 @@ def measure_all(groups: list[str], work: Work, runs: int, package_runs: int) -> 
         run(["-c", f"import {modules}"], work.scratch)
     times = {"packages": package_runs, "single": 5 * runs, "earlier": 3 * runs, "memory": 1}
     return {group: alternate(GROUPS[group], times.get(group, runs), work) for group in groups}
-
-
-def machine() -> dict[str, Any]:
-    """Return what the numbers were measured on and with; nothing that names a place."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {
-        "date": date.today().isoformat(),
-        "machine": f"{cores} cores, {model}",
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("mlperf-hpc-suite", "mlperf-logging", "msgspec")},
-    }
 
 
 # -- the table -----------------------------------------------------------------------------------------------
@@ -220,7 +202,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]], about: dict[str, Any]) 
     lines = [
         "# Performance of the checker",
         "",
-        f"Measured by `bench/checker.py` on {about['date']}: {about['machine']}, Python {about['python']}, {versions}.",
+        f"Measured by `bench/checker.py` on {machine.describe_machine(about)}, {versions}.",
         "Times are CPU seconds (user + system) unless said otherwise: medians of runs that take turns.",
         "",
         f"| what | {THEIRS} | {OURS} | | goal |",
@@ -252,7 +234,8 @@ def main() -> int:
         os.environ.update(PYTHONPYCACHEPREFIX=str(Path(folder, "pycache")), PYTHONPATH=str(ROOT))
         os.environ["EARLIER"] = str(given.earlier or ROOT)
         results = measure_all(groups, work, given.runs, given.package_runs)
-    about = machine()
+    about = machine.about()
+    about["versions"] = {name: version(name) for name in ("mlperf-hpc-suite", "mlperf-logging", "msgspec")}
     text = table(results, about)
     print(text)
     if given.output:

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from machine import about, cores
+from machine import about, cores, describe_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -164,7 +164,7 @@ def table(results: dict[str, dict[str, dict[str, Any]]], facts: dict[str, Any]) 
     lines = [
         "# Performance of reading CosmoFlow's records",
         "",
-        f"Measured by `bench/data.py` on {facts['date']}: {facts['machine']}, Python {facts['python']}, {versions}. "
+        f"Measured by `bench/data.py` on {describe_machine(facts)}, {versions}. "
         f"The load average was {facts['load']:.1f} when it began, from other work.",
         f"Samples of {SIDE}³ × 4 voxels (16.8 MB) in the page cache are read into batches in memory with {cores()} "
         "threads (tfrecord has none). Medians of runs that take turns, and least to most; CPU time is user + system. "

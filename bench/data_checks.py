@@ -122,7 +122,7 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# What the checks of the data cost a step",
         "",
-        f"Measured by `bench/data_checks.py` on {about['date']}: {about['machine']}, Python {about['python']}, torch "
+        f"Measured by `bench/data_checks.py` on {machine.describe_machine(about)}, torch "
         f"{about['torch']}, one thread, mini problems on a few generated samples; load {about['load']:.1f} from other "
         "work. The profiler's share is of the time of a step, in the operations that prove its numbers finite and keep "
         f"the norms of the gradients. The ratios are of CPU times with and without them, in {PAIRS} pairs of turns, "

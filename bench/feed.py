@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from feed_readers import Plan
-from machine import about, cores, cores_of
+from machine import about, cores, cores_of, describe_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -251,7 +251,7 @@ def lines(result: dict[str, Any]) -> Iterator[str]:
     yield "# Performance of feeding accelerators"
     yield ""
     yield (
-        f"Measured by `bench/feed.py` on {result['date']}: {result['machine']}, Python {result['python']}{tensorflow}. "
+        f"Measured by `bench/feed.py` on {describe_machine(result)}{tensorflow}. "
         f"The load average was {result['load']:.1f} when it began, from other work."
     )
     yield ""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from machine import about
+from machine import about, describe_machine
 from tqdm import tqdm
 
 from submission.results.fits.laws import Law, Observation, fit_law
@@ -200,7 +200,7 @@ def describe(results: dict[str, Any]) -> Iterator[str]:
     yield "# Laws of studies: how often an interval holds the truth"
     yield ""
     yield (
-        f"Measured by `bench/laws.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
+        f"Measured by `bench/laws.py` on {describe_machine(machine)}, "
         f"{results['cpu_s']:.0f} s of CPU time. The same again: `python bench/laws.py -o docs/performance/laws`."
     )
     yield ""

@@ -12,7 +12,7 @@ from typing import Any
 # This tree, and before the folder of this file, whose modules have names of packages.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.provenance import host
+from common.provenance import git_revision, host
 
 
 def cores() -> int:
@@ -21,13 +21,21 @@ def cores() -> int:
 
 
 def about() -> dict[str, Any]:
-    """Return the date, the kind of machine, Python's version, and how busy the machine is without us."""
+    """Return the date, the commit, the kind of machine, Python's version, and how busy the machine is without us."""
     return {
         "date": date.today().isoformat(),
+        "commit": git_revision(),
         "machine": f"{cores()} cores, {host()['cpu']}",
         "python": platform.python_version(),
         "load": os.getloadavg()[1],
     }
+
+
+def describe_machine(facts: dict[str, Any]) -> str:
+    """Return when, with which code and on what `about` was measured, as pages print it."""
+    commit, _, dirty = (facts.get("commit") or "").partition("-")
+    commit = f", commit {commit[:9]}{'-dirty' if dirty else ''}" if commit else ""
+    return f"{facts['date']}{commit}: {facts['machine']}, Python {facts['python']}"
 
 
 def cores_of(found: dict[str, Any]) -> int:

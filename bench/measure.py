@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from machine import about, cores
+from machine import about, cores, describe_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
@@ -181,7 +181,7 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# Measuring a machine",
         "",
-        f"Measured by `bench/measure.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, torch "
+        f"Measured by `bench/measure.py` on {describe_machine(machine)}, torch "
         f"{found['torch']}. The load average was {machine['load']:.1f} when it began, from other work. "
         "The same again: `python bench/measure.py -o docs/performance/measure`.",
         "",

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 from typing import Any, Final
 
+from machine import describe_machine
+
 GOAL: Final = 10_000
 IDLE_S: Final = 20.0
 """How long the ranks do nothing, so that what they say all the time is counted."""
@@ -93,7 +95,7 @@ def write_head(result: Results) -> Iterator[str]:
     yield "# Performance of many ranks"
     yield ""
     yield (
-        f"Measured by `bench/scale.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}. The "
+        f"Measured by `bench/scale.py` on {describe_machine(machine)}. The "
         f"load average was {machine['load']:.1f} when it began, from other work. {', '.join(numbers[:-1])} and "
         f"{numbers[-1]} real ranks train a tiny CosmoFlow on this machine, by gloo; eight at a time believe that they "
         f"share a node. What is said of {GOAL:,} ranks is **extrapolated**, by a straight line through the two "

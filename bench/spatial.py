@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from machine import about
+from machine import about, describe_machine
 
 from common.measure.accelerators import read_ceilings
 from submission.results.cost_model.model import CostModel, read_workloads
@@ -112,7 +112,7 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# CosmoFlow on several ranks for each sample",
         "",
-        f"Measured by `bench/spatial.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, torch "
+        f"Measured by `bench/spatial.py` on {describe_machine(machine)}, torch "
         f"{found['torch']}. The load average was {machine['load']:.1f} when it began, from other work. "
         "The same again: `python bench/spatial.py -o docs/performance/spatial`.",
         "",

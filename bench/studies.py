@@ -99,7 +99,7 @@ def write_page(results: Sequence[dict[str, Any]], about: dict[str, Any]) -> str:
     lines = [
         "# Presets of studies on two cores",
         "",
-        f"Measured by `bench/studies.py` on {about['date']}: {about['machine']}, Python {about['python']}, load",
+        f"Measured by `bench/studies.py` on {machine.describe_machine(about)}, load",
         f"average {about['load']:.1f} when it began, from other work. Each preset was killed when its first run had",
         "ended, and given again; the data of the mini problem were there. The goals, at most "
         f"{CPU_MINUTES:g} CPU minutes each and no run repeated: {'; '.join(faults) or 'met'}.",

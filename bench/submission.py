@@ -25,7 +25,7 @@ from typing import Any
 
 from checker import COMPILED, ROOT, extract
 from checker_measures import ROUNDS, Work, packages, run, theirs_packages
-from machine import about
+from machine import about, describe_machine
 
 GOAL_S = 15.0
 ANALYSIS_GOAL_S, ANALYSIS_GOAL_BYTES = 8.0, 200e6
@@ -111,7 +111,7 @@ def page(results: dict[str, Any], machine: dict[str, Any], corpus: dict[str, int
     lines = [
         "# Performance of check, summary, report and analysis",
         "",
-        f"Measured by `bench/submission.py` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
+        f"Measured by `bench/submission.py` on {describe_machine(machine)}, "
         f"{versions}. The load average was {machine['load']:.1f} when it began, from other work. "
         "The same again: `python bench/submission.py -o docs/performance/submission`.",
         f"Published results: {corpus['packages']} packages with {corpus['logs']} logs. Each of our commands is called "

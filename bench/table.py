@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from machine import describe_machine
+
 Results = dict[str, list[dict[str, Any]]]
 
 
@@ -38,7 +40,7 @@ class Page:
         lines = [
             f"# Performance of training {self.title}",
             "",
-            f"Measured by `{self.script}` on {machine['date']}: {machine['machine']}, Python {machine['python']}, "
+            f"Measured by `{self.script}` on {describe_machine(machine)}, "
             f"{', '.join(f'{name} {number}' for name, number in versions.items())}. The load average was "
             f"{machine['load']:.1f} when it began, from other work, and {machine['load_at_end']:.1f} when it ended, "
             f"with this. The same again: `python {self.script} -o {self.output}`.",

@@ -6,22 +6,21 @@ import argparse
 import errno
 import io
 import os
-import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.ending import EndingError
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
-from common.version import FOLDERS_VARIABLE
+from common.styles import label_error, print_error
+from common.version import FOLDERS_VARIABLE, PROGRAM
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROGRAM: Final = "mlperf-hpc"
-"""The console script, whose subcommands are the modules that `python -m` runs; see submission/cli.py."""
 CONTINUED: Final = "finished work is kept; --help says how to continue"
 NOTHING_WRITTEN: Final = "nothing is written"
 WRONG_PLACES: Final = {
@@ -34,18 +33,39 @@ OUTPUT_ERRORS: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EINVAL)
 """Of an output whose reader has ended, which Windows calls invalid, or whose disk is full."""
 HELP_HINT: Final = "; see --help"
 """The end of each message about wrong use."""
+STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
+"""What the exit statuses of most commands mean."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called."""
+    """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
-    def __init__(self, prog: str, **options: Any) -> None:
-        super().__init__(as_called(prog), formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+    statuses: what exit statuses mean beside STATUSES, or in place of them.
+    """
+
+    def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
+        style = argparse.RawDescriptionHelpFormatter
+        super().__init__(as_called(prog), formatter_class=style, allow_abbrev=False, **options)
+        self.color = False  # which newer versions of Python would use
+        self.statuses = dict(sorted({**STATUSES, **(statuses or {})}.items()))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; where --help or the like prints and ends the command, its output is checked."""
+        words = sys.argv[1:] if args is None else list(args)
         with checked_output() if sys.stdout is not None else nullcontext():
-            return super().parse_known_args(args, namespace)
+            self._refuse_unknown_options(words)
+            return super().parse_known_args(words, namespace)
+
+    def _refuse_unknown_options(self, words: Sequence[str]) -> None:
+        """End the command at the first option that it has not, before arguments that seem to be missing or too many.
+
+        The options of subcommands are theirs.
+        """
+        groups = self._subparsers is not None
+        for word in takewhile(lambda word: word != "--" and (word.startswith("-") or not groups), words):
+            name = word.partition("=")[0]
+            if name.startswith("--") and " " not in name and name not in self._option_string_actions:
+                self.error(f"there is no option {name}{suggest_name(name, self._option_string_actions)}")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse would ignore that it cannot."""
@@ -53,11 +73,17 @@ class CommandParser(argparse.ArgumentParser):
             (file or sys.stdout).write(self.format_help())
 
     def format_help(self) -> str:
-        return as_called(super().format_help())
+        import shutil  # only help pays for these
+        import textwrap
+
+        meanings = "; ".join(f"{status} {meaning}" for status, meaning in self.statuses.items() if meaning)
+        width = max(shutil.get_terminal_size().columns - 2, 40)
+        statuses = textwrap.fill(f"exit status: {meanings}", width, subsequent_indent="  ")
+        return as_called(f"{super().format_help()}\n{statuses}\n")
 
     def error(self, message: str) -> NoReturn:
         """End the command with the error alone: argparse would print the whole usage before it."""
-        self.exit(2, f"error: {as_called(message)}{HELP_HINT}\n")
+        self.exit(2, label_error(f"{as_called(message)}{HELP_HINT}\n"))
 
 
 def as_called(text: str) -> str:
@@ -66,12 +92,12 @@ def as_called(text: str) -> str:
     With --benchmarks-from they have this option: Python alone does not find the packages there.
     """
     folders = list(filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)))
-    if os.path.basename(sys.argv[0]) != PROGRAM and not folders:
+    if os.path.splitext(os.path.basename(sys.argv[0]))[0] != PROGRAM and not folders:
         return text
-    program = " ".join([PROGRAM, *(f"--benchmarks-from {shlex.quote(folder)}" for folder in folders)])
-    suite = r"python -m (?:common|compliance|submission)\.(\w+)"
-    text = re.sub(suite, lambda match: f"{program} {match[1]}", text)
-    return re.sub(r"python -m (\w+)\.(\w+)", lambda match: f"{program} {match[2]} {match[1]}", text)
+    from common.command_names import replace_modules  # only the console script pays for it
+
+    options = [f"--benchmarks-from {shlex.quote(folder)}" for folder in folders]
+    return replace_modules(text, " ".join([PROGRAM, *options]))
 
 
 def clean(text: object) -> str:
@@ -89,7 +115,8 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
-    near = difflib.get_close_matches(name, list(names), 1)
+    names = sorted(names)
+    near = [other for other in names if name and other.startswith(name)] or difflib.get_close_matches(name, names, 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
@@ -119,7 +146,7 @@ def checked_output() -> Iterator[None]:
     Silently if its reader (head, less) has ended. Characters that its encoding lacks are written as escapes.
     """
     if sys.stdout is None:
-        print("error: standard output is closed; redirect it to a file or /dev/null", file=sys.stderr)
+        print_error("standard output is closed; redirect it to a file or /dev/null")
         sys.exit(1)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -142,7 +169,7 @@ def _give_up_output(error: OSError) -> NoReturn:
     """End the command; what is still buffered goes nowhere, or Python would fail again at its final flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
-        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        print_error(f"the output cannot be written: {error.strerror}")
     raise SystemExit(1) from None
 
 
@@ -192,10 +219,10 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
         print(f"interrupted: {interrupted}" if interrupted else "interrupted", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"error: {_lines(str(error))}{HELP_HINT}", file=sys.stderr)
+        print_error(f"{_lines(str(error))}{HELP_HINT}")
         return 2
     except expected as error:
-        print(f"error: {_lines(describe_error(error))}", file=sys.stderr)
+        print_error(_lines(describe_error(error)))
         return 1
     except EndingError as error:
         print(error, file=sys.stderr)

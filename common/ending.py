@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 from common.files import LOG_NAME, read_end, write_whole_file
 from common.record import read_last_record
+from common.styles import print_warning
 
 NAME: Final = "ended.json"
 How = Literal["target_met", "target_not_met", "completed", "stopped_early", "diverged", "stopped", "failed"]
@@ -132,7 +132,7 @@ def read_ending(folder: Path) -> Ending | None:
         return recorded
     text = f"{logged.text} after epoch {logged.epochs}" if logged else "that the run has not ended"
     says = f"{recorded.text} after epoch {recorded.epochs}"
-    print(f"warning: {folder / NAME} says {says}, but {LOG_NAME} says {text}: the log is believed", file=sys.stderr)
+    print_warning(f"{folder / NAME} says {says}, but {LOG_NAME} says {text}: the log is believed")
     return logged
 
 

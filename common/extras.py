@@ -8,6 +8,7 @@ from typing import Final
 
 from common.benchmarks import ROOT, find_package
 from common.errors import NEEDS_POSIX
+from common.styles import print_error
 from common.version import DISTRIBUTION
 
 EXTRAS: Final = {"common": "[train]", "compliance": "", "submission": ""}
@@ -41,5 +42,5 @@ def require_training(benchmark: str) -> None:
     """End `python -m BENCHMARK.train`, before its imports, with one line if training is not installed."""
     for name in (*POSIX, *TRAINING):
         if find_spec(name) is None:
-            print(f"error: {missing_extra(ModuleNotFoundError(name=name), f'{benchmark}.train')}", file=sys.stderr)
+            print_error(f"{missing_extra(ModuleNotFoundError(name=name), f'{benchmark}.train')}")
             sys.exit(1)

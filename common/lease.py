@@ -18,7 +18,6 @@ import re
 import secrets
 import socket
 import stat
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from common.ending import STOPPED, Ending, EndingError
 from common.files import CHECKPOINTS, UNFINISHED, new_file
+from common.styles import print_warning
 from common.tree import open_regular
 
 HEARTBEAT_S: Final = 30.0
@@ -147,7 +147,7 @@ class Lease:
             try:
                 self._path.unlink(missing_ok=True)
             except OSError as error:  # its owner has ended, which another one finds out
-                print(f"warning: {self._path}: {error.strerror}; it may be removed", file=sys.stderr, flush=True)
+                print_warning(f"{self._path}: {error.strerror}; it may be removed")
             with suppress(OSError):  # something is in it
                 self.folder.rmdir()
         self._path = None

@@ -14,7 +14,7 @@ from common.benchmarks import ROOT, looks_official
 from common.command import CommandParser, UsageError, folder_place, run_command
 
 DESCRIPTION: Final = """\
-Writes a benchmark as a project of its own, for pip: a package NAME that trains on a laptop at once, and its tests. No
+Write a benchmark as a project of its own, for pip: a package NAME that trains on a laptop at once, and its tests. No
 file of the suite changes. What it does is a small problem of heat conduction; replace it part by part, and keep the
 tests passing: facts (reference.py), keys (settings.py), data (data/, synthesize.py), network (model.py), loss and
 quality (train.py). docs/guide/new-benchmark.md is the recipe, common/training/benchmark.py says what a benchmark gives.

@@ -18,6 +18,8 @@ import msgspec
 from common.files import read_end
 
 TOKEN: Final = b":::MLLOG "
+METRICS: Final = "metrics.jsonl"
+"""The file of a run with a line of JSON for each step and epoch, beside its log."""
 LATIN_1_SPACE: Final = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from common.command import CommandParser, UsageError, checked_output
+from common.styles import use_styles
 from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.cli import (
@@ -45,9 +46,6 @@ examples:
   python -m compliance.check --profile official x.txt  the verdict of mlperf-logging 4.1.68
   python -m compliance.check --explain QUA01           what a rule requires and why
   python -m compliance.check --rules own.py logs/      with rules of your own (docs/guide/new-rule.md)
-
-exit status: 0 passes (perhaps with warnings, notes, skipped rules), 1 missing runs, an error or what --fail-on says, \
-2 wrong use
 """
 
 
@@ -93,6 +91,10 @@ def _make_parser() -> argparse.ArgumentParser:
         prog="python -m compliance.check",
         description="Check result logs and submissions of MLPerf HPC for time to train and convergence.",
         epilog=EXAMPLES,
+        statuses={
+            0: "passes (perhaps with warnings, notes or skipped rules)",
+            1: "missing runs, an error, or what --fail-on says",
+        },
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
     judging = parser.add_argument_group("what to judge by (default: as folders and logs say)")
@@ -188,10 +190,10 @@ def _selected_prefixes(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _choose_style(arguments: argparse.Namespace) -> Style:
-    terminal = sys.stdout.isatty() and not arguments.output and "NO_COLOR" not in os.environ
-    color = arguments.color == "always" or (arguments.color == "auto" and terminal)
+    auto = arguments.color == "auto" and not arguments.output
+    color = arguments.color == "always" or (auto and use_styles(sys.stdout))
     width = 100
-    if terminal:
+    if sys.stdout.isatty() and not arguments.output:
         import shutil
 
         width = shutil.get_terminal_size().columns

@@ -71,6 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m compliance.demo",
         description="Make example logs and submissions, check them, and then check yours.",
+        epilog="""\
+examples:
+  python -m compliance.demo                  good and bad examples, and what the check says of them
+  python -m compliance.demo --keep examples  the same, and leave the files there
+  python -m compliance.demo logs/            then your logs""",
+        statuses={0: "each example got the expected verdict", 1: "one did not, or an error"},
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
     parser.add_argument("--keep", type=_new_folder, metavar="DIR", help="leave the examples in this new folder")

@@ -36,7 +36,7 @@ examples:
   python -m cosmoflow.synthesize data/seed7 --seed 7            the mini problem with other universes
   python -m cosmoflow.synthesize data/full --preset full-size   12 samples of 128^3, as large as the published ones
   python -m cosmoflow.synthesize data/raw --preset full-size --grid 64 --subvolumes 2 --format hdf5
-                                                                raw universes, input of cosmoflow.prepare convert
+                                                                raw universes, for `python -m cosmoflow.prepare convert`
   python -m cosmoflow.synthesize --plot                         no data, only slices and spectra in universes.png
 """
 RAW: Final = "hdf5"

@@ -18,6 +18,7 @@ from common.processes import in_threads, usable_cores
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig
+from common.styles import print_error
 from deepcam.data import snapshot, stats
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 from deepcam.data.stats import Stats, StatsError
@@ -141,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 result = summarize_folder(folder, dist)
             except BuildError as error:  # on all ranks; one of them reports it
                 if dist.is_main:
-                    print(f"error: {error}", file=sys.stderr)
+                    print_error(error)
                 return 1
             if dist.is_main:
                 print(f"{folder / stats.NAME}: statistics of {result.count:,} snapshots")

@@ -59,8 +59,9 @@ mkdir s2ef; ln -s .../s2ef_train_2M s2ef/train; ln -s .../s2ef_val_id s2ef/valid
   compact    OUTPUT_DIR/train/data.N.bin, about 7 bytes per edge instead of 40
 
 Edges are computed once: the {GRAPH["most_neighbours"]} nearest neighbours of each atom within {GRAPH["cutoff"]:g} \
-angstrom, across all borders of the cell. --edges reference counts as the reference's code does: an atom whose place it
-rounds in two ways is one of its own {GRAPH["most_neighbours"]}, and is dropped afterwards, for up to 2 % fewer edges.
+angstrom, across all borders of the cell.
+--edges reference counts as the reference's code does: an atom whose place it rounds in two ways is one of
+its own {GRAPH["most_neighbours"]}, and is dropped afterwards, for up to 2 % fewer edges.
 Energies are those of the frames minus the reference in the text; forces are unchanged, also on fixed atoms.
 metadata.npz beside the data has the sizes of all frames, by which training balances its work.
 

@@ -26,8 +26,8 @@ Generate slabs of Al, Ni, Cu, Pd, Ag, Pt, Au and mixtures of two with H, C, N, O
 the trajectories relax, the others move at 300 to 900 K; energies and forces are those of ase's effective medium theory.
 Without options, generate the mini dataset: 2,400 + 320 frames of 13 or 14 atoms.
 
-Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and converted by `oc20.prepare`; with --format raw
-the pairs are kept, and `python -m oc20.prepare convert` gives the same result.
+Each pair of files is written as published (N.extxyz.xz, N.txt.xz) and converted; with --format raw the pairs are
+kept, and `python -m oc20.prepare convert` gives the same result.
 
 The same arguments give the same data, for any number of workers. You can stop at any time: the same command resumes.
 A folder with other data is refused.

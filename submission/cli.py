@@ -6,6 +6,7 @@ without torch.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -21,81 +22,25 @@ from common.benchmarks import (
     list_benchmarks,
     require_package,
 )
-from common.command import PROGRAM, UsageError, as_called, checked_output, suggest_name
+from common.command import UsageError, as_called, checked_output, suggest_name
+from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
 from common.extras import missing_extra
-from compliance import __version__
+from common.styles import print_error
+from common.version import DISTRIBUTION, PROGRAM, VERSION
 
-BENCHMARK: Final = "BENCHMARK"
-"""Placeholder for the package of a benchmark, which the user names after the command."""
-COMMANDS: Final = {
-    "Check results": {
-        "check": ("compliance.check", "check logs, result sets, packages and repositories"),
-        "rcp": ("compliance.rcp.__main__", "show reference convergence points, or record a table of your own"),
-    },
-    "Make data": {
-        "synthesize": ("BENCHMARK.synthesize", "generate data from physics: the mini problem, or full-size samples"),
-        "fetch": ("BENCHMARK.fetch", "download published data, verify and unpack them"),
-        "split": ("BENCHMARK.split", "split published files into training and validation (deepcam)"),
-        "summarize": ("BENCHMARK.summarize", "compute statistics of the training data (deepcam)"),
-        "prepare": ("BENCHMARK.prepare", "convert published data; list and verify checksums"),
-    },
-    "Train": {
-        "train": ("BENCHMARK.train", "train to the quality target and write the result log"),
-        "evaluate": ("BENCHMARK.evaluate", "measure the quality of a checkpoint on the validation set"),
-        "predict": ("BENCHMARK.predict", "write the predictions of a checkpoint"),
-        "baselines": ("BENCHMARK.baselines", "show what classical methods reach on the mini problem"),
-        "export": ("common.export", "write the weights of a checkpoint as safetensors"),
-        "convert_checkpoint": ("BENCHMARK.convert_checkpoint", "convert weights from the reference code, or to it"),
-    },
-    "Measure": {
-        "measure": ("BENCHMARK.measure", "measure training steps in minutes, without a dataset"),
-        "study": ("submission.study.__main__", "make runs over axes, and fit and draw their curves; papers as presets"),
-        "accept": ("submission.accept.__main__", "measure several times, and compare the machine with its baseline"),
-        "measure roofline": ("common.measure.__main__", "measure what the machine allows, and what limits these steps"),
-        "measure power": ("common.measure.__main__", "record the power of this node"),
-        "measure dlio": ("common.measure.__main__", "write a workload for DLIO, to test storage"),
-    },
-    "Submit": {
-        "round": ("submission.round.__main__", "train all runs of a round, package and check them"),
-        "system": ("submission.system.__main__", "describe this machine or the nodes of a job, or check a description"),
-        "assemble": ("submission.assemble.__main__", "make a submission package from the logs of finished runs"),
-        "manifest": ("submission.manifest", "verify that no file of a package has changed"),
-    },
-    "Read results": {
-        "summary": ("submission.summary", "show results or runs as tables, or compare two results"),
-        "report": ("submission.report", "write results as a page, and analyse them: scaling, variation, projections"),
-    },
-}
-"""The module and summary of each command, by group. Commands that no benchmark has are not shown.
-
-The second word of a command in two words is the first argument of its module.
-"""
-RENAMED: Final = {
-    "compare": "python -m submission.summary A --compare B (a measurement: python -m submission.summary fom.json)",
-    "analysis": "python -m submission.report PATH... --data FOLDER",
-    "cost": "python -m submission.summary PATH... --runs",
-}
-"""The present call of each command that had another name."""
-ALL_COMMANDS: Final = {name: command for commands in COMMANDS.values() for name, command in commands.items()}
-
-HEAD: Final = f"""\
-usage: {PROGRAM} COMMAND ...
-
-Train the MLPerf HPC benchmarks, check result logs, make and compare submissions.
-"""
 FROM: Final = "--benchmarks-from"
 SUITE_ONLY: Final = "--no-plugins"
-EXAMPLES: Final = f"""
-examples:
-  {PROGRAM} check logs/                         PASS or FAIL, with every finding
-  {PROGRAM} train cosmoflow mini train.seed=7   the mini problem, on a laptop
-  {PROGRAM} train cosmoflow --list-configs      configurations by name
-  {PROGRAM} round --config mini --runs 1        one run of each benchmark, a package and a report
-  {PROGRAM} {FROM} DIR COMMAND       also benchmarks whose packages are in DIR
-  {PROGRAM} {SUITE_ONLY} COMMAND                benchmarks of the suite only, no installed ones
+HELP: Final = ("-h", "--help")
+VERSIONS: Final = ("version", "-V", "--version")
+HEAD: Final = f"""\
+usage: {PROGRAM} [{FROM} DIR | {SUITE_ONLY}] COMMAND ...
 
-`{PROGRAM} COMMAND --help` shows the options of a command. Each command is also a module, for launchers:
-`torchrun --nproc-per-node 4 -m cosmoflow.train mini`, `python -m compliance.check logs/`."""
+Check result logs of MLPerf HPC, train its benchmarks, and make submissions.
+"""
+FOOT: Final = f"""\
+{FROM} DIR: also those in DIR; {SUITE_ONLY}: none that are installed
+
+`{PROGRAM} help COMMAND` shows examples and options, `help PAGE.md` a page."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,17 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _obey_options(words)
-        if not words or words[0] in ("-h", "--help", "help"):
+        if words[:1] == ["help"]:
+            if any(sign in word for word in words[1:2] for sign in ("/", ".md")):
+                return _show_page(words[1])
+            words = [*words[1:], "--help"]
+        if not words or words[0] in HELP:
             return _print(render_usage(), 0 if words else 2)
         if words[0] in RENAMED:
-            return answer_renamed(words[0])
-        if words[0] == "--version":
-            return _print(f"mlperf-hpc-suite {__version__}", 0)
-        if words[1:] in (["-h"], ["--help"]) and (text := render_benchmark_usage(words[0])):
+            return answer_renamed(words[0], words[1:])
+        if words[0] in VERSIONS:
+            return _print(f"{DISTRIBUTION} {VERSION}", 0)
+        if words[-1] in HELP and (text := render_group_usage(" ".join(words[:-1]))):
             return _print(text, 0)
         module, rest = resolve_command(words)
     except UsageError as error:
-        return _print(f"error: {error}", 2)
+        return _fail(error)
     return _run_module(module, rest)
 
 
@@ -131,35 +80,51 @@ def _obey_options(words: list[str]) -> None:
     choose_plugins(folders, suite_only)
 
 
-def answer_renamed(name: str) -> int:
+def _show_page(name: str) -> int:
+    """Print a page of the documentation; UsageError if there is none of this name."""
+    from common.pages import find_page, list_pages  # only this command reads pages
+
+    path = find_page(name)
+    if path is None:
+        raise UsageError(f"there is no page {name!r}{suggest_name(name, list_pages())}; docs/index.md lists the guides")
+    return _print(path.read_text(encoding="utf-8"), 0)
+
+
+def answer_renamed(name: str, rest: Sequence[str] = ()) -> int:
     """Print the present call of a command that had another name; return the exit status."""
-    return _print(as_called(f"error: {name} is now {RENAMED[name]}"), 2)
+    call = as_called(RENAMED[name])
+    call += f" {shlex.join(rest)}" if rest and call.startswith(f"{PROGRAM} ") and call.count(" ") == 2 else ""
+    return _fail(f"{name} is now {call}")
 
 
 def render_usage() -> str:
     """Return the text of `mlperf-hpc --help`."""
     lines = [HEAD]
-    for group, commands in COMMANDS.items():
-        lines.append(f"{group}:")
-        for name, (module, summary) in commands.items():
-            command = f"{name} {BENCHMARK}" if module.startswith(BENCHMARK) else name
-            lines += [f"  {command:<30}{summary}"] if _benchmarks_with(module) or command == name else []
-        lines.append("")
-    return "\n".join([*lines, f"{BENCHMARK}: {', '.join(list_benchmarks())}", EXAMPLES])
+    for heading, commands in GROUPS.items():
+        lines.append(f"{heading}:")
+        for name, command in commands.items():
+            if " " not in name and _is_listed(name):
+                argument = BENCHMARK if command.module.startswith(BENCHMARK) else command.argument
+                lines.append(f"  {f'{name} {argument}':<22}{command.summary}")
+    return "\n".join([*lines, "", f"{BENCHMARK}: {', '.join(list_benchmarks())}", FOOT])
 
 
-def render_benchmark_usage(name: str) -> str:
-    """Return the text of `mlperf-hpc COMMAND --help` for a command of a benchmark, "" for any other."""
-    module, summary = ALL_COMMANDS.get(name, ("", ""))
-    benchmarks = _benchmarks_with(module)
-    if not benchmarks:
+def render_group_usage(name: str) -> str:
+    """Return the text of `mlperf-hpc NAME --help` for a group or a command of a benchmark, "" for any other name."""
+    command, benchmarks, seconds = COMMANDS.get(name), _benchmarks_of(name), _second_words(name)
+    if command is None or not (benchmarks or seconds):
         return ""
-    example = f"{PROGRAM} {name} {benchmarks[0]} --help"
-    others = "".join(f"\n  {PROGRAM} {name} {word:<12}{text}" for word, text in _second_words(name).items())
-    also = f"also:{others}\n\n" if others else ""
-    return (
-        f"usage: {PROGRAM} {name} {{{','.join(benchmarks)}}} ...\n\n{summary}\n\n{also}`{example}` shows the options."
-    )
+    choices = [*benchmarks, *seconds]
+    lines = [f"usage: {PROGRAM} {name} {{{','.join(choices)}}} ...", "", f"{command.summary.capitalize()}.", ""]
+    for second in seconds:
+        call = f"{PROGRAM} {name} {second}{f' {BENCHMARK}' * bool(_benchmarks_of(f'{name} {second}'))}"
+        lines.append(f"  {call:<40}{COMMANDS[f'{name} {second}'].summary}")
+    lines += [""] * bool(seconds)
+    first = choices[0]
+    if first in seconds and (others := _benchmarks_of(f"{name} {first}")):
+        lines += [f"{BENCHMARK}: {', '.join(list_benchmarks())}", ""]
+        first += f" {others[0]}"
+    return "\n".join([*lines, f"`{PROGRAM} help {name} {first}` shows examples and options."])
 
 
 def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -167,10 +132,13 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
 
     Raises UsageError for a command or a benchmark that does not exist.
     """
-    name, *rest = words
-    if " ".join(words[:2]) in ALL_COMMANDS and rest:
-        return ALL_COMMANDS[" ".join(words[:2])][0], rest
-    module, _ = ALL_COMMANDS.get(name, ("", ""))
+    name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), "")
+    if not name or not _is_listed(name):
+        raise UsageError(
+            f"unknown command {words[0]!r}{suggest_name(words[0], _list_names())}; {PROGRAM} --help lists the commands"
+        )
+    module, *options = COMMANDS[name].module.split() or [""]
+    rest = [*options, *words[1 + name.count(" ") :]]
     if module and not module.startswith(BENCHMARK):
         return module, rest
     if rest and _has_module(rest[0], module):
@@ -179,26 +147,32 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     if package and package.origin:
         require_package(package.name)  # says what else is wrong with it
         raise UsageError(f"benchmark {package.name!r} of {package.origin} has no {module.partition('.')[2]}.py")
-    benchmarks = _benchmarks_with(module)
-    if not benchmarks:
-        raise UsageError(
-            f"unknown command {name!r}{suggest_name(name, ALL_COMMANDS)}; {PROGRAM} --help lists the commands"
-        )
-    others = list(_second_words(name))
-    expected, choices = f"a benchmark{' or a command' * bool(others)}", [*benchmarks, *others]
+    benchmarks, seconds = _benchmarks_of(name), _second_words(name)
+    expected = " or ".join(["a benchmark"] * bool(benchmarks) + ["a command"] * bool(seconds))
+    choices = [*benchmarks, *seconds]
     problem = f"{rest[0]!r} is not {expected}{suggest_name(rest[0], choices)}" if rest else f"{expected} is missing"
     raise UsageError(f"{problem}; usage: {PROGRAM} {name} {{{','.join(choices)}}} ...")
 
 
-def _second_words(name: str) -> dict[str, str]:
-    """Return the second word and the summary of each command in two words that begins with a name."""
-    words = ((command.partition(" "), summary) for command, (_, summary) in ALL_COMMANDS.items())
-    return {second: summary for (first, _, second), summary in words if first == name and second}
+def _list_names() -> list[str]:
+    return [name for name in (*COMMANDS, "help", "version") if " " not in name]
 
 
-def _benchmarks_with(module: str) -> list[str]:
-    """Return the benchmarks that have the module of a command, [] for a command without a benchmark."""
-    return [name for name in list_benchmarks() if _has_module(name, module)] if module.startswith(BENCHMARK) else []
+def _second_words(name: str) -> list[str]:
+    """Return the second word of each command in two words that begins with a name, and that can be called."""
+    pairs = ((command, command.partition(" ")) for command in COMMANDS)
+    return [second for command, (first, _, second) in pairs if second and first == name and _is_listed(command)]
+
+
+def _is_listed(name: str) -> bool:
+    """Tell whether a command can be called: one of a benchmark that no benchmark has cannot."""
+    return not COMMANDS[name].module.startswith(BENCHMARK) or bool(_benchmarks_of(name))
+
+
+def _benchmarks_of(name: str) -> list[str]:
+    """Return the benchmarks that have a command, [] for a command without a benchmark."""
+    module = COMMANDS[name].module if name in COMMANDS else ""
+    return [benchmark for benchmark in list_benchmarks() if _has_module(benchmark, module)]
 
 
 def _has_module(benchmark: str, module: str) -> bool:
@@ -215,13 +189,19 @@ def _print(text: str, status: int) -> int:
     return status
 
 
+def _fail(error: object) -> int:
+    """Print an error of use; return its exit status."""
+    print_error(error)
+    return 2
+
+
 def _run_module(module: str, arguments: Sequence[str]) -> int:
     package, _, command = module.partition(".")
     if package not in (*PACKAGES, *SHARED):
         try:
             import_facts(require_package(package))
         except PluginError as error:
-            return _print(f"error: {error}", 2)
+            return _fail(error)
     if command == "train":  # what needs no network is answered without torch
         from common.commands.train import answer_at_once
 
@@ -232,7 +212,7 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
         problem = missing_extra(error, module)
         if problem is None:
             raise
-        print(f"error: {problem}", file=sys.stderr)
+        print_error(problem)
         return 1
     return status
 

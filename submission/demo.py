@@ -6,30 +6,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from common.benchmarks import PACKAGES
-from common.command import CONTINUED, CommandParser, place, run_command
+from common.command import CONTINUED, CommandParser, as_called, place, run_command
 from common.training.progress import duration
 from compliance.demo import demonstrate
-from compliance.model.finding import FAIL
-from submission.round.make import RoundInputs, make_round
+from compliance.model.finding import FAIL, INCOMPLETE
+from submission.round.make import REPORT, RoundInputs, make_round
 from submission.round.plan import read_plan
+from submission.runs.needs import NEEDS, check_space
 from submission.runs.processes import JobRunner, interrupt_by_signals
 
-
-class Needs(NamedTuple):
-    """What a mini problem needs, its data included. minutes: on two cores. disk_mb: that stay in data/ and in runs/."""
-
-    minutes: int
-    disk_mb: int
-
-
-NEEDS: Final = {"cosmoflow": Needs(3, 220), "deepcam": Needs(5, 650), "oc20": Needs(7, 200)}
 SLOW: Final = 2
 """By how much a slow machine takes longer, as CosmoFlow took 3 to 6 minutes."""
-USUAL: Final = Needs(5, 300)
-"""Of a benchmark that is not measured yet."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser(
         prog="python -m submission.demo",
         description="Check example logs and yours, train the mini problems, and make a package and a report.",
+        statuses={0: "each example and the package got the expected verdict", 1: "one did not, or an error"},
     )
     add = parser.add_argument
     add("paths", nargs="*", metavar="PATH", help="log or folder to check after the examples")
@@ -50,19 +41,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     begin = time.monotonic()
     interrupt_by_signals()
-    needs = [NEEDS.get(name, USUAL) for name in benchmarks]
-    minutes = sum(need.minutes for need in needs)
+    minutes, data_mb, run_mb = map(sum, zip(*(NEEDS[name] for name in benchmarks), strict=True))
+    names = ", ".join(benchmarks)
+    free = check_space([(output, data_mb + run_mb)])
     print(
-        f"This checks example logs, then trains {', '.join(benchmarks)} on small data and packages the runs.\n"
-        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and "
-        f"{sum(need.disk_mb for need in needs):,} MB of disk in data/ and {output}.",
+        f"This checks example logs, then trains {names} on small data and packages the runs.\n"
+        f"It takes about {minutes} to {SLOW * minutes} minutes on two cores, and {data_mb + run_mb} MB of disk in "
+        f"data/ and {output}; {free}.",
         flush=True,
     )
     wrong = demonstrate(paths, None)
-    print(f"\n=== Training: {', '.join(benchmarks)} ===", flush=True)
+    print(f"\n=== Training: {names} ===", flush=True)
     plan = read_plan("mini", benchmarks, runs=1)
     verdict = make_round(plan, output, JobRunner(), RoundInputs())
-    print(f"The demonstration took {duration(time.monotonic() - begin)}.", flush=True)
+    examples = "not all examples got the expected verdict" if wrong else "all examples got the expected verdict"
+    package = "one run of each, so INCOMPLETE as expected" if verdict == INCOMPLETE else verdict
+    print(
+        as_called(
+            f"\nDone in {duration(time.monotonic() - begin)}: {examples}; {names} trained, packaged and checked "
+            f"({package}).\nNext: open {output / REPORT}; check your own logs with `python -m compliance.check PATH`; "
+            "train as many runs as the rules require with `python -m submission.round --config mini`."
+        ),
+        flush=True,
+    )
     return 1 if wrong or verdict == FAIL else 0
 
 

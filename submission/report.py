@@ -17,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, run_command
+from common.styles import print_error, print_warning
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import all_shown, summary
 from compliance.formats.table import output_width, plain_text
@@ -51,15 +52,18 @@ very many results go into pages beside it: round-2.html, round-3.html.
 The folder of --data gets analysis.json with all numbers, and CSV and SVG files. What the logs do not say (staging that
 copies nothing, power caps) comes from submission/results/facts.yaml and --facts FILE. Projections and the
 cost model are marked as such: neither is a result.
-
-exit status: 0 written (check results with python -m compliance.check; those that cannot be analysed are named on
-standard error), 1 there are no logs, nothing to analyse, or the files cannot be written, 2 wrong use
 """
+
+
+STATUSES: Final = {
+    0: "written; results that cannot be analysed are named on standard error",
+    1: "there are no logs, nothing to analyse, or the files cannot be written",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = CommandParser("python -m submission.report", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="logs, folders of logs, submissions, repositories")
     add("-o", "--output", type=Path, metavar="FILE", help="the page to write")
@@ -93,7 +97,7 @@ def _report(arguments: argparse.Namespace) -> int:
         raise NoResultsError(f"no logs below {paths}: expected submissions, or files result_*.txt")
     analysis = analyse_report(report, arguments.facts, arguments.ceilings, arguments.project)
     for warning in analysis.warnings:
-        print(f"warning: {clean(warning)}", file=sys.stderr)
+        print_warning(clean(warning))
     status = _write_data(analysis, arguments) if arguments.data else 0
     if arguments.output:
         former = replace(options, round=None, details=False)
@@ -108,9 +112,9 @@ def _write_data(analysis: Analysis, arguments: argparse.Namespace) -> int:
     for result in analysis.sets:
         if result.problem:
             name = result.name if result.row.benchmark else result.folder
-            print(f"warning: {clean(name)}, round {result.row.round}: {clean(result.problem)}", file=sys.stderr)
+            print_warning(f"{clean(name)}, round {result.row.round}: {clean(result.problem)}")
     if all(result.problem for result in analysis.sets):
-        print("error: no result can be analysed; the warnings say why", file=sys.stderr)
+        print_error("no result can be analysed; the warnings say why")
         return 1
     written = write_analysis(analysis, arguments.data)
     write_text(_describe_analysis(analysis, output_width()), None)

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from common.command import NOTHING_WRITTEN, CommandParser, UsageError, clean, counted, run_command, suggest_name
+from common.styles import print_warning
 from compliance.benchmarks import require_references
 from compliance.cli import add_result_options, read_result_options, refuse_inside, write_text
 from compliance.formats.findings import alone
@@ -51,15 +52,15 @@ examples:
 benchmark and scaling are compared; among several, those of the same division, system and batch size, or else the
 nearest in size. The last lines are the changes for B to train with A's hyperparameters: arguments of the training
 command if all logs are from this suite, else keys of the log.
-
-exit status: 0 there are results (to check them: python -m compliance.check), 1 there are none, 2 wrong use, such as no
-common benchmark
 """
+
+
+STATUSES: Final = {0: "there are results", 1: "there are none", 2: "wrong use, such as no common benchmark"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = CommandParser("python -m submission.summary", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("paths", nargs="+", metavar="PATH", help="submission, repository of submissions, folder of runs, log, fom.json")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round")
@@ -110,7 +111,7 @@ def _summarise(arguments: argparse.Namespace) -> int:
     if arguments.benchmark:
         require_references(arguments.benchmark)  # says what is wrong with another name
     for waiver, message in unused(arguments.waivers, [results for report in reports for results in report.sets]):
-        print(f"warning: {waiver.path}, line {waiver.line}: {message}", file=sys.stderr)
+        print_warning(f"{waiver.path}, line {waiver.line}: {message}")
     tables = [[row for row in rows(report) if arguments.benchmark in (None, row.benchmark)] for report in reports]
     results, runs = [] if arguments.runs else tables[0], _read_runs(reports[0], arguments)
     if not results and not runs:

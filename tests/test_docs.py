@@ -1,13 +1,14 @@
 """What README and docs tell to type can be typed, does what they say, and names what the code has."""
 
 import argparse
+import ast
 import contextlib
-import functools
 import importlib
 import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -15,13 +16,17 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+import yaml
 
+from bench import site_pages
 from common.benchmarks import PACKAGES
-from common.command import PROGRAM
+from common.pages import find_page
 from common.ranks.launch import LAUNCHERS
 from common.settings.machine import Mode
+from common.version import PROGRAM
 from compliance.check import main as check
-from compliance.samples.log import SampleLog
+from compliance.demo import STORIES
+from compliance.rules.catalog import all_rules
 from submission.cli import resolve_command
 from tests.module_graph import Tree
 
@@ -55,12 +60,14 @@ def commands(page):
             words = shlex.split(line, comments=True) if re.search("-m |mlperf-hpc ", line) else []
             if "-m" in words:
                 yield words[words.index("-m") + 1 :]
-            elif PROGRAM in words and not words[-1].startswith("--help"):
+            elif PROGRAM in words and not {"help", "version", "--help"} & set(words):
                 module, arguments = resolve_command(words[words.index(PROGRAM) + 1 :])
                 yield [module.removesuffix(".__main__"), *arguments]
 
 
-COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page) if words[0] not in ("pip", "pytest")})
+COMMANDS = sorted(
+    {tuple(words) for page in PAGES for words in commands(page) if words[0] not in ("pip", "pytest", "venv")}
+)
 
 
 class ParsedError(Exception):
@@ -126,22 +133,51 @@ def test_job_scripts_start_and_resume_the_trainer(name, resumed, tmp_path, monke
     assert "data_dir: /s/" in shown and f"output_dir: {'before' if resumed else f'runs/{name}-7'}" in shown
 
 
+def anchors(page):
+    """Return the anchors of a page's headings, as a forge makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     for link in re.findall(r"\]\((?!http)([^)]+)\)", page.read_text()):
         path, _, heading = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
-        if heading:
-            titles = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-            anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
-            assert heading in anchors, link
+        assert not heading or heading in anchors(target), link
 
 
-def test_every_page_is_in_the_index():
-    index = (ROOT / "docs" / "index.md").read_text()
-    listed = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)\)", index)}
-    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - {ROOT / "docs" / "index.md"} <= listed
+def test_every_page_is_in_the_navigation_of_the_site():
+    def paths(item):
+        values = item if isinstance(item, list) else item.values() if isinstance(item, dict) else ()
+        return {item} if isinstance(item, str) else {path for value in values for path in paths(value)}
+
+    pages = {site_pages.locate(page) for page in [*site_pages.DOCS.rglob("*.md"), *site_pages.OUTSIDE]}
+    assert paths(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]) == pages
+
+
+def test_pages_that_the_code_names_exist():
+    """In messages, --help, citations and docstrings; `mlperf-hpc help` shows them."""
+    wrong, names = [], set()
+    for module in Tree(ROOT).modules.values():
+        texts = (node.value for node in ast.walk(ast.parse((ROOT / module.path).read_text())) if is_text(node))
+        for name in (name for text in texts for name in NAMED.findall(text)):
+            page, anchor = find_page(name) or ROOT / name, name.partition("#")[2]
+            names.add(name)
+            if not page.is_file() or (anchor and anchor not in anchors(page)):
+                wrong.append(f"{module.path}: {name}")
+    assert wrong == [] and len(names) > 15
+    assert {name.lower() for name in all_rules()} <= anchors(ROOT / "docs/reference/rules.md")
+
+
+NAMED = re.compile(
+    r"(?:docs/(?:guide|reference|performance)/[\w/.-]+|(?:cosmoflow|deepcam|oc20)/README)\.(?:md|json)(?:#[\w-]+)?"
+)
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def folder_of(path):
@@ -205,7 +241,8 @@ def rows(page, header):
 
 def test_tables_are_complete():
     cluster = ROOT / "docs" / "guide" / "cluster.md"
-    assert [re.findall("`(.+?)`", cell)[0] for cell in rows(cluster, "launcher")] == [one.name for one in LAUNCHERS]
+    launchers = rows(ROOT / "docs" / "reference" / "cluster.md", "launcher")
+    assert [re.findall("`(.+?)`", cell)[0] for cell in launchers] == [one.name for one in LAUNCHERS]
     assert [cell.strip("`") for cell in rows(cluster, "`staging.mode`")] == list(get_args(Mode))
     for name in ("deepcam", "oc20"):
         formats = get_type_hints(SECTIONS[name]["data"])["format"].__args__
@@ -221,142 +258,24 @@ def test_all_presets_are_listed(name):
 # -- printed output ------------------------------------------------------------------------------------------
 
 PRINTED = [
-    (page, block)
-    for page in (ROOT / "README.md", ROOT / "docs" / "guide" / "check.md")
+    (page, *match.groups())
+    for page in PAGES
     for block in blocks(page)
-    if re.search(r"^\$ mlperf-hpc check \w+\.txt$", block, re.MULTILINE)
+    for match in re.finditer(r"^\$ mlperf-hpc check (\S+\.txt)$\n((?:(?!\$ ).*\n)+)", block, re.MULTILINE)
+    if "/result" not in match[1]
 ]
 
 
-@pytest.mark.parametrize(("page", "block"), PRINTED, ids=[f"{page.name}-{i}" for i, (page, _) in enumerate(PRINTED)])
-def test_the_checker_prints_what_the_pages_show(page, block, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "path", "shown"), PRINTED, ids=[f"{row[0].name}-{row[1]}" for row in PRINTED])
+def test_the_checker_prints_what_the_pages_show(page, path, shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("result_0.txt").write_bytes(SampleLog("cosmoflow").bytes())
-    early = SampleLog("cosmoflow").last_evaluation(0.2).add_evaluation(0.12, "run_stop")
-    Path("stopped_early.txt").write_bytes(early.bytes())
+    for _, _, make, _ in STORIES[:2]:
+        make(tmp_path / "examples")
+    Path(path).parent.mkdir(exist_ok=True)
+    if not Path(path).exists():
+        shutil.copy(Path("examples", Path(path).name), path)
     monkeypatch.setattr(sys, "argv", [PROGRAM])
-    command, _, shown = block[block.index("$ mlperf-hpc check") :].partition("\n")
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        check(command.split()[3:])
-    printed = out.getvalue().splitlines()
-    missing = [line for line in shown.splitlines() if line and line not in printed]
-    assert len(PRINTED) >= 3 and shown.strip() and missing == []
-
-
-# -- after a finished run ------------------------------------------------------------------------------------
-
-SMALL = {
-    "cosmoflow": ["--train", "32", "--validation", "8"],
-    "deepcam": ["--train", "16", "--validation", "8", "--test", "0"],
-    "oc20": ["--train", "16", "--validation", "4"],
-}
-IN_README = {tuple(words) for words in commands(ROOT / "README.md")}
-NEED_A_RUN = [
-    words if words in IN_README else pytest.param(words, marks=pytest.mark.exhaustive)
-    for words in COMMANDS
-    if any(re.search(r"(^|=)runs/(cosmoflow|deepcam|oc20)-mini", word) for word in words)
-    or words[1:] in (("mini",), ("mini", "--resume"))
-]
-"""The commands that a page shows for a finished run of a mini problem, and those that make one."""
-
-
-def run(words, folder):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", *words]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Return a function that gives a folder with a finished run of a benchmark's mini problem.
-
-    It was trained for an epoch on a few samples of its data.
-    """
-    folder = tmp_path_factory.mktemp("reader")
-
-    @functools.cache
-    def train(name):
-        made = run([f"{name}.synthesize", f"data/{name}-mini", *SMALL[name]], folder)
-        assert made.returncode == 0, made.stderr
-        trained = run([f"{name}.train", "mini", "train.epochs=1", "checkpoint.best=true"], folder)
-        assert trained.returncode == 4 and "NOT reached" in trained.stdout, trained.stderr
-        return folder
-
-    return train
-
-
-@pytest.mark.parametrize("words", NEED_A_RUN, ids=" ".join)
-def test_commands_work_after_a_finished_run(words, finished):
-    module = words[0]
-    folder = finished(next(name for name in SMALL if name in " ".join(words)))
-    if "--predictions" in words:  # `predict` comes before it on the page
-        made = [module.replace("evaluate", "predict"), words[-1], "-o", words[words.index("--predictions") + 1]]
-        (folder / made[-1]).unlink(missing_ok=True)
-        assert run(made, folder).returncode == 0
-    for option in {"-o", "--plot"} & set(words):
-        (folder / words[words.index(option) + 1]).unlink(missing_ok=True)
-    done = run(words, folder)
-    if module.endswith(".train"):
-        # The folder has a run: it is resumed, or refused with what to do.
-        assert done.returncode in (0, 1, 4) and done.stdout + done.stderr
-    elif module == "compliance.check":
-        assert done.returncode == 1 and "QUA01" in done.stdout, "one epoch does not meet the target"
-    elif module.endswith(".evaluate"):
-        assert done.returncode == 1 and "not met" in done.stdout
-    else:
-        assert done.returncode == 0, done.stderr
-
-
-# -- the page on training, in its order ----------------------------------------------------------------------
-
-TRAIN_PAGE = ROOT / "docs" / "guide" / "train.md"
-MISSED = {"torchrun": 1, "train": 4, "evaluate": 1, "predict": 0, "export": 0, "check": 1, "round": 1}
-"""The status of each command where the target is missed; torchrun makes 1 of each status but 0."""
-
-
-def status_of(line):
-    """Return the status that a line of the page ends with, on a few samples, which do not meet the target."""
-    if "--print-config" in line or "--list-configs" in line:
-        return 0
-    command = line.partition("  #")[0]
-    return next(status for name, status in MISSED.items() if re.search(rf"(^|\.|{PROGRAM} ){name}\b", command))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.usefixtures("untraced")
-def test_the_page_on_training_works_as_printed(tmp_path):
-    """Each line of each block is run by a shell, in the page's order, on a few samples of the mini problem's data."""
-    assert run(["cosmoflow.synthesize", "data/cosmoflow-mini", *SMALL["cosmoflow"]], tmp_path).returncode == 0
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path, "SCRATCH": "/scratch"}
-    lines = [line for block in blocks(TRAIN_PAGE) for line in block.splitlines()]
-    for line in lines:
-        command = ["bash", "-c", line]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        of_ours = "Traceback" in done.stderr and "ChildFailedError" not in done.stderr  # torchrun shows one of its own
-        assert not of_ours, done.stderr
-        assert done.returncode == status_of(line), f"{line}\n{done.stdout}\n{done.stderr}"
-    runs = tmp_path / "runs"
-    assert len(lines) > 15 and len(list(runs.glob("eight/instance_*/ended.json"))) == 8
-    assert (tmp_path / "out_of_bag.json").exists() and (tmp_path / "cosmoflow.safetensors").exists()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.usefixtures("untraced")
-def test_the_page_on_studies_works_as_printed(tmp_path):
-    """Its plan and its commands, on a few samples of the mini problem's data."""
-    assert run(["cosmoflow.synthesize", "data/cosmoflow-mini", *SMALL["cosmoflow"]], tmp_path).returncode == 0
-    page = ROOT / "docs" / "guide" / "study.md"
-    (tmp_path / "weak.yaml").write_text(re.search(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)[1])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path}
-    for line in (line for block in blocks(page) for line in block.splitlines()):
-        command = ["bash", "-c", line.replace("=128,256", "=16,32")]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-    for name in ("samples", "weak"):
-        assert (tmp_path / "runs" / name / "study.html").exists() and list((tmp_path / "runs" / name).glob("*.svg"))
+        check([path])
+    printed = [*out.getvalue().splitlines(), "…"]
+    assert len(PRINTED) >= 3 and [line for line in shown.splitlines() if line and line not in printed] == []

@@ -17,6 +17,7 @@ import pytest
 from common.benchmarks import PACKAGES
 from compliance.samples.log import SampleLog
 from submission.assemble.implementation import SETUP_FILES
+from submission.integrations import FOLDER
 
 ROOT = Path(__file__).parents[1]
 CHECKER = ("msgspec", "yaml", "tqdm")
@@ -55,6 +56,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(package, folder / "code" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in SETUP_FILES:
         shutil.copy(ROOT / name, folder / "code")
+    for name in (FOLDER, "docs"):
+        shutil.copytree(ROOT / name, folder / "code" / name, ignore=shutil.ignore_patterns("__pycache__"))
     pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", folder, folder / "code")
     return next(folder.glob("*.whl"))
 
@@ -119,6 +122,18 @@ def test_the_wheel_has_the_types_of_every_package(wheel):
     assert tops == typed
 
 
+def test_the_wheel_brings_pages_and_integrations(checker, tmp_path):
+    shell = Shell(checker, tmp_path)
+    assert (ROOT / "docs/guide/check.md").read_text() in shell("mlperf-hpc help docs/guide/check.md")
+    assert "reframe " in shell("mlperf-hpc integrations")
+    shell("mlperf-hpc integrations tools")
+    written, expected = (
+        {path.relative_to(folder): (path.read_bytes(), os.access(path, os.X_OK)) for path in folder.rglob("*.*")}
+        for folder in (tmp_path / "tools", ROOT / FOLDER)
+    )
+    assert written == {name: file for name, file in expected.items() if name.suffix != ".pyc"}
+
+
 def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_path):
     shell = Shell(checker, tmp_path)
     (tmp_path / "result_0.txt").write_bytes(SampleLog("cosmoflow").bytes())
@@ -137,7 +152,7 @@ def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_
         assert "Train" in shell(f"python -m {name}.train --help")
         for line in (f"python -m {name}.train mini", f"mlperf-hpc train {name} mini"):
             assert re.fullmatch(wanted.format(name) + "\n", shell(line, status=1))
-    assert "pip install 'mlperf-hpc-suite[train]'" in shell("mlperf-hpc export --help", status=1)
+    assert "pip install 'mlperf-hpc-suite[train]'" in shell("mlperf-hpc weights export --help", status=1)
     said = shell(f"mlperf-hpc round --config mini --benchmarks {PACKAGES[0]}", status=1)
     assert re.match(wanted.format(PACKAGES[0]), said) and not (tmp_path / "runs").exists()
 
@@ -156,7 +171,7 @@ def test_configurations_are_found_by_name(name, everything, tmp_path):
 def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):
     shell = Shell(everything, tmp_path)
     made = shell(
-        "mlperf-hpc synthesize cosmoflow data/tiny --grid 16 --particles 16 --train 24 --validation 7 --workers 1"
+        "mlperf-hpc data synthesize cosmoflow data/tiny --grid 16 --particles 16 --train 24 --validation 7 --workers 1"
     )
     assert "next: mlperf-hpc train cosmoflow " in made
     (tmp_path / "tiny.yaml").write_text(TINY)
@@ -173,7 +188,7 @@ def test_a_round_makes_a_package_that_can_be_installed(everything, tmp_path):
     made_by = json.loads((package / "provenance.json").read_text())["implementations"]
     assert list(made_by) == ["benchmarks/cosmoflow/implementations/mlperf-hpc-suite"]
     pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", tmp_path / "again", code)
-    call = f"mlperf-hpc assemble out/cosmoflow --system {next(package.glob('systems/*.json'))} -o other"
+    call = f"mlperf-hpc submit assemble out/cosmoflow --system {next(package.glob('systems/*.json'))} -o other"
     assert re.search(r"wrote \d+ files, 0 unchanged", shell(call))
 
 
@@ -197,7 +212,7 @@ def test_a_benchmark_in_a_wheel_of_its_own_goes_the_whole_way(environment, tmp_p
     pip("wheel", "--no-deps", *ISOLATION, "--wheel-dir", tmp_path, project)
     pip("--python", everything / "python", "install", "--no-deps", next(tmp_path.glob("*.whl")))
     shutil.rmtree(project)
-    shell("mlperf-hpc synthesize ocean_eddies data/ocean_eddies-mini")
+    shell("mlperf-hpc data synthesize ocean_eddies data/ocean_eddies-mini")
     made = shell("mlperf-hpc round --config mini --benchmarks ocean_eddies --runs 1 -o out")
     package, run = tmp_path / "out/package/Example_Organization", "out/ocean_eddies/run_0"
     assert f"package: {package.relative_to(tmp_path)}" in made
@@ -208,7 +223,7 @@ def test_a_benchmark_in_a_wheel_of_its_own_goes_the_whole_way(environment, tmp_p
     assert "not an MLPerf benchmark" in verdict
     shell(f"mlperf-hpc evaluate ocean_eddies {run}")
     shell(f"mlperf-hpc predict ocean_eddies {run} -o predictions.npz")
-    shell(f"mlperf-hpc export {run} weights.safetensors")
+    shell(f"mlperf-hpc weights export {run} weights.safetensors")
     assert "ocean_eddies" in shell("mlperf-hpc summary out")
     assert "ocean_eddies" in shell("mlperf-hpc report out -o page.html")
     shell("mlperf-hpc study --benchmark ocean_eddies --axis model.channels=4,8 --set train.epochs=1 -o study")

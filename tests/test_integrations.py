@@ -15,10 +15,12 @@ import yaml
 
 from common.benchmarks import PACKAGES
 from compliance.benchmarks import MINIS
+from submission.integrations import main
 from tests.measurement import STEPS
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "integrations"
+TOOLS = sorted(path.name for path in FOLDER.iterdir())
 JUBE_FILE = FOLDER / "jube/mlperf_hpc.yaml"
 JUBE_PATTERNS = {"$jube_pat_fp": r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))", "$jube_pat_int": r"([+-]?\d+)"}
 JUBE_PATTERNS["$jube_pat_wrd"] = r"(\S+)"
@@ -50,6 +52,18 @@ def test_benchmarks_are_those_of_the_suite():
     assert what[0] == {"name": "benchmark", "_": ",".join(PACKAGES)}
     workloads = re.findall(r' workload\(\s*"(\w+)"', (FOLDER / "ramble/application.py").read_text())
     assert workloads == list(PACKAGES)
+    assert f"BENCHMARKS = {json.dumps(PACKAGES)}\n" in (FOLDER / "reframe/mlperf_hpc.py").read_text()
+
+
+def test_the_command_writes_the_files_of_the_tools_that_are_named(tmp_path, capsys):
+    assert main([]) == 0 and [line.split()[0] for line in capsys.readouterr().out.splitlines()] == TOOLS
+    assert main([f"{tmp_path}", "jube", "dlio"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dlio", "jube"]
+    assert (tmp_path / "jube" / JUBE_FILE.name).read_bytes() == JUBE_FILE.read_bytes()
+    (tmp_path / "jube" / JUBE_FILE.name).write_text("edited")
+    for words, problem in ((["reframe", "jube"], "jube exists"), (["refram"], "did you mean 'reframe'")):
+        assert main([f"{tmp_path}", *words]) == 2 and problem in capsys.readouterr().err
+    assert not (tmp_path / "reframe").exists() and (tmp_path / "jube" / JUBE_FILE.name).read_text() == "edited"
 
 
 @pytest.fixture(scope="module")

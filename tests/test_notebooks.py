@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.bench_script import bench_script
-from tests.test_docs import SMALL
+from tests.test_pages import SMALL
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "docs" / "notebooks"

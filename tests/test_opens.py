@@ -19,6 +19,8 @@ COPIES = ("copy", "copy2", "copyfile", "copytree", "copyfileobj", "move")
 OWN_FILES = {
     "compliance/rules/own_rules.py": "the rules, which the user names",
     "compliance/rules/pace.py": "the table of published rates, installed with the suite",
+    "submission/cli.py": "the pages of the documentation, installed with the suite",
+    "submission/integrations.py": "the files of integrations/, installed with the suite",
     "submission/round/make.py": "the configuration that an earlier call wrote",
     "submission/runs/scripts/script.py": "the templates of job scripts, installed with the suite",
     "submission/runs/plan.py": "the plan of a run that an earlier call wrote",

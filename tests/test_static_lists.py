@@ -18,7 +18,7 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
 SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg"} | FOUND
-OTHER_EXTRAS = {"train", "all", "plot", "study", "triton", "mpi", "dali", "wandb", "mlflow", "dev", "storage"}
+OTHER_EXTRAS = {"train", "all", "plot", "study", "triton", "mpi", "dali", "wandb", "mlflow", "dev", "docs", "storage"}
 
 
 def test_the_wheel_has_every_folder_with_python_files():
@@ -104,5 +104,9 @@ def test_actions_are_named_by_digest():
 
 
 def test_the_version_is_one():
-    assert SETUP["metadata"]["version"] == VERSION
-    assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert SETUP["metadata"]["version"] == "attr: common.version.VERSION"
+    release, day = re.findall(r"^## \[(.*)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    citation = (ROOT / "CITATION.cff").read_text()
+    wheels = re.findall(r"mlperf_hpc_suite-(.*?)-py3", (ROOT / "docs/guide/install.md").read_text())
+    assert wheels and set(wheels) == {VERSION}
+    assert f"version: {VERSION}\ndate-released: {day}\n" in citation and release == VERSION

@@ -142,12 +142,15 @@ A mini problem is the full one's code, formats and rules on two cores, and no pr
 methods are fitted on the training split alone, and choose there, too; the validation split only judges them.
 
   python -m {name}.baselines                           the mini dataset; it is generated if it is missing
-  python -m {name}.baselines data/seed7                other data, made by {name}.synthesize
+  python -m {name}.baselines data/seed7                other data of the same form
   python -m {name}.baselines -o baselines.json         also as a file, with what was chosen""",
-        epilog="Exit status: 0 done, 1 error, 2 wrong use.",
     )
     parser.add_argument(
-        "data_dir", nargs="?", type=place, metavar="DATA_DIR", help=f"the dataset (default {_find_mini_folder(name)})"
+        "data_dir",
+        nargs="?",
+        type=lambda text: None if text == MINI else place(text),
+        metavar="mini|DATA_DIR",
+        help=f"the dataset (default: mini, in {_find_mini_folder(name)})",
     )
     parser.add_argument("-o", "--output", type=file_place, metavar="FILE.json", help="also write the numbers to a file")
     return parser

@@ -356,9 +356,10 @@ predictions are summed batch by batch, so that memory does not grow with the dat
 
 A file that predict wrote (docs/guide/predict.md) is judged by the data of a run or of a configuration: names, number
 and truth in the file must be those of the data. Alone, it is judged by the truth that it has itself.""",
-        epilog="""\
-Exit status: 0 target met (by the ensemble), 1 target not met or an error, 2 wrong use; where no target applies, which
-is for a file alone and for predictions of training samples, 0 if the file is valid.""",
+        statuses={
+            0: "target met (by the ensemble); or none applies: to a file alone, or predictions of training samples",
+            1: "target not met, or an error",
+        },
     )
     parser.add_argument(
         "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"

@@ -128,8 +128,8 @@ Download the published data of {self.benchmark}, verify and unpack them, and wri
 An interrupted command continues where it stopped, in the middle of a file if the server allows it. Each byte is asked
 for from one version of a file, and published checksums are compared; where there are none, the manifest has those of
 what arrived. Nothing is overwritten: incomplete files are in DIR/{DOWNLOADS}, a folder with other data is refused.
-The manifest of a part says variant `subset-...`: a part is never the dataset of a closed result.
-Exit status: 0 complete, 1 an error, 2 wrong use, 130 interrupted.""",
+The manifest of a part says variant `subset-...`: a part is never the dataset of a closed result.""",
+            statuses={130: "interrupted: call again to continue"},
         )
         parser.add_argument("folder", type=folder_place, nargs="?", metavar="DIR", help="new, or interrupted before")
         parser.add_argument("--list", action="store_true", help="show what is published, and exit")

@@ -329,8 +329,8 @@ Without --data a few samples of the published shape and distribution are generat
 data/{name}-measure-full (or -mini, -mini2), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and
 one line on standard output:
   FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
-units: ranks. spread: standard deviation of the steps' times by their median. An earlier {NAME} is replaced.
-Exit status: 0 measured, 1 an error, 2 wrong use.""",
+units: ranks. spread: standard deviation of the steps' times by their median. An earlier {NAME} is replaced.""",
+        statuses={0: "measured"},
     )
     parser.add_argument(
         "config", nargs="?", default=CLOSED, help=f"name of a configuration, or a YAML file (default: {CLOSED})"

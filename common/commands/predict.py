@@ -167,7 +167,7 @@ the checkpoint. torchrun, mpirun and srun share the work among ranks, as in trai
 npz is for numpy and is kept in memory until it is written; HDF5 is written batch by batch, for any number of samples.
 docs/guide/predict.md has the format. On any number of ranks the samples are in the same order; with
 train.eval_batch_size=N the numbers are the same, too, otherwise they can differ by rounding.""",
-        epilog="Exit status: 0 the file is written, 1 an error, 2 wrong use.",
+        statuses={0: "the file is written"},
     )
     parser.add_argument("words", nargs="+", type=word, metavar="RUN", help="the folder of a run, or a checkpoint")
     parser.add_argument(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ from common.files import list_data
 from common.processes import in_processes, usable_cores
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
+from common.styles import print_error, print_warning
 
 T = TypeVar("T")
 Run = Callable[[argparse.Namespace], int]
@@ -57,9 +57,9 @@ Run = Callable[[argparse.Namespace], int]
 ReadContents = Callable[[str, Path, str], Iterable[tuple[str, Iterable[Content]]]]
 """Yields the name of each sample in a file and its contents; of the file its name, where to read it, its SHA-256."""
 VERIFY_HELP: Final = """\
-Compare all files with DATA_DIR/manifest.json. Missing, changed and extra files are listed, and the exit code is then 1.
+Compare all files with DATA_DIR/manifest.json. Missing, changed and extra files are listed.
 With --values the samples, too, are compared with their contract: what breaks it is an error with file, sample, place
-and number, as are equal samples in two splits; what is only unlikely is a warning, which leaves the exit code as it is.
+and number, as are equal samples in two splits; what is only unlikely is a warning, which leaves the exit status 0.
 Each file is read once for both (twice if it has more than 256 MiB).
 """
 
@@ -120,7 +120,7 @@ def build_and_compare(
     bar = tqdm(results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar)
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        print_error(problem)
     print(f"compared {len(own_items):,} {plan.noun} with their sources: {len(problems):,} differences")
     return 1 if problems else 0
 
@@ -175,6 +175,11 @@ class PrepareCommand:
         commands = parser.add_subparsers(dest="command", required=True)
         self.add_commands(commands)
         self._add_checks(commands)
+        for name, command in commands.choices.items():
+            lines = [
+                line for line in self.examples.splitlines() if f".prepare {name} " in line and "--help" not in line
+            ]
+            command.epilog = "\n".join(["examples:", *lines])
         return parser
 
     def _add_checks(self, commands: Any) -> None:
@@ -188,7 +193,8 @@ class PrepareCommand:
         )
         describing.set_defaults(run=self.run_manifest)
         describing.add_argument("--variant", default=FULL, help=f"dataset variant (default {FULL})")
-        verifying = commands.add_parser("verify", help="compare data with the manifest")
+        differ = {0: "nothing differs", 1: "something differs, or an error"}
+        verifying = commands.add_parser("verify", help="compare data with the manifest", statuses=differ)
         verifying.description = VERIFY_HELP
         verifying.set_defaults(run=self.run_verify, interrupted=NOTHING_WRITTEN)
         extent = verifying.add_mutually_exclusive_group()
@@ -254,10 +260,10 @@ class PrepareCommand:
             if not survey.samples:
                 problems.append(f"{folder} has no samples in {_join_names(self.folders)}")
             for warning in sorted(survey.warnings):
-                print(f"warning: {warning}", file=sys.stderr)
+                print_warning(warning)
             result = f", {survey.samples:,} samples looked at, {len(survey.warnings):,} warnings"
         for problem in problems:
-            print(f"error: {problem}", file=sys.stderr)
+            print_error(problem)
         result = (f"{len(problems):,} problems" if problems else "all match") + result
         print(f"{folder}: {len(manifest.files):,} files, digest {manifest.compute_digest()}: {result}")
         return 1 if problems else 0

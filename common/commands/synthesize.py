@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -34,6 +33,7 @@ from common.files import list_data
 from common.picture import new_figure, save_figure
 from common.processes import usable_cores
 from common.reference import FULL, MINI, OWN, VARIANTS, Target
+from common.styles import print_warning
 
 SYNTHETIC: Final = "synthetic"
 """The variant of generated data that no preset has."""
@@ -126,7 +126,7 @@ class Synthesis(ABC):
         if manifest and manifest.variant not in (variant, SYNTHETIC, None):
             raise DatasetError(f"{folder} has the {manifest.variant} dataset; expected {variant}: {OTHER_FOLDER}")
         for line in self.find_other_generator(folder, manifest) if manifest else ():
-            print(f"warning: {line}", file=sys.stderr, flush=True)
+            print_warning(line)
 
     def find_other_generator(self, folder: Path, manifest: Manifest) -> list[str]:
         """Return a line if another version of the generator made the data in a folder."""

@@ -10,8 +10,12 @@ are used.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_yaml
 from common.console import CONSOLE
+from common.ending import EXIT_STATUS, STOPPED, TARGET_NOT_MET
+from common.files import write_whole_file
 from common.named_configs import described_configs
 from common.own_code import SourceError
 from common.settings.run import RunConfig
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
 
 RESUME: Final = "--resume"
 OVERFIT_STEPS: Final = 300
+STATUS_TEXTS: Final = {
+    EXIT_STATUS[STOPPED]: "no error: to be continued, with --resume",
+    EXIT_STATUS[TARGET_NOT_MET]: "no error: the run is over without meeting its target, as ended.json says",
+}
 OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
@@ -90,7 +100,22 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
         return train(benchmark, config, start)
 
     with STOP.listening():
-        return run_command(command, TRAINING_ERRORS)
+        status = run_command(command, TRAINING_ERRORS)
+    _explain_status(status)
+    return status
+
+
+def _explain_status(status: int) -> None:
+    """Tell torchrun what an exit status means, for the report of failures that it prints for each but 0.
+
+    The file is that of torch.distributed.elastic.multiprocessing.errors; without it the report names a traceback.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if status and file:
+        text = f"{STATUS_TEXTS.get(status, 'the error is in the output above')} (exit status {status})"
+        details = {"py_callstack": text, "timestamp": str(int(time.time()))}
+        with suppress(OSError):
+            write_whole_file(Path(file), json.dumps({"message": {"message": text, "extraInfo": details}}))
 
 
 def _print_answer(cls: type[RunConfig], arguments: argparse.Namespace) -> int:
@@ -128,11 +153,14 @@ console.txt if standard output or error was lost, without which a run goes on, a
 installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow] sends the metrics there, too.
 While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
-Exit status: 0 target met, or train.target=none and all epochs done, 1 an error, 2 wrong use, 3 to be continued (a
-signal stopped the run, or output_dir is in use), 4 over without meeting the target: all epochs are done, or a callback
-stopped it. Of several instances:
-3 if one is to be continued, else 1 if one failed, else 4 if one missed the target.
-With several values of a key: `python -m submission.study`.""",
+With several values of a key: `python -m submission.study`.
+Of several instances, the exit status is 3 if one is to be continued, else 1 if one failed, else 4 if one missed it.""",
+        statuses={
+            0: "target met, or train.target=none and all epochs done",
+            3: "to be continued: a signal stopped the run, or output_dir is in use",
+            4: "over without meeting the target: all epochs are done, or a callback stopped it",
+            130: "interrupted before the run began",
+        },
     )
     # nargs="?": without it argparse would name the overrides as missing too.
     parser.add_argument(
@@ -160,8 +188,8 @@ With several values of a key: `python -m submission.study`.""",
         "--callback",
         action="append",
         metavar="MODULE:CLASS",
-        help="tell an object of this class of each step and epoch: your own, derived from common.api.Callback; its "
-        "module, or FILE.py, is imported. docs/guide/library.md has such that act on the network",
+        help="call an object of this class at each step and epoch: your own, derived from common.api.Callback; its "
+        "module, or FILE.py, is imported. docs/guide/library.md has some that act on the network",
     )
     parser.add_argument(
         "--overfit-one-batch",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from common.errors import UsageError
 from common.files import NO_INODES, out_of_inodes
 from common.processes import ProcessKilledError, in_processes
 from common.ranks.launch import LaunchError
+from common.styles import print_error
 
 ERRORS_SHOWN: Final = 20
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -196,9 +196,9 @@ def report_build(outcome: BuildOutcome, plan: DatasetPlan, folder: Path, checksu
 
 def _print_errors(errors: Sequence[str]) -> None:
     for error in errors[:ERRORS_SHOWN]:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
     if len(errors) > ERRORS_SHOWN:
-        print(f"error: {len(errors) - ERRORS_SHOWN:,} more errors of this kind", file=sys.stderr)
+        print_error(f"{len(errors) - ERRORS_SHOWN:,} more errors of this kind")
 
 
 def _refuse_strays(journal: Journal, files: set[str]) -> None:

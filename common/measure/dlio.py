@@ -26,7 +26,10 @@ training files from DIR/train, batch and time of a step without waiting for data
 
   TFRecord, HDF5   a sample per file; DLIO emulates the bytes of gzipped files, not their decompression
   LMDB             DLIO has none: as mmap_indexed_binary, samples of the mean size at once in a file
-Samples of several files (.npy) and other formats are refused."""
+Samples of several files (.npy) and other formats are refused.
+
+example:
+  python -m common.measure dlio runs/cosmoflow-measure/fom.json --data data/cosmoflow -o cosmoflow.yaml"""
 GZIP: Final = b"\x1f\x8b"
 LMDB_MAGIC: Final = struct.pack("=I", 0xBEEFC0DE)
 

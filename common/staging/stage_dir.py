@@ -26,6 +26,7 @@ from common.datasets.manifest import describe_file
 from common.files import NO_INODES, out_of_inodes
 from common.lock import LockedError, LockFile
 from common.staging.plan import Piece, SourceFile, StagingError
+from common.styles import print_warning
 
 try:  # several times faster, with the same functions
     inflater: Any = import_module("isal.isal_zlib")
@@ -302,7 +303,7 @@ class StageDir:
         try:
             yield
         except OSError as error:
-            print(f"warning: staging.stage_dir {self.root}: {error}", file=sys.stderr, flush=True)
+            print_warning(f"staging.stage_dir {self.root}: {error}")
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:

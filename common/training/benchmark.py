@@ -12,7 +12,6 @@ at the same place; any other call may be made by one rank alone.
 from __future__ import annotations
 
 import contextlib
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from common.settings.run import RunConfig
 from common.spatial.shards import whole_size
 from common.staging import stage
 from common.staging.stage import Staged
+from common.styles import print_warning
 from common.training.flops import SampleFlops, count_sample, table3
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
@@ -584,4 +584,4 @@ def check_network_code(recorded: Iterable[Code], benchmark: Benchmark, config: R
                 "class that is not registered by replace(BENCHMARK, problem=CLASS)"
             )
         if present[code.name] != code:
-            print(f"warning: {code.text} has changed since {path} was trained", file=sys.stderr, flush=True)
+            print_warning(f"{code.text} has changed since {path} was trained")

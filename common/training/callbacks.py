@@ -8,7 +8,6 @@ that takes the network acts on all ranks alike, and its exceptions end the run.
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from common.ending import Ending
 from common.own_code import Code, describe_source, import_source
 from common.ranks.dist import Dist
 from common.reference import Target
+from common.styles import print_warning
 from common.training.checkpoint import START, Position, is_dense
 
 __all__ = ["Callback", "Epoch", "RunStart", "StepRecord"]
@@ -258,7 +258,7 @@ class Callbacks:
             except Exception as error:  # whatever a tracker's library or a user's code raises
                 self._members.remove(callback)
                 reason = f"{_name(callback)}: {_describe_error(error)}"
-                print(f"warning: {reason}; training goes on without it", file=sys.stderr, flush=True)
+                print_warning(f"{reason}; training goes on without it")
 
 
 def _name(callback: Callback) -> str:

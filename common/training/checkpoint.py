@@ -14,7 +14,6 @@ import errno
 import io
 import re
 import shutil
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from common.own_code import OWN_CODE, Code, read_codes
 from common.ranks.dist import Dist
 from common.settings.machine import CheckpointConfig
 from common.stop import STOP
+from common.styles import print_warning
 
 FORMAT: Final = "mlperf-hpc-suite checkpoint 1"
 NAME: Final = re.compile(r"epoch-(\d{4})-step-(\d{7})\.pt")
@@ -134,7 +134,7 @@ class Saved:
     def warn(self) -> None:
         """Print which newer files were skipped, and why."""
         if self.skipped:
-            print(f"warning: {'; '.join(self.skipped)}; using {self.path.name} instead", file=sys.stderr)
+            print_warning(f"{'; '.join(self.skipped)}; using {self.path.name} instead")
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
@@ -254,7 +254,7 @@ class Checkpoints:
             try:
                 saved = load(self.folder, self.benchmark, check, at_once=self.dist.world_size > 1)
             except NoCheckpointError as error:
-                print(f"warning: {error}", file=sys.stderr)
+                print_warning(error)
         return self._share_saved(saved) if self.dist.broadcast_json(saved is not None) else None
 
     def _share_saved(self, saved: Saved | None) -> Saved:

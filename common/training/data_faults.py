@@ -8,7 +8,6 @@ fault among them the training has diverged.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import Any, Final
@@ -19,6 +18,7 @@ from common.data.prefetch import name_tensors
 from common.data.values import Identity, Survey
 from common.datasets.manifest import NAME, read_manifest
 from common.processes import in_threads
+from common.styles import print_warning
 from common.training.benchmark import Problem
 
 LOOKED_AT: Final = 4
@@ -47,7 +47,7 @@ def check_some_samples(problem: Problem) -> None:
         raise DataFaultError(error)
     warning = dist.find_first(min(survey.warnings, default=None))
     if warning and dist.is_main:
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
+        print_warning(warning)
 
 
 def _survey_sample(survey: Survey, problem: Problem, split: str, index: int) -> None:
@@ -76,7 +76,7 @@ def warn_of_repeated_files(problem: Problem) -> None:
     survey.add_summary()
     if lines := survey.errors + survey.warnings:
         more = f" ({len(lines):,} such files; `prepare verify --values` lists them)" if len(lines) > 1 else ""
-        print(f"warning: {lines[0]}{more}", file=sys.stderr, flush=True)
+        print_warning(f"{lines[0]}{more}")
 
 
 # -- where a loss or a quality is not finite -----------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from common.lease import LOOK_S, InUseError, Lease
 from common.mllog import LogError
 from common.ranks.dist import Dist
 from common.stop import STOP
+from common.styles import print_warning
 
 
 class OwnedFolder:
@@ -60,7 +60,7 @@ class OwnedFolder:
             if self.result is None:
                 raise
             reason = classify_error(error).cause
-            print(f"warning: {reason}; the result of the run stays", file=sys.stderr, flush=True)
+            print_warning(f"{reason}; the result of the run stays")
 
     @contextlib.contextmanager
     def failure_recorded(self) -> Iterator[None]:

@@ -80,6 +80,7 @@ class NodeRecorder:
             stdout=subprocess.DEVNULL,
             stderr=self._messages,
             start_new_session=True,
+            env=os.environ | {"NO_COLOR": "1"},  # its last message is read
         )
 
     def wait_for_reading(self) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common.command import as_called, clean, counted
+from common.styles import BOLD, CYAN, GREEN, RED, YELLOW, style_text
 from compliance.formats.findings import (
     Group,
     Shown,
@@ -40,8 +41,8 @@ from compliance.model.finding import (
 from compliance.model.report import Report
 from compliance.rules.rule import RULES
 
-YELLOW = dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), 33)
-COLORS = {PASS: 32, FAIL: 31, ERROR: 31, NOTE: 36, SKIPPED: 36, "bold": 1, **YELLOW}
+OPEN = dict.fromkeys((WARN, PARTIAL, INCOMPLETE, WARNING), YELLOW)
+STYLES = {PASS: GREEN, FAIL: RED, ERROR: RED, NOTE: CYAN, SKIPPED: CYAN, "bold": BOLD, **OPEN}
 FEW = 3
 """How many places are listed if the same is found in more."""
 MANY_TEXTS = 10
@@ -78,7 +79,7 @@ def render(report: Report, style: Style) -> str:
 
 
 def _paint_verdict(text: str, color: str, style: Style) -> str:
-    return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if style.color else text
+    return style_text(text, STYLES[color]) if style.color else text
 
 
 def _name_places(places: list[str], style: Style) -> str:
@@ -144,6 +145,8 @@ def _group_lines(group: Group, style: Style) -> list[str]:
             width = len(line) + len(indent) if command else max(style.width, 40)
             lines += textwrap.wrap(line, width, initial_indent=indent, subsequent_indent=" " * len(indent))
             indent = " " * len(indent)
+    label = _paint_verdict("fix:", "bold", style)
+    lines = [f"  {label}{line[6:]}" if line.startswith("  fix:") else line for line in lines]
     texts = group.texts()
     for at, (text, findings) in enumerate(texts.items()):
         if at == MANY_TEXTS and not style.verbose:

@@ -24,7 +24,7 @@ class FileKind(NamedTuple):
 _CHECK_LOG: Final = "Check the run's log, result_<i>.txt, instead."
 _REPLACE: Final = "Put the run's own log, the file that mllog wrote, in its place."
 _UNPACK: Final = "Unpack it: `{} FILE`, then check what it contains."
-_CHECK_SYSTEM: Final = "Check it with `mlperf-hpc system --check FILE`."
+_CHECK_SYSTEM: Final = "Check it with `mlperf-hpc submit system --check FILE`."
 _STORAGE: Final = "mlpstorage judges it: `mlpstorage reports reportgen`, see github.com/mlcommons/storage."
 _INFERENCE: Final = "Its submission checker judges it: tools/submission in github.com/mlcommons/inference."
 PTDAEMON: Final = (

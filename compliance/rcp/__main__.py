@@ -17,7 +17,7 @@ from compliance.rcp.record import record
 from compliance.rcp.table import read_table
 
 DESCRIPTION: Final = """\
-Reference convergence points (RCP): how long reference runs train until they meet the quality target.
+Show reference convergence points (RCP), which say how long runs train until they meet the target, or record some.
 A result that converges faster than chance allows does not pass.
 """
 EXAMPLES: Final = """\
@@ -29,8 +29,8 @@ examples:
   python -m compliance.rcp record runs/ -o my.yaml           make it, or add new runs to it
 """
 RECORD_HELP: Final = """\
-Reads all result_*.txt under RUNS: one log per reference run. Runs of one batch size make one point; the
-convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
+Record the reference runs of all result_*.txt under RUNS, one log for each run. Runs of one batch size make one point;
+the convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
 A point needs twice as many runs as a result (10 where a result has 5), each with a different seed. Runs on
 the mini problem (dataset_variant mini) make separate points.
 
@@ -38,6 +38,7 @@ Call it again when there are more runs: logs already in the table (same sha256) 
 ever removed, and an interrupted call leaves the old table. Runs without run_stop are skipped for now;
 runs that did not converge are listed in the table and do not count.
 """
+MODE_HELP: Final = "mark the points kept by the written rules, by the official tool, or both (default: both)"
 FOOTNOTE: Final = """
 mean: without the lowest and the highest run. std: of all runs. min mean: a result below it does not pass.
 max speedup: mean / min mean. kept: results are compared with this point. Those not kept converge later than
@@ -76,13 +77,13 @@ def _make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     show = commands.add_parser("show", help="print tables of convergence points")
-    show.epilog = EXAMPLES
+    show.description, show.epilog = "Print the tables of convergence points.", EXAMPLES
     choice = show.add_mutually_exclusive_group()
     choice.add_argument("benchmark", nargs="?", metavar="BENCHMARK", help="one benchmark (default: all of MLPerf HPC)")
     choice.add_argument("--table", type=Path, metavar="FILE", help="a table of your own")
     show.add_argument("--round", type=round_name, default=ROUNDS[-1], help=f"{', '.join(ROUNDS)} (default: last)")
     show.add_argument("--variant", choices=VARIANTS, help="of the problem (default: all)")
-    show.add_argument("--mode", choices=("envelope", "official", "both"), default="both")
+    show.add_argument("--mode", choices=("envelope", "official", "both"), default="both", help=MODE_HELP)
 
     recorded = commands.add_parser("record", help="make or extend a table")
     recorded.description, recorded.epilog = RECORD_HELP, EXAMPLES

@@ -184,7 +184,7 @@ class OneVocabulary(Amounts):
     id = "AMT02"
     cite = LOGGING
     differs = "the official tool accepts both"
-    why = "An epoch may then be trained in the one and counted in the other: no published log has both."
+    why = "With both, an epoch could be trained in one and counted in the other; no published log has both."
     fix = "Log epoch_start and epoch_stop of each epoch, or block_start and block_stop of each block."
     good = (lambda log: log().blocks(),)
     bad = (lambda log: log().add("block_start", None, before="run_stop", first_epoch_num=24, epoch_count=16),)
@@ -207,7 +207,7 @@ class TimeOfBlock(Amounts):
     cite = "hpc_training_rules.adoc#benchmarks; training_rules.adoc#run-time"
     differs = "the official tool does not compare times"
     why = "A block of many epochs that takes the time of a few did not train them."
-    fix = "Log epoch_count of each block as trained."
+    fix = "Log the number of epochs that each block trained as its epoch_count."
     good = (lambda log: log().blocks(),)
     bad = (
         lambda log: log().blocks().meta("block_start", "epoch_count", 8, 5),
@@ -238,7 +238,7 @@ class StatedTimes(Amounts):
     id = "AMT04"
     severity = WARNING
     cite = TIMING
-    why = "In one run both agree; where they do not, times were edited, or the field has another unit or meaning."
+    why = "If they differ, times were edited, or the field has another unit or meaning."
     fix = "Submit the log as the run wrote it; log seconds or milliseconds."
     good = (
         lambda log: log().meta("run_stop", "time", 5_200_350.0),  # in ms
@@ -282,7 +282,7 @@ class OwnThroughput(Amounts):
     id = "ORD19"
     severity = WARNING
     cite = TABLE
-    why = "In one run both agree; where they do not, times were edited, or the speed has another unit."
+    why = "If they differ, times were edited, or the speed has another unit."
     fix = "Submit the log as the run wrote it; log samples per second of the whole run."
     good = (
         lambda log: log(benchmark="oc20").throughput(740.0),
@@ -317,7 +317,7 @@ class RankOfAccelerator(Amounts):
     id = "AMT05"
     severity = WARNING
     cite = TABLE
-    why = "The ranks of a run use its accelerators: where the numbers do not fit, one of them is not that of the run."
+    why = "The ranks of a run use its accelerators: if the numbers do not fit, one of them is wrong."
     fix = "Log number_of_ranks, number_of_nodes and accelerators_per_node of the run."
     good = (
         lambda log: log().add("number_of_ranks", 64),

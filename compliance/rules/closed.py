@@ -137,7 +137,7 @@ class Provenance(LogRule, strict_only=True):
     cite = OURS
     divisions = ("closed",)
     differs = UNKNOWN
-    why = "What the suite records of itself is what shows that a run is closed; it does not disappear on its own."
+    why = "The suite's own records show that a run is closed, and its trainer always writes them."
     fix = "Submit the log as the trainer wrote it."
     bad = (
         lambda log: log().by_suite().drop(PROVENANCE),
@@ -286,8 +286,11 @@ class OwnCode(LogRule, strict_only=True):
     cite = DIVISIONS
     differs = UNKNOWN
     once = True
-    why = "A network, loss or optimizer of one's own is not the reference, whatever the configuration says."
-    fix = "Submit the run to the open division, or train without train.imports, own classes and acting callbacks."
+    why = "Your own network, loss or optimizer is not the reference's, whatever the configuration says."
+    fix = (
+        "Submit the run to the open division, or train without train.imports, your own classes, and callbacks that "
+        "act on the training."
+    )
     good = (lambda log: log(division="open").by_suite().provenance(own_code=[]),)
     bad = (
         lambda log: log().by_suite().provenance(own_code=[{"kind": "optimizer", "name": "lars", "file": "lars.py"}]),
@@ -343,7 +346,7 @@ class NoBagging(UsualTraining):
 
     id = "SET15"
     cite = "training_rules.adoc#training-and-test-sets; hpc_training_rules.adoc#benchmarks"
-    why = "A member of a bagged ensemble sees 63 % of the samples; its result is compared with no other."
+    why = "A member of a bagged ensemble sees 63 % of the samples; its result cannot be compared with others."
     fix = "Train with instances.bagging=none. With --allow-mini it is a note in a mini run."
     good = (lambda log: log(division="open").by_suite({"instances.bagging": "none"}),)
     bad = (
@@ -362,7 +365,7 @@ class NoPretraining(UsualTraining):
 
     id = "SET16"
     cite = "training_rules.adoc#pre-training-is-not-allowed"
-    why = "Weights that are trained already reach the target in less time, which says nothing about the system."
+    why = "Trained weights reach the target sooner, which says nothing about the system."
     fix = "Train with train.init_from=null. With --allow-mini it is a note in a mini run."
     good = (lambda log: log(division="open").by_suite({"train.init_from": None}),)
     bad = (

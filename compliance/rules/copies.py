@@ -40,8 +40,8 @@ class SeedsLogged(SetRule):
     fix = "Draw a seed for each run from system randomness and log it with key seed."
     differs = (
         "strict only warns about missing seeds in rounds 1.0 and 2.0, which did not require them, and lets the one run"
-        " that may fail lack its seed; the official tool applies it backwards, and also asks for source file and line"
-        " of the record (strict: a warning)"
+        " that may fail lack its seed; the official tool requires them in these rounds, too, and also asks for source"
+        " file and line of the record (strict: a warning)"
     )
     good = (lambda package: package().edit(1, lambda log: log.set("seed", "77")),)
     bad = (
@@ -194,8 +194,9 @@ class UsedOnce(SubmissionsRule, strict_only=True):
     cite = RESULTS
     differs = ONE_FOLDER
     why = (
-        "A run used in two results was measured once but counts twice. Where one organisation uses it for time to "
-        "train and for throughput, or submits a result again in another round, the rules do not forbid it: a warning."
+        "A run used in two results was measured once but counts twice. The rules do not forbid one organisation to "
+        "use it for time to train and for throughput, or to submit a result again in another round: that is a "
+        "warning."
     )
     fix = "Make new runs for each result; do not submit a result of an earlier round as new."
     bad = (lambda package: package().copy_to("other_system"),)

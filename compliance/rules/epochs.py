@@ -245,7 +245,7 @@ class TrainingTimed(LogRule, strict_only=True):
 
     id = "ORD13"
     cite = TIMING
-    differs = "the official tool asks it of blocks only"
+    differs = "the official tool requires it of blocks only"
     why = "Epochs before run_start are training that nobody times: the score would be too short."
     fix = "Log run_start before the first training data are touched; never move it."
     bad = (
@@ -272,7 +272,7 @@ class FirstEpoch(LogRule, strict_only=True):
 
     id = "ORD14"
     cite = LOGGING
-    differs = "the official tool believes any epoch_num"
+    differs = "the official tool accepts any epoch_num"
     why = "Convergence is read from epoch_num: counted from a higher number, a run that is too fast looks slow enough."
     fix = "Number the epochs of a run from 0 or 1; put all epochs of a run that was resumed into one log."
     good = (lambda log: log().renumber(first=0), lambda log: log().blocks())
@@ -300,7 +300,7 @@ class Samples(LogRule, strict_only=True):
     id = "ORD15"
     cite = "hpc_training_rules.adoc#hyperparameters-and-optimizer (val_every_iters)"
     rounds = since("3.0")
-    differs = "the official tool believes any epoch_num"
+    differs = "the official tool accepts any epoch_num"
     why = "Convergence is read from epoch_num: with larger numbers, a run that is too fast looks slow enough."
     fix = "Log the samples trained so far, at every evaluation; evaluate every val_every_iters iterations."
     bad = (
@@ -330,7 +330,7 @@ class StopNumber(LogRule, strict_only=True):
     severity = WARNING
     cite = LOGGING
     differs = "the official tool does not read it"
-    why = "A run that stops at another epoch than its records show has lost or gained some of them."
+    why = "If run_stop names another epoch than the records show, records were lost or added."
     fix = "Log the number of the last epoch with run_stop, or none."
     good = (
         lambda log: log(epochs=23).meta("run_stop", "epoch_num", 23),

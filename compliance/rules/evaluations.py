@@ -231,7 +231,7 @@ class OneResult(LogRule, strict_only=True):
 
 
 class Steps(LogRule, strict_only=True):
-    """step_num goes on from epoch to epoch, by as many steps, and that of a result lies within its epoch."""
+    """step_num grows by the same number of steps in each epoch, and that of a result lies within its epoch."""
 
     id = "QUA10"
     cite = CONVERGENCE

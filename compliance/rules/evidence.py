@@ -93,8 +93,8 @@ class ReferenceRecords(LogRule, strict_only=True):
     cite = "training_rules.adoc#pre-training-is-not-allowed, #training-and-test-sets"
     divisions = ("closed",)
     differs = "the official tool does not read these records"
-    why = "A start from a checkpoint, a part of the data or an easier target gives a time that compares with no other."
-    fix = "Train from random weights on all samples to the target, or say in the open division what differs."
+    why = "A start from a checkpoint, a part of the data or an easier target gives a time that cannot be compared."
+    fix = "Train from random weights on all samples to the target, or submit to the open division and say what differs."
     good = (
         lambda log: log(benchmark="deepcam").add("checkpoint", None).add("data_oversampling_factor", 2),
         lambda log: log(benchmark="deepcam").add("target_accuracy_reached", 0.82, before="run_stop"),

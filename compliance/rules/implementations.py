@@ -75,7 +75,7 @@ class SubmittedCode(CodeRule):
     follows = ("PKG02", "RUN08", "PKG08")
     cite = "submission_rules.adoc#submission-content; docs/reference/profiles.md (logs of this suite)"
     why = "A result must be reproducible from the submitted code; code other than that submitted may have made it."
-    fix = "Submit the sources that made the logs, unchanged: `mlperf-hpc assemble --sources DIR` copies them."
+    fix = "Submit the sources that made the logs, unchanged: `mlperf-hpc submit assemble --sources DIR` copies them."
     good = (lambda package: package().by_suite().remove("benchmarks"),)
     bad = (
         lambda package: package().by_suite().replace(f"{SAMPLE_CODE}/cosmoflow/train.py", b""),

@@ -177,7 +177,7 @@ class EnoughReadings(FileRule):
 
     id = "POW09"
     cite = f"{RULES_OF_POWER}#measure-maxa-run-60-power-samples"
-    why = "A meter is allowed an error that only averages out over many readings."
+    why = "A meter's allowed error averages out only over many readings."
     fix = "If a run ends sooner, let it train on with the same code until there are 60 readings."
     bad = (
         lambda package: package("deepcam").power(node=lambda file: file.keep(lambda at, _: at < 59)),

@@ -18,7 +18,7 @@ class OfficialVerdict(Rule, strict_only=True):
     cite = "mlperf-logging 4.1.68, mlperf_logging.package_checker and compliance_checker"
     differs = "this is what the profile official says"
     why = "A result is submitted to the committee's tool, which also refuses some logs that break no written rule."
-    fix = "Change what that tool refuses, or agree with the committee on it; --profile official shows all that it says."
+    fix = "Change what the tool refuses, or ask the committee to accept it; --profile official shows all its findings."
     bad = (
         lambda package: (
             package("deepcam").edit(1, lambda log: log.set("seed", "11")).edit(2, lambda log: log.set("seed", "12"))

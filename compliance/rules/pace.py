@@ -50,15 +50,15 @@ FEWEST: Final = 3
 
 
 class EpochTakesTime(LogRule, strict_only=True):
-    """No epoch takes less than half of the time of the others, and no two are trained at one time."""
+    """No epoch takes less than half the time of the others, and no two overlap."""
 
     id = "ORD18"
     cite = "hpc_training_rules.adoc#benchmarks; training_rules.adoc#run-time"
     severity = WARNING
     differs = "the official tool does not compare times"
     why = (
-        "An epoch trains on all samples; one much shorter than the others did not, or its record is wrong. Slow epochs"
-        " break no rule, and where the machine changed its speed, a short one is a note."
+        "An epoch trains on all samples; one much shorter than the others did not, or its record is wrong. Slow "
+        "epochs break no rule; if the machine changed its speed, a short one is only a note."
     )
     fix = "Log epoch_start when the epoch begins to train and eval_start when that training is done."
     good = (

@@ -182,7 +182,7 @@ class Described(PackageRule):
     id = "PKG04"
     cite = DESCRIPTION
     why = "Without it division and size of the system are unknown; the official tool crashes."
-    fix = "Write systems/<system>.json, named after the folder of its results; `mlperf-hpc system` makes one."
+    fix = "Write systems/<system>.json, named after the folder of its results; `mlperf-hpc submit system` makes one."
     differs = (
         "strict also warns about descriptions without results; the official tool crashes on a byte order mark and on"
         " bytes that are not UTF-8 (strict: a warning)"
@@ -233,8 +233,8 @@ class OneMeaning(PackageRule, strict_only=True):
     id = "PKG35"
     cite = "RFC 8259 section 4 (names within an object should be unique)"
     differs = "the official tool silently takes the last of repeated members"
-    why = "Readers differ in which one they take, so that a system would be of both divisions, or of two sizes."
-    fix = "Keep the one that is right."
+    why = "Readers take different ones, so the system could be in both divisions, or have two sizes."
+    fix = "Keep the right one."
     bad = (
         lambda package: package().system(**{"division": "open"}).again("division", "closed"),
         lambda package: package().again("cooling", "some"),

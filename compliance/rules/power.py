@@ -179,7 +179,7 @@ class ReadingsOfOneRun(SubmissionsRule, strict_only=True):
     cite = f"{RULES_OF_POWER}#measure-all-nodes"
     differs = UNREAD
     why = "The energy of a result is that of its own runs; readings of other runs are not a measurement of these."
-    fix = "Measure each run; a result of an earlier round is submitted again with its own logs."
+    fix = "Measure each run. Submit a result of an earlier round again with its own logs."
     bad = (lambda package: _other_runs(package("deepcam").power().copy_to("other_system")),)
 
     def check(self, submissions: Submissions) -> Iterator[Finding]:

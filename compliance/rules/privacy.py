@@ -45,7 +45,7 @@ class NoPersonalDataInLogs(LogRule, strict_only=True):
     differs = NO_OFFICIAL_CHECK
     why = "Logs are published for good; addresses get harvested, and a home directory reveals an account name."
     once = True
-    fix = "Remove them from the submitted copy: `mlperf-hpc assemble … --redact`."
+    fix = "Remove them from the submitted copy: `mlperf-hpc submit assemble … --redact`."
     good = (
         lambda log: log().prefix(b"0: "),
         lambda log: log().raw("seed", lambda line: b"pip: suite @ git+https://git@example.org/suite\n" + line),

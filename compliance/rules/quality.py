@@ -35,7 +35,7 @@ class PlausibleQuality(LogRule, strict_only=True):
     cite = QUALITY
     differs = "the official tool takes any value that meets the target"
     why = "A run ends soon after the target is met, and no network is nearly free of errors."
-    fix = "Nothing to fix if it is true; look at how the evaluation computes it, and on which samples."
+    fix = "Check how the evaluation computes it, and on which samples. If it is true, there is nothing to fix."
     good = (lambda log: log().last_evaluation(0.1),)
     bad = (
         lambda log: log().last_evaluation(1e-9),

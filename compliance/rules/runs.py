@@ -99,7 +99,7 @@ class NoNumberMissing(SetRule, strict_only=True):
     severity = WARNING
     cite = RESULTS
     differs = "the official tool does not read the numbers"
-    why = "A missing number may be an instance that was left out because it was slow: all of them are submitted."
+    why = "A missing number may be an instance that was left out because it was slow; all must be submitted."
     fix = "Add the missing instances, or put them in pruned_results; say in the README why a number was never used."
     good = (lambda package: package(scaling="weak").prune(2),)
     bad = (lambda package: (sample := package(scaling="weak", runs=14)).remove(f"{sample.folder}/result_3.txt"),)
@@ -217,10 +217,7 @@ class PrunedComply(SetRule, strict_only=True):
     id = "RUN11"
     cite = "hpc_training_rules.adoc#results; training_policies#493, #499"
     differs = "the official tools never read pruned_results"
-    why = (
-        "Pruning takes slow instances and those with a repeated seed out of the time; it is not for runs that break the"
-        " rules, and runs with other settings belong to another result."
-    )
+    why = "Pruning is for slow instances and repeated seeds, not for runs that break the rules or have other settings."
     fix = "Submit complete pruned logs; a run that was killed, or had other settings, is not a pruned instance."
     good = (
         lambda package: package(scaling="weak").with_time_to_train().prune(2),
@@ -382,7 +379,7 @@ class SameSoftware(SetRule, strict_only=True):
     severity = WARNING
     cite = "training_rules.adoc#system-and-framework-must-be-consistent; training_rules.adoc#definitions"
     differs = "the official tool ignores the records of this suite"
-    why = "A result is that of one implementation on one system, versions of its software included."
+    why = "A result belongs to one implementation on one system, with one set of software versions."
     fix = "Repeat the runs that differ."
     good = (lambda package: package().by_suite().edit(3, lambda log: log.provenance(git_revision="another")),)
     bad = (

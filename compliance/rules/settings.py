@@ -83,8 +83,8 @@ class KnownBenchmark(LogRule):
     cite = "hpc_training_rules.adoc#benchmarks"
     why = "Target, run count and allowed settings depend on it; the official tool crashes on an unknown name."
     fix = (
-        f"Log submission_benchmark as {names_in_words()}, in lower case; a benchmark from outside the suite is known "
-        "where its package is installed, or named with --benchmarks-from."
+        f"Log submission_benchmark as {names_in_words()}, in lower case. For one from outside the suite, install "
+        "its package or name its folder with --benchmarks-from."
     )
     differs = "strict says of which other suite a log is, and judges nothing else in it"
     bad = (
@@ -301,13 +301,10 @@ class NoMini(LogRule, strict_only=True):
     id = "SET07"
     cite = MINI_ROUND
     differs = UNKNOWN
-    why = (
-        "The mini problems are for laptops and tests, benchmarks from outside the suite are their authors', and "
-        "nothing is known of own data. None of them gives MLPerf results."
-    )
+    why = "Mini problems, benchmarks from outside the suite and your own data give no MLPerf results."
     fix = (
-        "Pass --allow-mini to check mini runs, and runs of benchmarks from outside the suite, by their own rules, as a "
-        "note; submit no run on own data."
+        "Pass --allow-mini to check mini problems and benchmarks from outside the suite by their own rules, with this"
+        " as a note. Do not submit runs on your own data."
     )
     bad = (
         lambda log: log(division="open", variant=MINI),

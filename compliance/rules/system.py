@@ -271,8 +271,8 @@ class FitsSystem(SetRule, strict_only=True):
     cite = "hpc_training_rules.adoc#results (throughput: S <= T <= M * S)"
     differs = "the official tool accepts T and S as stated"
     why = (
-        "Instances that run together cannot have more accelerators than the system; where each log states the whole"
-        " system, as many valid ones do, it is a warning."
+        "Instances that run together cannot have more accelerators than the system. If each log states the whole "
+        "system, as many valid ones do, it is a warning."
     )
     fix = "Log the nodes of the instance, not of the whole system; correct the system description."
     good = (lambda package: package(scaling="weak").with_time_to_train().system(number_of_nodes="160"),)

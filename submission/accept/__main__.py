@@ -26,6 +26,7 @@ from common.command import (
 )
 from common.files import follow_no_link, new_file, write_whole_file
 from common.named_configs import CLOSED
+from common.styles import print_error
 from compliance.cli import write_text
 from compliance.formats.json import json_text
 from compliance.formats.table import output_width
@@ -76,9 +77,15 @@ several times, each with another -o, and give the files: each --fom is one job, 
 written. Files whose dtype, batch, units or network differ from the baseline's are refused. Fidelity, the distance of
 the loss from float32's, is shown where it was measured (--fidelity); a warning says if it is worse than the baseline's
 by over {FIDELITY_BOUND:.0%} of the loss.
+No file is overwritten."""
 
-exit status: 0 PASS, or recorded; 1 FAIL, or a measurement failed; 3 UNDECIDED; 2 wrong use, such as an incomplete
-baseline without --provisional, or an output that could not be written. No file is overwritten."""
+
+STATUSES: Final = {
+    0: "PASS, or recorded",
+    1: "FAIL, or a measurement failed",
+    2: "wrong use, such as an incomplete baseline without --provisional, or an output that could not be written",
+    3: "UNDECIDED",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser("python -m submission.accept", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandParser("python -m submission.accept", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
     parser.add_argument("baseline", type=file_place, metavar="BASELINE.json")
     parser.add_argument("-n", type=positive, default=RUNS, help=f"measurements of each benchmark (default {RUNS})")
     fom = "measurements of one job instead of measuring; once for each job"
@@ -154,7 +161,7 @@ def _accept(options: argparse.Namespace) -> int:
             try:
                 writers[name](path)
             except OSError as error:  # the others are still written
-                print(f"error: --{name}: {clean(describe_error(error))}", file=sys.stderr)
+                print_error(f"--{name}: {clean(describe_error(error))}")
                 status = WRONG_USE
     write_text(render_table(acceptance, output_width()), None)
     return status

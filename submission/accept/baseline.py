@@ -30,6 +30,7 @@ from compliance import __version__
 from compliance.benchmarks import require_references
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
+from submission.runs.needs import announce_runs
 from submission.runs.plan import PlannedRun, is_finished, read_record
 from submission.runs.processes import JobRunner, hold_lock
 from submission.system.machine import Machine, probe_machine
@@ -262,6 +263,7 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
             raise UsageError(f"{folder} has all measurements, {since}: give them by --fom, or choose another folder")
         print(f"{len(reused)} of {len(runs)} measurements are reused, {since}", flush=True)
     with hold_lock(folder) as lock:
+        announce_runs(runs, [], 1, {})
         failed = execute_plan(runs, JobRunner(lock=lock), _describe_measurement)
     if failed:
         text = f"{counted(len(failed), 'measurement')} failed: no verdict, and nothing is recorded"

@@ -9,6 +9,7 @@ from typing import Final
 
 from common.command import CommandParser, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
+from common.styles import print_warning
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.input_logs import AssemblyError
 from submission.assemble.packing import Assembly, assemble_package
@@ -37,14 +38,15 @@ examples:
 then:
   python -m compliance.check out/Example_Organization       check the submission
   python -m submission.manifest out/Example_Organization    verify that no file has changed
-
-exit status: 0 the package is complete or was extended, 1 it cannot be made from these files, 2 wrong use
 """
+
+
+STATUSES: Final = {0: "the package is complete or was extended", 1: "it cannot be made from these files"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES)
+    parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
     add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")
@@ -58,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     redact_help = "remove mail addresses and home directories from the copied logs; code stays as it is"
     add("--redact", action="store_true", help=redact_help)
     add("--unfinished", action="store_true", help="accept logs without run_stop, as failed runs")
+    add("--draft", action="store_true", help="accept placeholders in the description, to be completed in the package")
     add("--dry-run", action="store_true", help="list what would be written, and write nothing")
     options = vars(parser.parse_args(arguments))
     dry_run = options.pop("dry_run")
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_package(assembly: Assembly, dry_run: bool) -> int:
     package = assemble_package(assembly, dry_run=dry_run)
     for warning in package.warnings:
-        print(clean(f"warning: {warning}"), file=sys.stderr)
+        print_warning(clean(f"{warning}"))
     if dry_run:
         for path in package.written:
             print(clean(path))

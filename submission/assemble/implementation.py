@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from common.benchmarks import PACKAGES, ROOT, find_package, locate_package
+from common.pages import list_shared_files
 from common.provenance import source_hash
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
@@ -23,8 +24,6 @@ from submission.assemble.input_logs import AssemblyError, files_below
 SHARED: Final = "common"
 SETUP_FILES: Final = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg")
 """Files needed to install the suite, besides its packages; setup.cfg puts them into the wheel as well."""
-INSTALLED: Final = f"share/{DISTRIBUTION}"
-"""The folder of these files in an environment with the wheel."""
 
 HEAD: Final = """\
 #!/usr/bin/env bash
@@ -209,14 +208,7 @@ def setup_files(root: Path) -> dict[str, Path]:
     beside = {name: root / name for name in SETUP_FILES if (root / name).is_file()}
     if beside or root != ROOT:
         return beside
-    try:
-        wheel = distribution(DISTRIBUTION)
-    except PackageNotFoundError:
-        return {}
-    if Path(str(wheel.locate_file(""))).resolve() != ROOT.resolve():  # another copy of the suite
-        return {}
-    installed = [Path(str(wheel.locate_file(file))) for file in wheel.files or () if INSTALLED in file.as_posix()]
-    return {path.name: path for path in installed if path.name in SETUP_FILES}
+    return {name: path for name, path in list_shared_files().items() if name in SETUP_FILES}
 
 
 def suite_at(root: Path, benchmark: str) -> bool:

@@ -41,8 +41,10 @@ from compliance.model.layout import (
 )
 from compliance.model.package_files import letters_and_digits
 from compliance.model.provenance import Redaction, read_provenance
-from compliance.model.system import read_description
+from compliance.model.system import is_placeholder, read_description
+from compliance.rules.package import FIELDS
 from compliance.rules.rule import show
+from compliance.rules.system import SYSTEM_TYPE
 from submission.assemble import provenance
 from submission.assemble.implementation import (
     Implementation,
@@ -94,6 +96,7 @@ class Assembly:
     pruned: instances of a throughput result that do not count. sources: the code; None: this suite.
     implementation: name of the folder of the code; None: this suite, or the name of the folder `sources`.
     redact: remove personal data from the copies. unfinished: accept logs without run_stop.
+    draft: accept placeholders in the description.
     read_runs: logs that were read before, by path; they are not read again.
     """
 
@@ -107,6 +110,7 @@ class Assembly:
     sources: Path | None = None
     redact: bool = False
     unfinished: bool = False
+    draft: bool = False
     read_runs: Mapping[Path, Run] = field(default_factory=dict)
 
 
@@ -121,14 +125,15 @@ class Packing:
         self.assembly = assembly
         self.warnings: list[str] = []
         self._check_use()
-        self.system = _folder_name(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
+        self.system = _name_folder(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
         runs, pruned = (
             read_input_logs(paths, assembly.redact, assembly.read_runs) for paths in (assembly.runs, assembly.pruned)
         )
         check_logs(runs, pruned, assembly.unfinished)
-        self.root = assembly.output / self._choose_organisation(runs)
+        self.root = assembly.output / name_organisation(assembly.organisation or runs[0].run.organisation, runs[0].path)
         self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
+        self._check_placeholders()
         self.earlier = read_provenance(self.root)
         self.read_runs: dict[str, Run] = {}
         input_runs = {log.sha256: log.run for log in runs + pruned}
@@ -185,11 +190,17 @@ class Packing:
                 f"the system description {assembly.system} {problem}; `python -m submission.system` writes one"
             )
 
-    def _choose_organisation(self, runs: Sequence[InputLog]) -> str:
-        organisation = self.assembly.organisation or runs[0].run.organisation
-        if organisation is None:
-            raise AssemblyError(f"{runs[0].path} has no submission_org: use --organisation NAME")
-        return _folder_name(organisation, "organisation", "use --organisation NAME")
+    def _check_placeholders(self) -> None:
+        """Raise AssemblyError for placeholders in the description; a warning in a draft, and of mini runs."""
+        fields, path = self.description.fields, self.assembly.system
+        if names := [name for name in (*FIELDS, SYSTEM_TYPE) if is_placeholder(str(fields.get(name, "")))]:
+            problem = f"placeholders in {path}: {listed(names)}"
+            if not (self.assembly.draft or self.mini):
+                raise AssemblyError(
+                    f"{problem}; state the facts (`python -m submission.system --check {path}` lists what is open), or "
+                    f"use --draft and complete {SYSTEMS}/{self.system}.json in the package later; nothing was written"
+                )
+            self.warnings.append(f"{problem}; complete {SYSTEMS}/{self.system}.json in the package before you submit")
 
     def _read_present(self, name: str, input_runs: Mapping[str, Run]) -> str:
         """Return the hash of a log in the package; raise AssemblyError if the log has changed since assembly.
@@ -287,7 +298,7 @@ class Packing:
         name = assembly.implementation or IMPLEMENTATION
         if not assembly.implementation and assembly.sources and not suite_at(assembly.sources, benchmark):
             folder = assembly.sources.resolve().name
-            name = _folder_name(folder, "--sources: the folder's name", "use --implementation ID")
+            name = _name_folder(folder, "--sources: the folder's name", "use --implementation ID")
         code = find_implementation(benchmark, name, assembly.sources)
         if all(log.sha256 in self.hashes for log in logs) and (self.root / code.folder).is_dir():
             return  # no new runs; the code may have changed since
@@ -343,11 +354,20 @@ def _render_configuration(log: InputLog) -> bytes:
     return f"# From the result logs, with all defaults; {PER_RUN} differ from run to run.\n{text}".encode()
 
 
-def _folder_name(text: str, subject: str, fix: str) -> str:
-    """Return the text with underscores for blanks; raise AssemblyError if it is not a plain folder name."""
+def name_organisation(organisation: str | None, source: str | Path) -> str:
+    """Return the name of an organisation's folder; AssemblyError for none, and for a placeholder. source: names it."""
+    if organisation is None:
+        raise AssemblyError(f"{source} has no submission_org: use --organisation NAME")
+    return _name_folder(organisation, f"the organisation in {source}", "use --organisation NAME")
+
+
+def _name_folder(text: str, subject: str, fix: str) -> str:
+    """Return the text with underscores for blanks; AssemblyError if that is a placeholder, or no plain folder name."""
     name = "_".join(text.split())
     if not FOLDER_NAME.fullmatch(name):
         raise AssemblyError(f"{subject} is {show(text)}, which is not a plain folder name: {fix}")
+    if is_placeholder(text):
+        raise AssemblyError(f"{subject} is {show(text)}, a placeholder: {fix}; nothing was written")
     return name
 
 

@@ -6,13 +6,13 @@ All numbers come from the report of `compliance.engine.check_paths`, so that the
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from common.command import clean
 from common.errors import UsageError
 from common.own_code import OWN_CODE
+from common.styles import print_warning
 from common.values import as_count, is_number, shared_value
 from compliance.engine import Options, check_paths
 from compliance.formats.findings import alone, result_sets
@@ -56,7 +56,7 @@ def read_logs(paths: Sequence[str], options: Options) -> Report:
             raise UsageError(f"no such file or folder: {path}")
     report = check_paths(paths, options)
     for finding in report.broken_plugins:
-        print(f"warning: {clean(finding.message)}", file=sys.stderr)
+        print_warning(clean(finding.message))
     return report
 
 

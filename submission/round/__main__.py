@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from common.command import CommandParser, UsageError, as_called, positive, run_command
+from common.styles import print_warning
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
 from submission.round.make import RoundInputs, make_round
@@ -44,10 +45,14 @@ round.yaml has one entry for each benchmark of the round; runs and overrides are
 
 The folder of the round contains BENCHMARK/run_0, run_1, ... (run.json with the seed, log and output),
 BENCHMARK/attempts, BENCHMARK/throughput/instance_0, instance_1, ..., package/ and report.html. Complete
-package/*/systems/SYSTEM.json, then call the command again.
+package/*/systems/SYSTEM.json, then call the command again."""
 
-exit status: 0 the package passes the check, except for missing runs; 1 it fails, or there was an error; 2 wrong use;
-130 interrupted: call again to resume"""
+
+STATUSES: Final = {
+    0: "the package passes the check, except for missing runs",
+    1: "it fails, or there was an error",
+    130: "interrupted: call again to resume",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandParser("python -m submission.round", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
     add = parser.add_argument_group("what to run").add_argument
     add("--config", required=True, metavar="mini|closed|PRESET|FILE", help="configurations of the benchmarks")
     add("--benchmarks", nargs="+", metavar="NAME", default=[], help="only these")
@@ -122,7 +127,7 @@ def _emit(options: argparse.Namespace) -> int:
     inputs = RoundInputs(system=options.system, sources=options.sources, instances=instances)
     print(render_round(_plan(options), cluster, options.nodes, options.output, inputs), end="")
     if cluster.site.problem:
-        print(f"warning: --site {options.site}: {cluster.site.problem}", file=sys.stderr)
+        print_warning(f"--site {options.site}: {cluster.site.problem}")
     return 0
 
 

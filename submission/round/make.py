@@ -16,6 +16,7 @@ from typing import Final, Literal
 from common.command import UsageError, clean
 from common.files import write_whole_file
 from common.reference import FULL, OWN
+from common.styles import print_warning
 from compliance.engine import Options, check_paths
 from compliance.formats import FORMATS, Style
 from compliance.formats.findings import shortage
@@ -25,12 +26,13 @@ from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
 from submission.assemble.implementation import find_implementation
-from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, assemble_package
+from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, assemble_package, name_organisation
 from submission.results.page.page import write_report
 from submission.results.read_rows import rows
 from submission.results.tables import Summary
 from submission.round.plan import Series
 from submission.round.runs import CONFIG, make_runs, plan_runs
+from submission.runs.needs import announce_runs, find_usual_minutes
 from submission.runs.plan import PlanError, check_records
 from submission.runs.processes import JobRunner, hold_lock
 from submission.runs.setup import Setup, provide_data, resolve_setup
@@ -61,8 +63,10 @@ def make_round(plan: Sequence[Series], output: Path, runner: JobRunner, inputs: 
     with open_round(plan, output, runner, inputs) as (setups, package, locked_runner):
         runs = plan_runs(output, {series.benchmark: series.runs for series in plan})
         check_records(runs)
+        usual = find_usual_minutes(setups)
+        announce_runs(runs, setups, runner.size, usual)
         prepare_benchmarks(setups, output, locked_runner)
-        return package.write(make_runs(runs, locked_runner))
+        return package.write(make_runs(runs, locked_runner, usual))
 
 
 @contextmanager
@@ -122,6 +126,7 @@ class RoundPackage:
                 raise UsageError(f"{setup.benchmark}: variant is {OWN}; a round is of the full or a mini problem")
             find_implementation(setup.benchmark, IMPLEMENTATION, inputs.sources).find_files()
         self.submission = setups[0].submission
+        name_organisation(self.submission["org"], setups[0].config)
         self.mini = any(setup.variant != FULL for setup in setups)
         for setup in setups:
             for name, value in setup.submission.items():
@@ -150,10 +155,11 @@ class RoundPackage:
                     system=self.inputs.system or self._write_system(Path(scratch)),
                     organisation=self.submission["org"],
                     sources=self.inputs.sources,
+                    draft=True,  # the user completes the description in the package
                 )
             )
         for warning in package.warnings:
-            print(clean(f"warning: {warning}"), file=sys.stderr)
+            print_warning(clean(f"{warning}"))
         return package
 
     def show(self, package: Assembled) -> Report:
@@ -177,8 +183,6 @@ class RoundPackage:
         name, known = identify_system(self.submission, 1)
         for path in (self.folder / PACKAGE).glob(f"*/{SYSTEMS}/{glob.escape(name)}"):
             return path
-        description = describe_system(known)
         path = scratch / name
-        path.write_text(render_description(description.fields))
-        print(f"{SYSTEMS}/{name} in the package has {len(description.open_points)} fields to fill in", flush=True)
+        path.write_text(render_description(describe_system(known).fields))
         return path

@@ -24,7 +24,7 @@ if [ "${#runs[@]}" -eq 0 ]; then
   echo "no run has a result: nothing to package" >&2
   exit 1
 fi
-suite submission.assemble "${runs[@]}" -o {{out}}/package --system "$system"{{options}}
+suite submission.assemble "${runs[@]}" -o {{out}}/package --system "$system" --draft{{options}}
 suite submission.report {{out}}/package -o {{out}}/report.html --force{{mini}}
 suite submission.summary {{out}}/package{{mini}}
 suite compliance.check {{out}}/package{{mini}}

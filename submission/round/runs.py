@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from common.files import LOG_NAME
@@ -48,12 +49,17 @@ def plan_runs(folder: Path, counts: Mapping[str, int]) -> list[PlannedRun]:
     return keep_seeds(runs, draw_seeds())
 
 
-def make_runs(runs: list[PlannedRun], runner: JobRunner) -> dict[Path, Run]:
-    """Train the missing runs; return the paths of all logs with a result, as read."""
+def make_runs(
+    runs: list[PlannedRun], runner: JobRunner, usual_minutes: Mapping[str, float] = MappingProxyType({})
+) -> dict[Path, Run]:
+    """Train the missing runs; return the paths of all logs with a result, as read.
+
+    usual_minutes: of a run, by benchmark, for the estimate before the first one ends.
+    """
     for run in runs:
         if not (run.folder / RECORD).exists():
             run.write_record()  # the seed is fixed before the first run starts
-    execute_plan(runs, runner, _describe_run)
+    execute_plan(runs, runner, _describe_run, usual_minutes)
     return read_logs(runs)
 
 

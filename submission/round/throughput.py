@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from common.command import clean
 from common.ending import TARGET_MET, read_ending
 from common.files import LOG_NAME, instance_folders
-from common.processes import usable_cores
 from compliance.benchmarks import reference_of
 from compliance.logs.run import Run, read_run
 from compliance.model.finding import FAIL, PASSING, listed
@@ -20,8 +20,10 @@ from compliance.model.score import throughput
 from submission.round.make import RoundInputs, RoundPackage, open_round, prepare_benchmarks
 from submission.round.plan import Series
 from submission.round.runs import CONFIG
-from submission.runs.plan import PlanError, PlannedRun, is_finished
-from submission.runs.processes import ATTEMPTS, WRONG_USE, JobRunner
+from submission.runs.execute import execute_plan
+from submission.runs.needs import announce_runs
+from submission.runs.plan import PlanError, PlannedRun
+from submission.runs.processes import JobRunner
 from submission.runs.setup import Setup
 
 FOLDER: Final = "throughput"
@@ -47,26 +49,27 @@ def make_throughput(plan: Sequence[Series], output: Path, runner: JobRunner, inp
                     "only grow; which of them do not count is decided by pruning. For fewer choose another folder "
                     "with -o"
                 )
+        jobs = [_plan_job(setup, inputs, output, runner.size) for setup in setups]
+        announce_runs(jobs, setups, 1, {})
         prepare_benchmarks(setups, output, locked_runner)
-        trained = {setup.benchmark: _train(setup, inputs, output, locked_runner) for setup in setups}
+        execute_plan(jobs, replace(locked_runner, size=1))
+        trained = {job.benchmark: _read_results(job) for job in jobs}
         return _finish(package, trained, setups)
 
 
-def _train(setup: Setup, inputs: RoundInputs, output: Path, runner: JobRunner) -> tuple[Logs, Logs]:
-    """Train the instances that have no result yet; return all that have, those that met the target first."""
+def _plan_job(setup: Setup, inputs: RoundInputs, output: Path, size: int) -> PlannedRun:
+    """Return the job that trains the instances of a benchmark on this machine. size: of them at the same time."""
     # The seed is drawn by the first call, and kept.
     settings = ("train.seed=null", f"instances.ranks={inputs.instance_ranks}")
     series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
-    count = inputs.instances
-    run = plan_instances(series, output, count, min(runner.size, count) * inputs.instance_ranks)
-    run.write_record()
-    threads = runner.threads or max(1, usable_cores() // run.ranks)
-    for _ in range(ATTEMPTS):
-        if is_finished(run) or runner.run(run.command(), threads) == WRONG_USE:
-            break
+    return plan_instances(series, output, inputs.instances, min(size, inputs.instances) * inputs.instance_ranks)
+
+
+def _read_results(job: PlannedRun) -> tuple[Logs, Logs]:
+    """Return the logs of the instances with a result, those that met the target first; say which have none."""
     met: Logs = {}
     missed: Logs = {}
-    for folder in run.result_folders:
+    for folder in job.result_folders:
         ending = read_ending(folder)
         if ending is None or not ending.final:
             cause = ending.text if ending else "it was not started, or was killed"

@@ -77,6 +77,11 @@ class PlannedRun:
         return self.title or f"{self.benchmark}/{self.folder.name}"
 
     @property
+    def group_name(self) -> str:
+        """The name of the runs that are given up together."""
+        return self.group or self.benchmark
+
+    @property
     def result_file(self) -> Path:
         """The file that appears when the run has ended with a result."""
         names = {"training": ENDED, "measurement": FIGURE, "evaluation": EVALUATION}
@@ -127,7 +132,7 @@ class PlannedRun:
 def is_finished(run: PlannedRun) -> bool:
     """Tell whether a run has its result, by its folder alone; one without is active, was killed, or not started."""
     if run.kind == "training":
-        return all(map(_has_ended, run.result_folders))
+        return all(map(has_ended, run.result_folders))
     if run.kind == "measurement":
         try:
             read_measurement(run.result_file)
@@ -137,7 +142,8 @@ def is_finished(run: PlannedRun) -> bool:
     return run.result_file.exists()
 
 
-def _has_ended(folder: Path) -> bool:
+def has_ended(folder: Path) -> bool:
+    """Tell whether the training in a folder has ended with a result, by its record and its log."""
     ending, log = read_ending(folder), folder / LOG_NAME
     return ending is not None and ending.final and (not log.exists() or read_run_times(log) is not None)
 
@@ -156,7 +162,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 def has_result(run: PlannedRun) -> bool:
     """Tell whether a run, or an instance of it, has ended with a result."""
-    return any(map(_has_ended, run.result_folders)) if run.kind == "training" else is_finished(run)
+    return any(map(has_ended, run.result_folders)) if run.kind == "training" else is_finished(run)
 
 
 def keep_seeds(runs: Sequence[PlannedRun], draw: Iterator[int]) -> list[PlannedRun]:

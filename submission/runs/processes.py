@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from common.files import follow_no_link, read_end
 from common.lock import LockFile
 from common.processes import find_death_signal, usable_cores
 from common.stop import NAMES, find_signals
-from common.training.progress import duration
 from compliance.model.layout import RESULT_NAME
 from submission.runs.plan import RECORD, PlannedRun, is_finished
 
@@ -81,12 +81,12 @@ class JobRunner:
     repeats_errors: bool = True
     lock: int = -1
 
-    def run_all(self, runs: Sequence[PlannedRun], tick: Callable[[], None]) -> Generator[Attempt]:
+    def run_all(self, runs: Sequence[PlannedRun], tick: Callable[[Sequence[PlannedRun]], None]) -> Generator[Attempt]:
         """Make the runs in order; yield each attempt as it ends.
 
         What an attempt without a result has written is set aside and the run is restarted, unless it was called with
         wrong arguments; after the last attempt no further run of its group is started. tick: called several times a
-        second. Closing the iterator, or an exception, ends the active processes.
+        second with the active runs. Closing the iterator, or an exception, ends the active processes.
         """
         waiting = deque((run, 1) for run in runs)
         active: dict[subprocess.Popen[bytes], tuple[PlannedRun, int]] = {}
@@ -95,16 +95,16 @@ class JobRunner:
             while waiting or active:
                 while waiting and len(active) < self.size:
                     run, number = waiting.popleft()
-                    if (run.group or run.benchmark) not in given_up:
+                    if run.group_name not in given_up:
                         active[self._start(run)] = run, number
                 time.sleep(POLL_S)
-                tick()
+                tick([run for run, _ in active.values()])
                 for process in [process for process in active if process.poll() is not None]:
                     attempt = self._end(*active.pop(process), process.returncode)
                     if not attempt.last:
                         waiting.appendleft((attempt.run, attempt.number + 1))
                     elif not attempt.finished:
-                        given_up.add(attempt.run.group or attempt.run.benchmark)
+                        given_up.add(attempt.run.group_name)
                     yield attempt
         finally:
             _stop(list(active))
@@ -116,19 +116,18 @@ class JobRunner:
         folder = run.folder if finished or run.instances else set_aside(run.folder)
         return Attempt(run, status, number, finished, folder, last)
 
-    def run(self, command: Sequence[str], threads: int = 0, instead: str = "") -> int:
-        """Run a process whose output goes to the user directly; return its exit status. threads: 0: one per core.
+    def run_silently(self, command: Sequence[str], describe: Callable[[], str]) -> int:
+        """Run a process without its standard output, on all cores; return its exit status.
 
-        instead: in place of its standard output, show this and the time every BEAT_S.
+        describe: returns how far it is, for a line every BEAT_S where no terminal shows its own progress.
         """
-        output = subprocess.DEVNULL if instead else None
-        process, begin = self._open(command, threads or usable_cores(), output, errors=None), time.monotonic()
+        process = self._open(command, usable_cores(), subprocess.DEVNULL, errors=None)
         try:
             while True:
                 try:
-                    return process.wait(BEAT_S if instead else None)
+                    return process.wait(None if sys.stderr.isatty() else BEAT_S)
                 except subprocess.TimeoutExpired:
-                    print(f"{instead}: {duration(time.monotonic() - begin)} so far", flush=True)
+                    print(describe(), flush=True)
         finally:
             _stop([process])
 
@@ -144,7 +143,7 @@ class JobRunner:
         self,
         command: Sequence[str],
         threads: int,
-        output: int | None,
+        output: int,
         errors: int | None = subprocess.STDOUT,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
@@ -154,7 +153,8 @@ class JobRunner:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)} | dict(environment or {}),
+            # Without colours: read_error reads what it prints.
+            env=os.environ | {"OMP_NUM_THREADS": str(threads), "NO_COLOR": "1"} | dict(environment or {}),
             start_new_session=True,
             pass_fds=() if self.lock < 0 else (self.lock,),
             preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509  (no thread of ours holds a lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 from common.closed import find_config_class
 from common.config import ConfigError, to_yaml
 from common.datasets import manifest
+from common.datasets.journal import Journal
 from common.errors import UsageError
 from common.extras import missing_extra
 from common.reference import FULL, OWN
+from common.training.progress import duration
 from common.training.resolve import resolve_config
 from compliance.benchmarks import require_references
 from submission.runs.plan import PlanError
 from submission.runs.processes import JobRunner
+from submission.runs.progress import NO_BASIS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,21 @@ def check_trainer(benchmark: str) -> None:
 def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
-    if setup.variant not in (FULL, OWN) and not (folder / manifest.NAME).exists():
-        work = f"generating the {setup.variant} dataset"
-        print(f"{setup.benchmark}: no data in {folder}; {work}", flush=True)
-        command = [f"{setup.benchmark}.synthesize", str(folder), "--preset", setup.variant]
-        if runner.run([sys.executable, "-m", *command], instead=f"{setup.benchmark}: {work}"):
-            raise PlanError(f"cannot generate the data of {setup.benchmark} in {folder}: see the error above")
+    if setup.variant in (FULL, OWN) or (folder / manifest.NAME).exists():
+        return
+    work, begin = f"generating the {setup.variant} dataset", time.monotonic()
+    print(f"{setup.benchmark}: no data in {folder}; {work}", flush=True)
+
+    def describe() -> str:
+        finished, total = Journal(folder).count_files()
+        share, elapsed = finished / total if total else 0.0, time.monotonic() - begin
+        left = f"about {duration(elapsed / share - elapsed)} (by the files so far)" if share else NO_BASIS
+        files = f"{finished:,} of {total:,} files, " if total else ""
+        return f"{setup.benchmark}: {work}: {files}{duration(elapsed)} so far; time left: {left}"
+
+    command = [f"{setup.benchmark}.synthesize", str(folder), "--preset", setup.variant]
+    if runner.run_silently([sys.executable, "-m", *command], describe):
+        raise PlanError(f"cannot generate the data of {setup.benchmark} in {folder}: see the error above")
 
 
 def quote_yaml(text: str) -> str:

@@ -14,6 +14,7 @@ from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_dict
 from compliance.formats.table import output_width
 from submission.runs.execute import execute_plan
+from submission.runs.needs import announce_runs
 from submission.runs.plan import RECORD, PlanError, check_records, has_result, is_finished
 from submission.runs.processes import JobRunner, hold_lock, interrupt_by_signals, set_aside
 from submission.runs.scripts.cluster import add_cluster_options, read_cluster
@@ -78,9 +79,8 @@ def _parser() -> argparse.ArgumentParser:
 In the folder of the study: {JSON}, {CSV}, curve-TITLE.svg, {PAGE}, and the folders of the runs.
 
 quantities, which curves can have as x, y and by, beside the axes:
-{describe_quantities()}
-
-exit status: 0 all runs have a result, 1 some have none, or an error, 2 wrong use, 130 interrupted: call again""",
+{describe_quantities()}""",
+        statuses={0: "all runs have a result", 1: "some have none, or an error", 130: "interrupted: call again"},
     )
     add = parser.add_argument_group("what to run").add_argument
     add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")
@@ -243,9 +243,11 @@ def _make_runs(points: Sequence[StudyPoint], output: Path, runner: JobRunner) ->
                 set_aside(point.run.folder)
                 (point.run.folder / RECORD).unlink()
         setups = {point.setup.data_dir: point.setup for point in points if point.run.kind == "training"}
+        runs = [point.run for point in points]
+        announce_runs(runs, [*setups.values()], runner.size, {})
         for setup in setups.values():
             provide_data(setup, runner)
-        execute_plan([point.run for point in points], runner, describe_run)
+        execute_plan(runs, runner, describe_run)
         evaluations = [point.evaluation for point in points if point.evaluation and is_finished(point.run)]
         if evaluations:
             execute_plan(evaluations, runner)

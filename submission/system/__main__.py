@@ -13,6 +13,7 @@ from typing import Final
 from common.command import CommandParser, UsageError, clean, positive, run_command
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, RankPosition, find_rank_position
+from common.styles import print_warning, use_styles
 from common.tree import NAMED
 from compliance.check_system import check_description
 from compliance.cli import write_text
@@ -20,7 +21,14 @@ from compliance.engine import Options
 from compliance.formats import FORMATS, Style
 from compliance.formats.table import output_width
 from compliance.model.system import OPEN, is_placeholder, read_description
-from submission.system.describe import check_names, collect_notes, describe_system, merge_fields, render_description
+from submission.system.describe import (
+    check_names,
+    check_values,
+    collect_notes,
+    describe_system,
+    merge_fields,
+    render_description,
+)
 from submission.system.hardware import Fields
 from submission.system.machine import NO_READING, Machine, check_source, power_note, probe_machine, read_node
 from submission.system.nodes import Answer, answer_calls, collect_answers, count_parts, meeting_folder, open_call
@@ -47,17 +55,18 @@ error names it. Give each process all accelerators of its node. Host names are o
 
 --power SOURCE reads a meter of the whole node, as `python -m common.measure power --help` lists them; {host} is the
 node's host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on
-hardware). The readings are told by node on standard error, and in hw_notes all in all. A node without a reading is
-told, and described without it.
-
-exit status: 0 written, or checked without errors (warnings are possible); 1 errors in the description, or a node is
-missing; 2 wrong use"""
+hardware). Standard error has the reading of each node, hw_notes that of all. A node without a reading is named, and
+described without it."""
+STATUSES: Final = {
+    0: "written, or checked without errors (warnings are possible)",
+    1: "errors in the description, or a node is missing",
+}
 TIMEOUT_S: Final = 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG)
+    parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
     add = parser.add_argument_group("describe the machine").add_argument
     add("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
@@ -80,6 +89,8 @@ def _write_description(args: argparse.Namespace) -> int:
         return 0
     try:
         set_fields, other = _parse_settings(args.set), _read_other(args.other)
+        if args.output and not args.output.parent.is_dir():
+            raise UsageError(f"-o {args.output}: there is no folder {args.output.parent}; make it first")
         if args.power is not None:
             check_source(args.power)
         if args.logs:
@@ -143,7 +154,7 @@ def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tupl
     verdict = "which differ; the value of most nodes is written" if differences else "all the same"
     print(f"{len(nodes)} nodes, {verdict}", file=sys.stderr)
     for difference in differences:
-        print(f"warning: {clean(difference.format_warning(_node_names(nodes)))}", file=sys.stderr)
+        print_warning(clean(difference.format_warning(_node_names(nodes))))
     return merged, collect_notes(differences, len(nodes))
 
 
@@ -155,6 +166,7 @@ def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--set {name}: expected FIELD=VALUE, such as cooling=liquid")
         fields[name.strip()] = value.strip()
     check_names(fields)
+    check_values(fields)
     return fields
 
 
@@ -177,7 +189,6 @@ def _write_file(text: str, output: Path, force: bool) -> str:
             return "unchanged"
         if not (force and output.is_file()):
             raise UsageError(f"-o {output} exists and differs; --force replaces it")
-    output.parent.mkdir(parents=True, exist_ok=True)
     write_whole_file(output, text)
     return "written"
 
@@ -190,8 +201,7 @@ def _check_file(args: argparse.Namespace) -> int:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
     report = check_description(str(args.check), args.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    style = Style(color=color, width=output_width() or 100, base=os.getcwd())
+    style = Style(color=use_styles(sys.stdout), width=output_width() or 100, base=os.getcwd())
     write_text(FORMATS["text"](report, style), None)
     return report.exit_code
 

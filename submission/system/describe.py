@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from common.command import suggest_name
 from common.errors import UsageError
-from compliance.model.system import OPEN, is_placeholder
+from compliance.model.system import OPEN, STATUSES, is_placeholder
 from compliance.rules.package import FIELDS
-from compliance.rules.system import SYSTEM_TYPE
+from compliance.rules.system import SYSTEM_TYPE, SYSTEM_TYPES
 from submission.system.hardware import Fields
 from submission.system.machine import Machine, probe_machine
 
@@ -39,6 +40,12 @@ NOTHING: Final = "none"
 NOTES_OF: Final = dict.fromkeys(("framework", "other_software_stack", "operating_system"), "sw_notes")
 """The notes that tell that a field differs; those of the others are the hardware's."""
 NOTES: Final = ("hw_notes", "sw_notes")
+CHOICES: Final = {
+    "division": ("closed", "open"),
+    "status": tuple(STATUSES),
+    SYSTEM_TYPE: SYSTEM_TYPES,
+}
+"""The values of the fields that have few."""
 MOST_LISTED: Final = 5
 """Values of a field, and nodes of a value, that a message lists."""
 
@@ -87,7 +94,18 @@ def check_names(names: Iterable[str]) -> None:
     """Raise UsageError for the first name that is not a field of a description."""
     unknown = next((name for name in names if name not in ALL_FIELDS), None)
     if unknown is not None:
-        raise UsageError(f"a system description has no field {unknown!r}; expected one of {', '.join(ALL_FIELDS)}")
+        near = suggest_name(unknown, ALL_FIELDS)
+        raise UsageError(
+            f"a system description has no field {unknown!r}{near}; expected one of {', '.join(ALL_FIELDS)}"
+        )
+
+
+def check_values(fields: Mapping[str, str]) -> None:
+    """Raise UsageError for the first value that its field cannot have."""
+    for name, choices in CHOICES.items():
+        value = fields.get(name)
+        if value is not None and value.lower() not in choices:
+            raise UsageError(f"{name} is {value!r}{suggest_name(value, choices)}; expected {' or '.join(choices)}")
 
 
 def render_description(fields: Mapping[str, str]) -> str:

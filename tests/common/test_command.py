@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from common.command import as_called, describe_error, folder_place, run_command
+from common.command import CommandParser, as_called, describe_error, folder_place, run_command
+from common.styles import use_styles
 from common.version import FOLDERS_VARIABLE
 
 
@@ -51,3 +52,33 @@ def test_commands_have_the_option_without_which_they_find_no_package(monkeypatch
     monkeypatch.setenv(FOLDERS_VARIABLE, r"/my \1")
     option = r"mlperf-hpc --benchmarks-from '/my \1'"
     assert as_called(text) == f"next: {option} train waves mini, then {option} check runs"
+
+
+@pytest.mark.parametrize(
+    ("variables", "terminal", "expected"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
+        ({"NO_COLOR": ""}, True, True),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, False, True),
+    ],
+)
+def test_colours_are_for_terminals_unless_the_environment_decides(variables, terminal, expected, monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert use_styles(argparse.Namespace(isatty=lambda: terminal)) is expected
+
+
+def test_the_label_of_an_error_has_its_colour_and_help_has_none(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with pytest.raises(SystemExit):
+        CommandParser("python -m a.b").parse_args(["--x"])
+    assert capsys.readouterr().err.startswith("\x1b[31merror:\x1b[0m there is no option --x")
+    with pytest.raises(SystemExit):
+        CommandParser("python -m a.b").parse_args(["--help"])
+    assert "\x1b" not in capsys.readouterr().out

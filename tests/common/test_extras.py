@@ -15,9 +15,9 @@ from common.extras import missing_extra
 ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "predict oc20": "oc20.predict",
-    "synthesize deepcam": "deepcam.synthesize",
+    "data synthesize deepcam": "deepcam.synthesize",
     "evaluate cosmoflow": "cosmoflow.evaluate",
-    "export": "common.export",
+    "weights export": "common.export",
 }
 
 

@@ -8,12 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from common.benchmarks import PACKAGES
+from common.benchmarks import PACKAGES, find_package
+from common.command_names import COMMANDS, RENAMED
+from common.version import VERSION
 from compliance.samples.log import SampleLog
-from submission.cli import COMMANDS, RENAMED, main, render_usage, resolve_command
+from submission.cli import main, render_usage, resolve_command
 
 ROOT = Path(__file__).parents[2]
-ALL = [name for commands in COMMANDS.values() for name in commands]
+RUNNABLE = [name for name, command in COMMANDS.items() if command.module]
+MOVED = [name for name, call in RENAMED.items() if call.startswith("mlperf-hpc")]
+
+
+def words_of(name):
+    """Return the words that call a command, with the first benchmark that has it."""
+    module = COMMANDS[name].module.partition(".")
+    having = [one for one in PACKAGES if (find_package(one).folder / f"{module[2]}.py").exists()]
+    return [*name.split(), *(having[:1] if module[0] == "BENCHMARK" else [])]
 
 
 @pytest.fixture
@@ -30,29 +40,66 @@ def mlperf_hpc(monkeypatch):
     return call
 
 
-def test_help_shows_every_command_that_can_run(mlperf_hpc, capsys):
+def test_help_is_one_screen_with_every_first_word(mlperf_hpc, capsys):
     assert mlperf_hpc("--help") == 0
     out = capsys.readouterr().out
     assert out == render_usage() + "\n"
-    shown = re.findall(r"^  (\w+)(?: BENCHMARK)? +\S", out, re.MULTILINE)
-    for name in shown:
-        assert name in ALL
-    assert {"check", "train", "round", "report"} <= set(shown)
+    assert len(out.splitlines()) <= 30 and max(map(len, out.splitlines())) <= 80
+    assert re.findall(r"^  ([\w-]+) ", out, re.MULTILINE) == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+    for words in (["help"], ["-h"]):
+        assert mlperf_hpc(*words) == 0 and capsys.readouterr().out == out
     assert mlperf_hpc() == 2 and capsys.readouterr().err == out
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", RUNNABLE)
 def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
-    benchmark = next((one for one in ("deepcam", "oc20") if (ROOT / one / f"{name}.py").exists()), "deepcam")
-    words = [name, benchmark] if name not in render_usage() or f"{name} BENCHMARK" in render_usage() else name.split()
-    if f"  {name} " not in render_usage():
-        pytest.skip(f"no benchmark has {name}")
+    words = words_of(name)
     assert mlperf_hpc(*words, "--help") == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} [-h]") and "python -m" not in out
+    assert out.startswith(f"usage: mlperf-hpc {' '.join(words)} ") and "python -m" not in out
     assert out.isascii(), "for terminals without UTF-8"
-    for mentioned, second in re.findall(r"mlperf-hpc (\w+) ?(\w*)", out):
-        resolve_command([mentioned, second])
+    for call in re.findall(r"mlperf-hpc ([a-z][\w-]* ?[\w-]* ?[\w-]*)", out):
+        resolve_command(call.split())
+    assert mlperf_hpc("help", *words) == 0 and capsys.readouterr().out == out
+    assert re.search(r"^exit status: 0 .*1\s.*2\swrong.*130", out, re.MULTILINE | re.DOTALL)
+    assert re.search(rf"\n  .*mlperf-hpc {' '.join(words)}( |$)", out, re.MULTILINE), "an example"
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("check --profil official x", "--profil (did you mean '--profile'?)"),
+        ("check --b=oc20 x", "--b (did you mean '--benchmark'?)"),
+        ("rcp record --outptu x", "--outptu (did you mean '--output'?)"),
+        ("rcp --versoin", "--versoin"),
+        ("train oc20 mini --resum", "--resum (did you mean '--resume'?)"),
+        ("data prepare deepcam verify --size x", "--size (did you mean '--sizes-only'?)"),
+    ],
+)
+def test_options_are_neither_abbreviated_nor_silently_unknown(words, suggestion, mlperf_hpc, capsys):
+    assert mlperf_hpc(*words.split()) == 2
+    assert capsys.readouterr().err == f"error: there is no option {suggestion}; see --help\n"
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not command.module])
+def test_help_of_a_group_lists_its_commands(name, mlperf_hpc, capsys):
+    assert mlperf_hpc("help", name) == 0
+    out = capsys.readouterr().out
+    for second in (command for command in COMMANDS if command.startswith(f"{name} ")):
+        assert f"\n  mlperf-hpc {second} " in out and COMMANDS[second].summary in out
+    assert mlperf_hpc(name) == 2 and "a command is missing; usage: " in capsys.readouterr().err
+
+
+def test_version(mlperf_hpc, capsys):
+    for words in (["version"], ["--version"], ["-V"], ["help", "version"]):
+        assert mlperf_hpc(*words) == 0 and capsys.readouterr().out == f"mlperf-hpc-suite {VERSION}\n"
+
+
+def test_help_shows_a_page(mlperf_hpc, capsys):
+    assert mlperf_hpc("help", "docs/guide/check.md") == 0
+    assert capsys.readouterr().out.strip() == (ROOT / "docs/guide/check.md").read_text().strip()
+    assert mlperf_hpc("help", "docs/guide/chekc.md") == 2
+    assert "did you mean 'docs/guide/check.md'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("output", "said"), [("/dev/full", "No space left on device"), ("", "")])
@@ -72,10 +119,10 @@ def test_help_that_cannot_be_written_ends_without_a_traceback(words, output, sai
 
 @pytest.mark.parametrize("page", ["action.yml", ".pre-commit-hooks.yaml", "docs/guide/install.md"])
 def test_commands_of_the_pages_exist(page):
-    named = re.findall(r"mlperf-hpc\"? ([a-z]+) ?(\w*)", (ROOT / page).read_text())
-    assert named
-    for name, second in named:
-        resolve_command([name, second])
+    calls = re.findall(r"mlperf-hpc\"? ([a-z]+ ?\w* ?\w*)", (ROOT / page).read_text())
+    assert calls
+    for call in calls:
+        resolve_command(call.split())
 
 
 def test_help_of_a_command_that_wants_a_benchmark_says_which(mlperf_hpc, capsys):
@@ -87,8 +134,7 @@ def test_help_of_a_command_with_second_words_lists_them(mlperf_hpc, capsys):
     assert mlperf_hpc("measure", "--help") == 0
     out = capsys.readouterr().out
     for word in ("roofline", "power", "dlio"):
-        assert f"\n  mlperf-hpc measure {word} " in out and COMMANDS["Measure"][f"measure {word}"][1] in out
-    assert mlperf_hpc("train", "--help") == 0 and "also:" not in capsys.readouterr().out
+        assert f"\n  mlperf-hpc measure {word} " in out and COMMANDS[f"measure {word}"].summary in out
 
 
 def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
@@ -99,8 +145,16 @@ def test_the_exit_status_is_that_of_the_command(mlperf_hpc, tmp_path, capsys):
     assert mlperf_hpc("check", str(log)) == 1
 
 
-@pytest.mark.parametrize("name", RENAMED)
-def test_a_former_name_answers_with_the_present_call(name, mlperf_hpc, capsys):
+@pytest.mark.parametrize("name", MOVED)
+def test_a_command_that_moved_answers_with_the_present_call(name, mlperf_hpc, capsys):
+    assert mlperf_hpc(name, "deepcam", "a b") == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error == f"error: {name} is now {RENAMED[name]} deepcam 'a b'\n"
+    assert RENAMED[name].removeprefix("mlperf-hpc ") in RUNNABLE
+
+
+@pytest.mark.parametrize("name", sorted(set(RENAMED) - set(MOVED)))
+def test_a_command_that_another_replaced_answers_with_the_present_call(name, mlperf_hpc, capsys):
     assert mlperf_hpc(name, "--help") == 2
     out, error = capsys.readouterr()
     present = re.match(rf"error: {name} is now mlperf-hpc (\w+) .*(--\w+)", error)
@@ -119,7 +173,9 @@ def test_a_former_name_answers_with_the_present_call(name, mlperf_hpc, capsys):
         (["train", "cosmo", "mini"], "'cosmo' is not a benchmark (did you mean 'cosmoflow'?)"),
         (["measure"], "a benchmark or a command is missing; usage: mlperf-hpc measure {"),
         (["measure", "rooflin"], "'rooflin' is not a benchmark or a command (did you mean 'roofline'?); usage: "),
-        (["split", "oc20"], "usage: mlperf-hpc split {deepcam}"),
+        (["data", "split", "oc20"], "usage: mlperf-hpc data split {deepcam}"),
+        (["data", "fech", "oc20"], "'fech' is not a command (did you mean 'fetch'?); usage: mlperf-hpc data {"),
+        (["help", "evaluat"], "(did you mean 'evaluate'?)"),
     ],
 )
 def test_unknown_names_are_an_error_that_lists_the_known_ones(words, said, mlperf_hpc, capsys):

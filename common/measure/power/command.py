@@ -30,7 +30,11 @@ sources, meters of the whole node:
   file:PATH        a file whose last line is watts, rewritten for every reading
 estimates of parts, not of the whole node:
   rapl[:ROOT]      energy counters of the processors; ROOT is /sys/class/powercap
-  nvml             the sum of all GPUs, from nvidia-smi; untested"""
+  nvml             the sum of all GPUs, from nvidia-smi; untested
+
+examples:
+  python -m common.measure power --source ipmi -o node_0.txt                   until Ctrl-C
+  python -m common.measure power --source ipmi -o node_0.txt -- sleep 60       while a command runs"""
 GRACE_S: Final = 10.0
 """After a stop signal, how long to wait for the command before the file is completed."""
 POLL_S: Final = 0.1

@@ -174,10 +174,17 @@ class NumberReport(PredictionReport):
         self._points.add(np.stack((rows["targets"], rows["predictions"]), axis=1))
 
     def facts(self) -> dict[str, Any]:
-        """Return for each number its errors, and the share of its variance that the predictions explain."""
+        """Return for each number its errors, and the share of its variance that the predictions explain.
+
+        None where the truth of the samples is all the same, as of one sample: it has no variance.
+        """
         error, bias, square, t, t_t = self._sums / self.samples
-        explained = 1 - square / np.maximum(t_t - t**2, 1e-30)
-        columns = zip(error.tolist(), bias.tolist(), (square**0.5).tolist(), explained.tolist(), strict=True)
+        variance = np.maximum(t_t - t**2, 0.0)
+        varies = variance > 1e-12 * t_t  # below, it is rounding
+        explained = [
+            float(1 - s / v) if differs else None for s, v, differs in zip(square, variance, varies, strict=True)
+        ]
+        columns = zip(error.tolist(), bias.tolist(), (square**0.5).tolist(), explained, strict=True)
         names = ("mean_absolute_error", "mean_error", "rms_error", "r2")
         return {label: dict(zip(names, row, strict=True)) for label, row in zip(self.names, columns, strict=True)}
 
@@ -187,7 +194,10 @@ class NumberReport(PredictionReport):
         yield f"  {'':<{width}}{'mean |error|':>14}{'mean error':>12}{'rms error':>12}{'R²':>9}"
         for label, errors in self.facts().items():
             error, bias, rms, r2 = errors.values()
-            yield f"  {label:<{width}}{error:>14.5f}{bias:>12.5f}{rms:>12.5f}{r2:>9.4f}"
+            share = "-" if r2 is None else f"{r2:.4f}"
+            yield f"  {label:<{width}}{error:>14.5f}{bias:>12.5f}{rms:>12.5f}{share:>9}"
+        if any(errors["r2"] is None for errors in self.facts().values()):
+            yield "  R² is - where the samples do not differ in their truth, as with one sample"
 
     def draw(self, figure: Any) -> None:
         """Draw for each number the predictions over the truth in its unit, and the errors on one scale for all."""

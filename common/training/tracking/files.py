@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,11 +16,12 @@ from typing import Any, Final, TextIO
 from common.ending import Ending
 from common.files import follow_no_link, naming, open_whole_file
 from common.mllog import set_aside
+from common.record import METRICS
+from common.styles import print_warning
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.checkpoint import Position
 
 HISTORY: Final = "history.csv"
-METRICS: Final = "metrics.jsonl"
 WRITE_S: Final = 1.0
 """How long lines are kept in memory while steps are made."""
 MOST_LINES: Final = 100_000
@@ -46,7 +46,7 @@ class RunFile(Callback):
             yield
         except OSError as error:
             if not self._failed:
-                print(f"warning: {self.name}: {error}; training goes on, and tries again", file=sys.stderr, flush=True)
+                print_warning(f"{self.name}: {error}; training goes on, and tries again")
             self._failed = True
 
 

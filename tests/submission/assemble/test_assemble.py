@@ -178,6 +178,21 @@ REFUSED = {
         damaged(lambda log: log.set("submission_org", "../x")),
         "not a plain folder name",
     ),
+    "a placeholder as organisation": (
+        damaged(lambda log: log.set("submission_org", "SUBMISSION_ORG_PLACEHOLDER")),
+        "a placeholder: use --organisation NAME",
+    ),
+    "a placeholder as system": (
+        lambda place: (
+            place.run(1),
+            setattr(place, "system", place.system.rename(place.folder / "SUBMISSION_PLATFORM_PLACEHOLDER.json")),
+        ),
+        "a placeholder: rename it",
+    ),
+    "placeholders in the description": (
+        lambda place: (place.run(1), place.describe(cooling="TO BE FILLED IN: air or liquid", framework="TBD")),
+        "placeholders in .*: cooling, framework; .*--draft",
+    ),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
@@ -225,6 +240,15 @@ def test_invalid_input_is_refused_and_nothing_is_written(place, what):
     with pytest.raises(AssemblyError, match=message):
         place.make()
     assert not place.out.exists()
+
+
+def test_a_draft_and_mini_runs_may_have_an_open_description(place):
+    place.describe(cooling="TO BE FILLED IN")
+    place.run(1)
+    assert any("cooling; complete systems" in warning for warning in place.make(draft=True).warnings)
+    place.run(2, SampleLog(variant="mini", run=2), name="mini")
+    place.out = place.folder / "mini-out"
+    assert any("cooling" in warning for warning in place.make(place.folder / "mini").warnings)
 
 
 def test_wrong_use(place, capsys):

@@ -165,7 +165,7 @@ def test_slurm_jobs_are_submitted_continued_and_packaged(cluster, capsys):
     fields = "system_name=example_n1 number_of_nodes=4 submitter=Ex's Lab division=closed status=onprem"
     assert f"--set {fields}" in packaging[0]
     system = "--system runs/r1/example_n1.json"
-    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --sources our code" in packaging[1]
+    assert f"assemble runs/r1/cosmoflow/run_1 -o runs/r1/package {system} --draft --sources our code" in packaging[1]
 
 
 @pytest.mark.parametrize(
@@ -582,9 +582,9 @@ def test_nothing_ends_a_job_in_the_script_or_hides_in_it(tmp_path, capsys, argum
     assert not said.out and "cannot be in a job script" in said.err and (arguments or ["oc20"])[0] in said.err
 
 
-def test_the_guide_lists_the_keys_of_a_profile():
+def test_the_reference_lists_the_keys_of_a_profile():
     rows = [f"| `{leaf.name}` | {leaf.key.doc} |" for leaf in leaves(Site)]
-    assert "\n".join(rows) in (ROOT / "docs/guide/cluster.md").read_text()
+    assert "\n".join(rows) in (ROOT / "docs/reference/cluster.md").read_text()
 
 
 @pytest.mark.parametrize(

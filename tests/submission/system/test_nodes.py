@@ -81,7 +81,7 @@ def ended(ranks):
     ids=["srun", "srun-2-per-node", "srun-1-node", "torchrun", "openmpi", "by-hand"],
 )
 def test_the_nodes_of_a_launch_are_merged(tmp_path, ranks, nodes):
-    path = tmp_path / "new" / "system.json"
+    path = tmp_path / "system.json"
     statuses, said = ended([start(variables, "-o", path) for variables in ranks])
     assert statuses == [0] * len(ranks), said
     assert f"{path}: written" in said[0] and not any(said[1:]), "rank 0 alone speaks"

@@ -117,7 +117,7 @@ def test_empty_logs_are_not_agreement(complete, tmp_path):
 
 
 def test_the_command_writes_once(tmp_path, capsys):
-    path = tmp_path / "systems" / "ours.json"
+    path = tmp_path / "ours.json"
     call = ["-o", str(path), "--set", "submitter=Example University", "status=onprem", "--set", "cooling=a=b"]
     assert main(call) == 0
     said = capsys.readouterr()
@@ -155,7 +155,9 @@ def test_the_command_checks(complete, tmp_path, capsys):
     ("arguments", "says"),
     [
         (["--set", "cooling"], "expected FIELD=VALUE"),
-        (["--set", "coolnig=air"], "no field 'coolnig'; expected one of submitter, division"),
+        (["--set", "coolnig=air"], "no field 'coolnig' (did you mean 'cooling'?); expected one of submitter"),
+        (["--set", "division=clsoed"], "division is 'clsoed' (did you mean 'closed'?); expected closed or open"),
+        (["-o", "nowhere/x.json"], "there is no folder nowhere"),
         (["--from", "missing.json"], "missing.json"),
         (["--check", "missing.json"], "no such file or folder: missing.json"),
         (["--check", __file__, "--logs", "missing"], "no such file or folder: missing"),

@@ -1,0 +1,179 @@
+"""The commands of each page are run in the page's order, as printed, and print what the page shows."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from common.benchmarks import PACKAGES
+from tests.test_docs import PAGES, ROOT, blocks
+
+SMALL = {
+    "cosmoflow": ["--train", "32", "--validation", "8"],
+    "deepcam": ["--train", "16", "--validation", "8", "--test", "0"],
+    "oc20": ["--train", "16", "--validation", "4"],
+}
+COMMAND = re.compile(r"(\w+=\S+ )*(mlperf-hpc|python|torchrun|mpirun|srun|sbatch|cp|cd|mkdir|cat) ")
+"""How a line begins that a page means to be typed."""
+CANNOT = {
+    r"\bpip install|-m (venv|pytest)\b|pre-commit|\bmake ": "changes the environment of the tests",
+    r"^(srun|sbatch|mpirun)\b|--node|--container": "needs a cluster",
+    r"\bfetch\b(?!.*(--list|--dry-run))|https://|s3://|\bgit ": "needs the network",
+    r"cosmoUniverse|All-Hist|\bs2ef\b|ClimateNet|data/mine|/data/|data/(oc20|cosmoflow)\b|checkpoint-010|\.cpt\b": (
+        "needs published or other data and weights"
+    ),
+    r"\btrain \w+ (config|gbs\d+)(?!.*--print-config)|\.train (config|gbs\d+)": "needs the full-size data",
+    r"full-size|data/\S+-(128|512|64|small|slabs|full|lmdb|raw)\b": "makes or needs gigabytes of data",
+    r"\bmeasure (cosmoflow|deepcam|oc20)\b(?! mini)|\.measure\b(?! mini)|\baccept --record|-measure/|runs/now": (
+        "measures for minutes"
+    ),
+    r"ipmi|redfish|nvidia|rapl|\bpower\b": "needs a meter of power",
+    r"--throughput|litmatter(?!.*--dry-run)|dist\.spatial": "needs more cores, or hours",
+    r"left-out|instances/|runs/weak|runs/batch|runs/seed7": "needs runs that take hours",
+    r"my-|own\.py|base\.json|cluster\.json|ocean_eddies|plan\.yaml|\.sif|old/|FILE|DIR|NAME": "needs readers' files",
+}
+"""What is not run, and why; tests/test_docs.py parses the arguments of these, too."""
+SHORTER = {
+    r"(data synthesize (\w+) data/\S+)$": lambda match: " ".join([match[1], *SMALL[match[2]]]),
+    r"(synthesize \w+) --plot": r"\1 data/drawn --train 8 --validation 8 --plot",
+    r"(round --config mini(?!.*--(benchmarks|emit)).*)": r"\1 --emit plain",
+    r"=128,256\b": "=16,32",
+}
+"""What makes a command end in seconds, as parts of its line."""
+STATUSES = {"train": {0, 4}, "check": {0, 1}, "evaluate": {0, 1}, "round": {0, 1}, "torchrun": {0, 1}}
+"""The exit statuses of commands that miss the target on few samples; of all others 0."""
+MADE = re.compile(r"(?:-o|--output|--plot|output_dir=| synthesize \w+) ?(\S+)")
+"""What a command makes; it is removed before, as readers begin without it."""
+
+
+def typed(page):
+    """Yield the commands of a page that are typed, each with the lines of output that the page shows."""
+    for block in blocks(page):
+        lines = block.replace("\\\n", " ").splitlines()
+        marks = [i for i, line in enumerate(lines) if line.startswith("$ ")]
+        for i, end in pairwise([*marks, len(lines)]):
+            yield without_comment(lines[i].removeprefix("$ ")), [line for line in lines[i + 1 : end] if line.strip()]
+        if not marks and not block.startswith("#!"):
+            yield from ((without_comment(line), []) for line in lines if COMMAND.match(line))
+
+
+def without_comment(line):
+    return re.split(r"\s+# ", line)[0]
+
+
+def reason(line):
+    """Return why a command cannot be run here, None if it can."""
+    return next((why for pattern, why in CANNOT.items() if re.search(pattern, line)), None)
+
+
+RUN = {
+    page: commands for page in PAGES if (commands := [(line, shown) for line, shown in typed(page) if not reason(line)])
+}
+
+
+def masked(line):
+    """Return a line without what changes from run to run: numbers, hashes, columns, bars."""
+    return re.sub(r"[0-9a-f]{8,}|[\d.,:]+|[-─━█▏▎▍▌▋▊▉ ]+", " ", line).strip()
+
+
+class Reader:
+    """Types commands in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def type(self, line):
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {name: value for name, value in os.environ.items() if name not in ("SCRATCH", "TMPDIR")}
+        environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path}
+        return subprocess.run(
+            ["bash", "-uc", line],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """Return a folder with small data, a finished run of each benchmark, a description, a package, and loose logs."""
+    reader = Reader(tmp_path_factory.mktemp("desk"))
+    lines = [
+        "mlperf-hpc demo --keep examples",
+        "cp -r examples/*.txt .",
+        "cp -r examples/University/results/example_n64/strong/cosmoflow logs",
+        *(f"mlperf-hpc data synthesize {name} data/{name}-mini {' '.join(SMALL[name])}" for name in PACKAGES),
+        *(f"mlperf-hpc train {name} mini train.epochs=1 checkpoint.best=true || true" for name in PACKAGES),
+        "mlperf-hpc submit system -o laptop.json",
+        "mlperf-hpc submit assemble runs/ -o package --system laptop.json --organisation Example_Organization",
+        "mlperf-hpc weights export runs/cosmoflow-mini cosmoflow.safetensors",
+        "mlperf-hpc predict cosmoflow runs/cosmoflow-mini -o predictions.npz",
+    ]
+    for line in lines:
+        done = reader.type(line)
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
+    return reader.folder
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("page", filter(RUN.get, RUN), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_works_as_printed(page, desk, tmp_path, request):
+    """Up to ten minutes for the longest page: each command imports torch, many train."""
+    folder = tmp_path / "reader"
+    shutil.copytree(desk, folder)
+    if any("hpc_results_v" in line or re.search(r"\bv\d\.\d/", line) for line, _ in RUN[page]):
+        for published in request.getfixturevalue("corpus").iterdir():
+            for name in (f"hpc_results_{published.name}", published.name):
+                (folder / name).symlink_to(published)
+    for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S):
+        (folder / "weak.yaml").write_text(text)  # the only file that a page lets readers write
+    wrong = []
+    for line, shown in RUN[page]:
+        short = line
+        for pattern, replacement in SHORTER.items():
+            short = re.sub(pattern, replacement, short)
+        if made := re.search(r"train (\w+) mini$|-m (\w+)\.train mini$", short):
+            shutil.rmtree(folder / f"runs/{made[1] or made[2]}-mini", ignore_errors=True)
+        for name in MADE.findall(short):
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        done = Reader(folder).type(short)
+        words = re.findall(r"torchrun|(?<=mlperf-hpc )\w+|(?<=\.)(?:train|evaluate|check)\b", short)
+        allowed = STATUSES.get(words[0] if words else "", {0})
+        if done.returncode not in allowed or "Traceback" in done.stdout.replace("ChildFailedError", ""):
+            wrong.append(f"$ {short}\nexit status {done.returncode}\n{done.stdout[-2000:]}")
+        printed = {masked(text) for text in done.stdout.splitlines()} | {"…"}
+        missing = [text for text in shown if masked(text) not in printed and "…" not in text]
+        if missing:
+            wrong.append(
+                f"$ {line}\nshown, but not printed:\n" + "\n".join(missing) + f"\nprinted:\n{done.stdout[-2000:]}"
+            )
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_what_is_not_run_is_on_a_page():
+    lines = [line for page in PAGES for line, _ in typed(page)]
+    assert [pattern for pattern in CANNOT if not any(re.search(pattern, line) for line in lines)] == []
+
+
+def test_commands_need_no_variable_that_is_not_set():
+    """But in job scripts, where the scheduler sets them, and where the page sets them before."""
+    wrong = []
+    for page in PAGES:
+        own = set(re.findall(r"\b([A-Za-z_]+)=", "\n".join(line for line, _ in typed(page))))
+        wrong += [
+            f"{page.relative_to(ROOT)}: {line}"
+            for line, _ in typed(page)
+            if set(re.findall(r"(?<!\\)\$\{?([A-Z_]+)(?!\w|:-)", line)) - own - {"HOME", "USER", "PWD"}
+        ]
+    assert wrong == [], "write a folder, or ${SCRATCH:-/tmp}, for a variable that few machines set"

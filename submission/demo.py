@@ -55,15 +55,15 @@ def _demo(benchmarks: Sequence[str], paths: Sequence[str], output: Path) -> int:
     plan = read_plan("mini", benchmarks, runs=1)
     verdict = make_round(plan, output, JobRunner(), RoundInputs())
     examples = "not all examples got the expected verdict" if wrong else "all examples got the expected verdict"
-    package = "one run of each, so INCOMPLETE as expected" if verdict == INCOMPLETE else verdict
-    print(
-        as_called(
-            f"\nDone in {duration(time.monotonic() - begin)}: {examples}; {names} trained, packaged and checked "
-            f"({package}).\nNext: open {output / REPORT}; check your own logs with `python -m compliance.check PATH`; "
-            "train as many runs as the rules require with `python -m submission.round --config mini`."
-        ),
-        flush=True,
+    package = "INCOMPLETE as expected, with one run of each" if verdict == INCOMPLETE else verdict
+    report = output / REPORT
+    text = (
+        f"\nDone in {duration(time.monotonic() - begin)}: {examples}; {names} trained and packaged ({package}"
+        f"{'; the cause is above' if verdict == FAIL else ''}).\nNext: {f'open {report}; ' if report.exists() else ''}"
+        "check your own logs with `python -m compliance.check PATH`; train as many runs as the rules require with "
+        "`python -m submission.round --config mini`."
     )
+    print(as_called(text), flush=True)
     return 1 if wrong or verdict == FAIL else 0
 
 

@@ -62,9 +62,10 @@ def announce_runs(runs: Sequence[PlannedRun], setups: Sequence[Setup], size: int
     more = f", without runs of {' and '.join(unknown)} ({NO_BASIS})" if unknown else ""
     free, data_mb = check_space([*data.items(), (missing[0].folder, run_mb)]), sum(data.values())
     if data_mb or run_mb or unknown:
-        amounts = f"data {_format_mb(data_mb)}, runs {_format_mb(run_mb)}"
-        print(f"disk: about {_format_mb(data_mb + run_mb)} ({amounts}){more}; {free}")
-    print(f"time: {Estimator(size, usual).estimate(missing, finished).text}", flush=True)
+        parts = [f"{_format_mb(mb)} for {noun}" for noun, mb in (("data", data_mb), ("runs", run_mb)) if mb]
+        print(f"disk: about {' and '.join(parts) or 'nothing'}{more}; {free}")
+    estimate = Estimator(size, usual).estimate(missing, finished)
+    print(f"time: {estimate.text if estimate.bases else 'unknown until the first run ends'}", flush=True)
 
 
 def check_space(amounts: Iterable[tuple[Path, float]]) -> str:

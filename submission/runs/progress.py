@@ -141,17 +141,18 @@ class Estimator:
         for run in missing:
             progress = own.get(run.folder)
             elapsed = progress.elapsed_s if progress else 0.0
-            if seconds := took.get(run.benchmark, []):
-                total += max(0.0, fmean(seconds) - elapsed)
+            seconds, usual_s = took.get(run.benchmark, []), 60 * self.usual_minutes.get(run.benchmark, 0.0)
+            if seconds and elapsed < fmean(seconds):
+                total += fmean(seconds) - elapsed
                 basis = f"mean of {counted(len(seconds), 'finished run')} of {run.benchmark}"
             elif like := next(_find_alike(run, active), None):
                 done_s = like.epochs * like.epoch_s + min(like.since_s, like.epoch_s) if like.run is run else 0.0
                 total += max(0.0, like.most * like.epoch_s - done_s)
                 basis = f"{counted(like.epochs, 'epoch')} of {'this run' if len(active) == 1 else like.run.name}"
                 bounded = True
-            elif minutes := self.usual_minutes.get(run.benchmark):
-                total += max(0.0, 60 * minutes - elapsed)
-                basis = f"{run.benchmark}: usually {minutes:g} minutes on two cores"
+            elif elapsed < usual_s:
+                total += usual_s - elapsed
+                basis = f"{run.benchmark}: usually {usual_s / 60:g} minutes on two cores"
             else:
                 unknown[run.benchmark] = None
                 continue

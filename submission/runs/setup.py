@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.closed import find_config_class
 from common.config import ConfigError, to_yaml
-from common.datasets import manifest
 from common.datasets.journal import Journal
+from common.datasets.manifest import NAME as MANIFEST
+from common.datasets.manifest import ManifestError
 from common.errors import UsageError
 from common.extras import missing_extra
 from common.reference import FULL, OWN
@@ -75,13 +77,15 @@ def check_trainer(benchmark: str) -> None:
 def provide_data(setup: Setup, runner: JobRunner) -> None:
     """Generate the dataset of a mini problem, unless it is complete."""
     folder = setup.data_dir
-    if setup.variant in (FULL, OWN) or (folder / manifest.NAME).exists():
+    if setup.variant in (FULL, OWN) or (folder / MANIFEST).exists():
         return
     work, begin = f"generating the {setup.variant} dataset", time.monotonic()
     print(f"{setup.benchmark}: no data in {folder}; {work}", flush=True)
 
     def describe() -> str:
-        finished, total = Journal(folder).count_files()
+        finished = total = 0
+        with suppress(OSError, ManifestError):  # its parts may just be replaced by the manifest
+            finished, total = Journal(folder).count_files()
         share, elapsed = finished / total if total else 0.0, time.monotonic() - begin
         left = f"about {duration(elapsed / share - elapsed)} (by the files so far)" if share else NO_BASIS
         files = f"{finished:,} of {total:,} files, " if total else ""

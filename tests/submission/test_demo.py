@@ -19,11 +19,12 @@ def test_the_demonstration_says_what_it_needs_before_it_starts(wrong, verdict, s
         assert [(series.benchmark, series.runs) for series in plan] == [("oc20", 1)] and output == tmp_path
         return verdict
 
+    (tmp_path / "report.html").touch()
     monkeypatch.setattr(demo, "demonstrate", check)
     monkeypatch.setattr(demo, "make_round", train)
     monkeypatch.setattr(demo, "interrupt_by_signals", lambda: None)
     assert demo.main(["mine.txt", "-o", str(tmp_path), "--benchmarks", "oc20"]) == status
     assert "7 to 14 minutes on two cores, and 86 MB of disk" in said[0]
     last = capsys.readouterr().out.rstrip().splitlines()[-2:]
-    for words in ("examples", "oc20 trained, packaged and checked", "report.html", "compliance.check", "round"):
+    for words in ("examples", "oc20 trained and packaged", "report.html", "compliance.check", "round"):
         assert words in " ".join(last)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import replace
 from importlib.util import find_spec
@@ -327,30 +326,17 @@ def store(store_environment, monkeypatch):
     return lambda folder, name: files.put(f"{folder}/", f"universes/{name}/", recursive=True)
 
 
+@pytest.mark.exhaustive  # a training from a server, and files of an object store, are proved apart
 @pytest.mark.needs("swift", swift.HERE, swift.HOW)
-def test_training_from_an_object_store_equals_training_from_files(store, train, data, monkeypatch):  # noqa: F811
+def test_training_from_an_object_store_equals_training_from_files(store, train, data):  # noqa: F811
     store(data, "small")
     source = ("data.data_dir=nowhere", "staging.source=s3://universes/small", "staging.mode=replicate")
     check_equal(train("local"), train("remote", *source, "staging.stage_dir=node"))
     assert not Path("node").exists()
 
-    def refused(name):
-        with pytest.raises(StagingError) as error:
-            stage(StagingConfig(mode="replicate", stage_dir=Path("node"), source=f"s3://universes/{name}"))
-        return str(error.value)
-
-    assert "s3://universes/none/manifest.json does not exist" in refused("none")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    assert re.search(r"s3://universes/small/manifest.json: cannot be read: .*signature", refused("small"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("HOME", os.getcwd())
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    assert "cannot be read: Unable to locate credentials" in refused("small")
-
 
 @pytest.mark.needs("swift", swift.HERE, swift.HOW)
-def test_a_file_of_several_pieces_comes_from_an_object_store(store, tmp_path, monkeypatch):
+def test_files_come_in_pieces_from_an_object_store_or_the_error_names_the_address(store, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "CHUNK_BYTES", 500)
     for name, body in (FILES | {"manifest.json": write_manifest(FILES)}).items():
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -358,3 +344,17 @@ def test_a_file_of_several_pieces_comes_from_an_object_store(store, tmp_path, mo
     store(tmp_path / "source", "pieces")
     staged = stage(StagingConfig(mode="replicate", stage_dir=tmp_path / "n", source="s3://universes/pieces", keep=True))
     assert {name: (staged.root / name).read_bytes() for name in FILES} == FILES
+
+    def refused(name):
+        with pytest.raises(StagingError) as error:
+            stage(StagingConfig(mode="replicate", stage_dir=tmp_path / "m", source=f"s3://universes/{name}"))
+        return str(error.value)
+
+    assert "s3://universes/none/manifest.json does not exist" in refused("none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert re.search(r"s3://universes/pieces/manifest.json: cannot be read: .*signature", refused("pieces"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", f"{tmp_path}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    assert "cannot be read: Unable to locate credentials" in refused("pieces")

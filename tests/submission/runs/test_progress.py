@@ -72,7 +72,7 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     for words in (
         "1 of 3 finished",
         "1 of cosmoflow, 1 of deepcam",
-        "data 740 MB",
+        "740 MB for data",
         " free",
         "usually 5 minutes",
     ):
@@ -81,7 +81,7 @@ def test_runs_are_announced_and_a_full_disk_refused(plan, tmp_path, monkeypatch,
     assert not capsys.readouterr().out, "nothing is to be made"
     full = [resolve_setup("cosmoflow", "config", ("data.data_dir=nowhere", "staging.stage_dir=null"))]
     announce_runs(runs[1:2], full, 1, find_usual_minutes(full))
-    assert "without runs of cosmoflow (no basis yet)" in (out := capsys.readouterr().out) and "time: no basis" in out
+    assert "without runs of cosmoflow (no basis yet)" in (out := capsys.readouterr().out) and "time: unknown" in out
     monkeypatch.setattr(needs.shutil, "disk_usage", lambda path: SimpleNamespace(free=1e6))
     with pytest.raises(PlanError, match=r"MB are needed .* but 1 MB are free; nothing was started"):
         announce_runs(runs, setups, 1, usual)

@@ -50,7 +50,7 @@ SHORTER = {
 """What makes a command end in seconds, as parts of its line."""
 STATUSES = {"train": {0, 4}, "check": {0, 1}, "evaluate": {0, 1}, "round": {0, 1}, "torchrun": {0, 1}}
 """The exit statuses of commands that miss the target on few samples; of all others 0."""
-MADE = re.compile(r"(?:-o|--output|--plot|--keep|output_dir=| synthesize \w+|cp -r \S+) ?(\S+)")
+MADE = re.compile(r"(?:-o|--output|--plot|--keep|--data|output_dir=| synthesize \w+|cp -r \S+) ?(\S+)")
 """What a command makes; it is removed before, as readers begin without it."""
 
 
@@ -85,7 +85,7 @@ def masked(line):
 
 
 class Reader:
-    """Types commands in a folder."""
+    """Types commands in a folder, and fills in what a description of the machine leaves open."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -94,7 +94,7 @@ class Reader:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment = {name: value for name, value in os.environ.items() if name not in ("SCRATCH", "TMPDIR")}
         environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": path}
-        return subprocess.run(
+        done = subprocess.run(
             ["bash", "-uc", line],
             cwd=self.folder,
             env=environment,
@@ -104,6 +104,9 @@ class Reader:
             timeout=900,
             check=False,
         )
+        for path in self.folder.glob("*.json") if "submit system -o" in line else ():
+            path.write_text(re.sub(r'"TO BE FILLED IN\W*(\w*)[^"]*"', r'"\1"', path.read_text()))
+        return done
 
 
 @pytest.fixture(scope="module")

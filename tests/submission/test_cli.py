@@ -142,7 +142,7 @@ def test_a_shell_completes_words_and_options(line, expected, tmp_path):
 def test_commands_of_the_pages_exist(page):
     calls = re.findall(r"mlperf-hpc\"? ([a-z]+ ?\w* ?\w*)", (ROOT / page).read_text())
     assert calls
-    for call in calls:
+    for call in (call for call in calls if call.split()[0] not in ("help", "version")):
         resolve_command(call.split())
 
 

@@ -112,7 +112,7 @@ def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         "--profile",
         choices=PROFILES,
         default=PROFILES[0],
-        help="strict (default): the written rules, with the official tool's verdict beside them; official: that one alone",
+        help="strict (default): the written rules, with the official tool's verdict beside them; official: that alone",
     )
 
 

@@ -7,8 +7,7 @@ names it, and nothing is looked for while all names are of the suite.
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
+import importlib
 import os
 import re
 import sys
@@ -19,17 +18,17 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from os.path import samestat
 from pathlib import Path
-from traceback import extract_tb
 from types import MappingProxyType, ModuleType
-from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from typing import TYPE_CHECKING, Any, Final
 
 from common.errors import UsageError
 from common.own_code import execute_spec
 from common.reference import Reference, Setting, Target
 from common.values import is_number
 from common.version import FOLDERS_VARIABLE
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 ROOT: Final = Path(__file__).parent.parent
 """The folder of the suite's packages."""
@@ -183,8 +182,10 @@ def _check_folder(folder: str) -> str:
 
 def _list_installed() -> Iterator[Package]:
     """Yield the packages that distributions name; of two distributions with one name, Python takes the first."""
+    from importlib.metadata import distributions  # only a benchmark that the suite lacks pays for it
+
     names = set()
-    for distribution in importlib.metadata.distributions(path=list_search_path()):
+    for distribution in distributions(path=list_search_path()):
         try:
             entries = distribution.entry_points.select(group=GROUP)
             if not entries or not distribution.name or distribution.name in names:
@@ -223,6 +224,8 @@ def import_facts(package: Package) -> ModuleType:
 
     Raises PluginError for anything that a plug-in raises, also if it ends the process.
     """
+    from traceback import extract_tb  # only a plug-in pays for it
+
     guard = _Guard()
     sys.meta_path.insert(0, guard)
     try:
@@ -292,8 +295,12 @@ class _Guard(PathFinder):
         return None
 
 
-def _find_folder(name: str, distribution: importlib.metadata.Distribution) -> Path | None:
+def _find_folder(name: str, distribution: Distribution) -> Path | None:
     """Return the folder of a distribution's own package, also of an editable installation; None without one."""
+    import json  # only a plug-in pays for these
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     url = json.loads(distribution.read_text("direct_url.json") or "{}")
     files, folders = distribution.files, []
     if files is None or any(file.parts[0] == name for file in files):

@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from common.ending import EndingError
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
 from common.styles import label_error, print_error
 from common.version import FOLDERS_VARIABLE, PROGRAM
@@ -40,8 +39,11 @@ STATUSES: Final = {0: "done", 1: "an error", 2: "wrong use", 130: "interrupted"}
 class CommandParser(argparse.ArgumentParser):
     """Parses the arguments of `python -m MODULE`, its `prog`; texts keep their lines and name commands as_called.
 
-    statuses: what exit statuses mean beside STATUSES, or in place of them.
+    statuses: what exit statuses mean beside STATUSES, or in place of them. completes: instead of parsing, answer a
+    shell that asks for completions.
     """
+
+    completes = False
 
     def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
         style = argparse.RawDescriptionHelpFormatter
@@ -51,6 +53,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; where --help or the like prints and ends the command, its output is checked."""
+        if CommandParser.completes:
+            import argcomplete
+
+            CommandParser.completes = False  # it calls this method
+            argcomplete.autocomplete(self)
         words = sys.argv[1:] if args is None else list(args)
         with checked_output() if sys.stdout is not None else nullcontext():
             self._refuse_unknown_options(words)
@@ -212,6 +219,8 @@ def run_command(command: Callable[[], int], expected: tuple[type[Exception], ...
 
     One that uses ranks and is stopped has the status of its ending. interrupted: what becomes of the work after Ctrl-C.
     """
+    from common.ending import EndingError  # here: a command that cannot be imported says what it needs
+
     try:
         with checked_output():
             return command()

@@ -7,7 +7,6 @@ is then the value of a key: `optim.name` for `register_optimizer`, `train.proble
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib
 import os
 import sys
@@ -120,6 +119,8 @@ def list_registered(kind: Kind, name: str) -> tuple[Code, ...]:
 
 def describe_source(kind: Kind, name: str, definition: Any) -> Code:
     """Return the file and hash of a class or function."""
+    import hashlib  # takes a while, and the checker does without
+
     file = _find_file(definition)
     if file is None:
         return Code(kind, name, NO_FILE)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common.command import CommandParser, run_command
+from common.command import CommandParser, as_called, run_command
 from compliance.check import main as check
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -92,7 +92,7 @@ def _new_folder(text: str) -> Path:
 
 def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
     """Check the examples and then `paths`; return 0 if each example got the expected exit status."""
-    wrong = 0
+    wrong, check_command = 0, as_called("python -m compliance.check")
     with contextlib.ExitStack() as stack:
         if keep:
             keep.mkdir(parents=True)
@@ -100,7 +100,7 @@ def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
         stack.enter_context(contextlib.chdir(folder))
         for number, (title, text, make, expected) in enumerate(STORIES, 1):
             path = make(Path())
-            print(f"\n=== {number}. {title} ===\n{text}\n$ python -m compliance.check {path}\n", flush=True)
+            print(f"\n=== {number}. {title} ===\n{text}\n$ {check_command} {path}\n", flush=True)
             status = check([path])
             as_expected = "as expected" if status == expected else f"but {expected} was expected"
             print(f"(exit status {status}, {as_expected})", flush=True)
@@ -108,7 +108,7 @@ def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
     if keep:
         print(f"\nThe examples are in {keep}.")
     for path in paths:
-        print(f"\n=== Your logs: {path} ===\n$ python -m compliance.check {path}\n", flush=True)
+        print(f"\n=== Your logs: {path} ===\n$ {check_command} {path}\n", flush=True)
         check([path])
     if wrong:
         print(f"\n{wrong} of {len(STORIES)} checks ended unexpectedly: please report this.", file=sys.stderr)

@@ -6,6 +6,7 @@ without torch.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from common.benchmarks import (
     list_benchmarks,
     require_package,
 )
-from common.command import UsageError, as_called, checked_output, suggest_name
+from common.command import CommandParser, UsageError, as_called, checked_output, suggest_name
 from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
 from common.extras import missing_extra
 from common.styles import print_error
@@ -43,11 +44,25 @@ FOOT: Final = f"""\
 `{PROGRAM} help COMMAND` shows examples and options, `help PAGE.md` a page."""
 
 
+COMPLETION: Final = f"""\
+Let the shell complete commands, benchmarks and options:
+
+  pip install '{DISTRIBUTION}[completion]'
+  eval "$(register-python-argcomplete {PROGRAM})"    in ~/.bashrc or ~/.zshrc"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if "_ARGCOMPLETE" in os.environ and not CommandParser.completes:
+        from submission.completion import complete  # a shell asks for completions
+
+        CommandParser.completes = True
+        complete(list_next, main)
     try:
         _obey_options(words)
+        if words == ["help", "completion"]:
+            return _print(COMPLETION, 0)
         if words[:1] == ["help"]:
             if any(sign in word for word in words[1:2] for sign in ("/", ".md")):
                 return _show_page(words[1])
@@ -88,6 +103,14 @@ def _show_page(name: str) -> int:
     if path is None:
         raise UsageError(f"there is no page {name!r}{suggest_name(name, list_pages())}; docs/index.md lists the guides")
     return _print(path.read_text(encoding="utf-8"), 0)
+
+
+def list_next(words: Sequence[str]) -> list[str]:
+    """Return the words that can follow those of a command line, [] where the options of a command begin."""
+    name = " ".join(words[1:] if words[:1] in (["help"], [SUITE_ONLY]) else words)
+    if not name:
+        return [*_list_names(), FROM, SUITE_ONLY]
+    return [*_benchmarks_of(name), *_second_words(name)]
 
 
 def answer_renamed(name: str, rest: Sequence[str] = ()) -> int:
@@ -202,11 +225,11 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
             import_facts(require_package(package))
         except PluginError as error:
             return _fail(error)
-    if command == "train":  # what needs no network is answered without torch
-        from common.commands.train import answer_at_once
-
-        answer_at_once(package, arguments)
     try:
+        if command == "train":  # what needs no network is answered without torch
+            from common.commands.train import answer_at_once
+
+            answer_at_once(package, arguments)
         status: int = import_module(module).main(arguments)
     except ModuleNotFoundError as error:
         problem = missing_extra(error, module)

@@ -18,7 +18,7 @@ SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
 SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg"} | FOUND
-OTHER_EXTRAS = {"train", "all", "plot", "study", "triton", "mpi", "dali", "wandb", "mlflow", "dev", "docs", "storage"}
+OTHER_EXTRAS = set("train all plot study triton mpi dali wandb mlflow dev docs storage completion".split())
 
 
 def test_the_wheel_has_every_folder_with_python_files():

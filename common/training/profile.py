@@ -20,6 +20,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from common.command import as_called
 from common.files import naming, open_whole_file, write_whole_file
 from common.ranks.dist import Dist
 from common.settings.machine import ProfileConfig
@@ -193,7 +194,7 @@ def format_page(events: Sequence[Any], steps: int, device: torch.device, head: s
             f"{'share':>6} {'ms a step':>10}  {'calls':>6} {'GFLOP/s':>8}  operation and shapes",
             *_list_heaviest(times, steps),
             "",
-            f"next: {first}, {shares[first]:.0%} of the time: {ADVICE[first]}",
+            as_called(f"next: {first}, {shares[first]:.0%} of the time: {ADVICE[first]}"),
             "",
         )
     )

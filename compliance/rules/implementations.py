@@ -127,7 +127,7 @@ class UnchangedFiles(PackageRule, strict_only=True):
     cite = "docs/guide/submit.md"
     differs = "the official tool does not read provenance.json"
     why = "provenance.json says what was there when the package was made; what differs was changed afterwards."
-    fix = "Restore the files, or repeat `python -m submission.assemble`, which records the package as it is."
+    fix = "Restore the files, or repeat `mlperf-hpc submit assemble`, which records the package as it is."
     good = (
         lambda package: package().by_suite().record_files(),
         lambda package: package().replace(PROVENANCE_FILE, b'{"author": "somebody else"}'),

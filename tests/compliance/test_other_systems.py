@@ -103,3 +103,11 @@ def test_what_only_posix_can_do_says_so_in_one_line(tmp_path, monkeypatch):
         try_lock(file)
     text = missing_extra(ModuleNotFoundError(name="fcntl"), "submission.round.__main__")
     assert text == "submission.round needs Linux or macOS"
+
+
+def test_paths_of_findings_are_joined_by_slashes():
+    native = {"rules/own_rules.py", "rules/pace.py", "model/settings_file.py"}  # files of the user and of the suite
+    folder = ROOT / "compliance"
+    modules = {path.relative_to(folder).as_posix(): path for path in folder.glob("[efmr]*/*.py")}
+    joined = {name for name, path in modules.items() if "os.path.join(" in path.read_text(encoding="utf-8")}
+    assert joined <= native, "use posixpath.join, so that reports are the same on Windows"

@@ -117,11 +117,32 @@ def test_help_that_cannot_be_written_ends_without_a_traceback(words, output, sai
     assert ended.returncode == 1 and said in ended.stderr and "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mlperf-hpc da", "data"),
+        ("mlperf-hpc data fet", "fetch"),
+        ("mlperf-hpc data split ", "deepcam"),
+        ("mlperf-hpc help measure roo", "roofline"),
+        ("mlperf-hpc check --profile off", "official"),
+        ("mlperf-hpc train oc20 mini --over", "--overfit-one-batch"),
+    ],
+)
+def test_a_shell_completes_words_and_options(line, expected, tmp_path):
+    """By the protocol of argcomplete, whose shell function sets these variables."""
+    answer = tmp_path / "answer"
+    variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "COMP_TYPE": "9"}
+    environment = os.environ | variables | {"COMP_LINE": line, "COMP_POINT": str(len(line))}
+    code = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, timeout=60, check=True)
+    assert answer.read_text().strip() == expected
+
+
 @pytest.mark.parametrize("page", ["action.yml", ".pre-commit-hooks.yaml", "docs/guide/install.md"])
 def test_commands_of_the_pages_exist(page):
     calls = re.findall(r"mlperf-hpc\"? ([a-z]+ ?\w* ?\w*)", (ROOT / page).read_text())
     assert calls
-    for call in calls:
+    for call in (call for call in calls if call.split()[0] not in ("help", "version")):
         resolve_command(call.split())
 
 

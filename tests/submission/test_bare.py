@@ -1,0 +1,81 @@
+"""Every command where packages are missing, in an empty folder, on a terminal of ASCII: its work or one clear line."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from common.benchmarks import PACKAGES, find_package
+from common.command_names import COMMANDS, RENAMED
+
+ROOT = Path(__file__).parents[2]
+NEEDED = ("msgspec", "yaml", "tqdm")
+"""What the suite is always installed with."""
+WRITE = ("fetch", "integrations")
+"""Commands that would fill the folder of that name."""
+RUN_ALL = """
+import json, os, sys
+from submission.cli import main
+sys.argv[0] = "mlperf-hpc"
+results = []
+for number, words in enumerate(json.loads(os.environ["CALLS"])):
+    child = os.fork()
+    if not child:
+        folder = os.path.abspath(str(number))
+        for stream in (1, 2):
+            os.dup2(os.open(f"{folder}.{stream}", os.O_WRONLY | os.O_CREAT), stream)
+        os.mkdir(folder)
+        os.chdir(folder)
+        try:
+            sys.exit(main(words))
+        except BaseException as error:
+            if not isinstance(error, SystemExit):
+                sys.excepthook(*sys.exc_info())
+            sys.stdout.flush()
+            os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1)
+    _, status = os.waitpid(child, 0)
+    texts = [open(f"{number}.{stream}", errors="replace").read() for stream in (1, 2)]
+    results.append([os.waitstatus_to_exitcode(status), *texts])
+print(json.dumps(results))
+"""
+"""Runs each call in a process of its own that has imported the script already, in an empty folder."""
+
+
+def calls():
+    """Return the calls of each command: without arguments, for its help, and with a file that there is not."""
+    for name, command in COMMANDS.items():
+        benchmark, _, module = command.module.partition(".")
+        having = [one for one in PACKAGES if (find_package(one).folder / f"{module}.py").exists()]
+        words = [*name.split(), *(having[:1] if benchmark == "BENCHMARK" else [])]
+        yield from (words, [*words, "--help"], *([[*words, "missing.txt"]] * (module not in WRITE)))
+    yield from ([name] for name in RENAMED)
+    yield from (
+        ["help", "docs/guide/check.md"],
+        ["--help"],
+        ["version"],
+        ["check", "."],
+        ["data", "fetch", "oc20", "--list"],
+    )
+
+
+@pytest.mark.parametrize("installed", [(), NEEDED], ids=["nothing installed", "without extras"])
+def test_no_command_ends_with_a_traceback(installed, tmp_path):
+    (tmp_path / "site").mkdir()
+    for name in installed:
+        (tmp_path / "site" / name).symlink_to(Path(find_spec(name).origin).parent)
+    ascii_only = {"LC_ALL": "C", "LANG": "xx_XX.broken", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    paths = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path / 'site'}"}
+    environment = {**paths, **ascii_only, "CALLS": json.dumps(list(calls()))}
+    command = [sys.executable, "-S", "-c", RUN_ALL]  # without the packages of the environment
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    for words, (status, output, error) in zip(calls(), json.loads(done.stdout), strict=True):
+        case = f"{' '.join(words)}: {status}\n{output[-500:]}\n{error}"
+        assert "Traceback" not in error, case
+        if status:
+            lines = (output if status == 1 and not error else error).splitlines()
+            assert lines and (words == ["check", "."] or len(lines) <= 2), case
+            assert status in (1, 2) and any(line.startswith("error: ") or "FAIL" in line for line in lines), case

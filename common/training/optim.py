@@ -239,16 +239,13 @@ class Muon(Optimizer):
                         parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
-NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
-"""Coefficients that bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024)."""
-
-
 def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Return each matrix with its singular values set to about 1 (0.7 to 1.2), times sqrt(rows / columns) if tall.
 
     matrices: (..., rows, columns); a batch of one shape is faster than one at a time.
     """
-    a, b, c = NEWTON_SCHULZ
+    # They bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024).
+    a, b, c = 3.4445, -4.7750, 2.0315
     rows, columns = matrices.shape[-2:]
     tall = rows > columns
     x = matrices.mT if tall else matrices

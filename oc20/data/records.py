@@ -197,8 +197,7 @@ def _read_array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
 
 def _read_floats(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     """Return a copy in float32."""
-    array: np.ndarray = _read_array(fields, key, axes).astype(np.float32)
-    return array
+    return _read_array(fields, key, axes).astype(np.float32)
 
 
 def _read_integers(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:

@@ -7,7 +7,7 @@ import os
 import resource
 import socket
 import stat
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from common.ranks.launch import LaunchError
 

@@ -8,14 +8,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from common.config import ConfigError
 from common.ending import STOPPED, Ending
-from common.files import INSTANCE, naming, write_whole_file
+from common.files import INSTANCE, naming, read_end, write_whole_file
+from common.record import parse_object
 from common.settings.machine import TrackConfig, Tracker
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.tracking.files import History, Metrics
@@ -127,10 +127,7 @@ class TrackedRun(NumbersCallback):
 
 
 def _read_ids(folder: Path) -> dict[str, Any]:
-    with suppress(FileNotFoundError, ValueError):
-        if isinstance(ids := json.loads((folder / IDS).read_text(encoding="utf-8")), dict):
-            return ids
-    return {}
+    return parse_object(read_end(folder / IDS))
 
 
 class WandbRun(TrackedRun):

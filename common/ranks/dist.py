@@ -36,8 +36,6 @@ from common.stop import STOP
 
 LONGEST_JSON: Final = 2**30
 """Bytes; the longest is the list of the files to be staged."""
-LARGEST_BYTES: Final = 2**36
-"""Of what one rank sends to rank 0 at once, such as a batch of predictions."""
 
 
 Wait = Callable[[], None]
@@ -307,7 +305,7 @@ class RankGroup(Dist):
             self.exchange([(0, _pack_bytes(content, len(content)))], [])()
             return b""
         self.exchange([], [(src, size)])()
-        _check_size(int(size), LARGEST_BYTES)
+        _check_size(int(size), 2**36)  # of a batch of predictions, for instance
         packed = torch.empty(int(size), dtype=torch.uint8)
         self.exchange([], [(src, packed)])()
         received: bytes = packed.numpy().tobytes()

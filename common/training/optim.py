@@ -184,7 +184,9 @@ class Lamb(Optimizer):
                 rates = group["lr"]
                 if group["weight_decay"]:
                     torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
-                    rates = list((_trust_ratios(parameters, steps) * group["lr"]).unbind())
+                    ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
+                    trust = torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)  # 1 where either norm is 0
+                    rates = list((trust * group["lr"]).unbind())
                 torch._foreach_mul_(steps, rates)
                 torch._foreach_sub_(parameters, steps)
 
@@ -264,12 +266,6 @@ def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size
         matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
         groups.setdefault(matrix.shape, []).append((parameter, matrix))
     return groups
-
-
-def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:
-    """Return |w| / |step| of each tensor, or 1 where either is 0."""
-    ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
-    return torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)
 
 
 def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:

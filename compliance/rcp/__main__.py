@@ -10,7 +10,7 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
-from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_references
+from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_reference, require_references
 from compliance.cli import add_plugin_options, round_name, use_plugin_options
 from compliance.rcp.points import Mode, ReferencePoint, load_points_from, locate_table, prune
 from compliance.rcp.record import record
@@ -65,7 +65,7 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
 def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
     """Print the points of a table file that apply to a round; all variants unless one is named."""
     table = read_table(path)
-    runs = require_references(table.benchmark)[0].runs
+    runs = require_reference(table.benchmark).runs
     for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
         print(f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs")
         _print_points(load_points_from(path, runs, round_, name), modes)
@@ -120,9 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
-    for table in (
-        [arguments.table] if arguments.table else [locate_table(require_references(name)[0]) for name in names]
-    ):
+    for table in [arguments.table] if arguments.table else [locate_table(require_reference(name)) for name in names]:
         show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
 

@@ -27,7 +27,7 @@ from common.measure.fom import LOWEST, MOST, SYNTHETIC, Measurement, read_measur
 from common.named_configs import find_config, is_name
 from common.tree import ANYWHERE
 from compliance import __version__
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
 from submission.runs.needs import announce_runs
@@ -247,7 +247,7 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     """
     for entry in settings:
         file = find_config(entry.benchmark, entry.config)
-        load(find_config_class(require_references(entry.benchmark)[0]), file, entry.overrides)
+        load(find_config_class(require_reference(entry.benchmark)), file, entry.overrides)
     runs = [
         PlannedRun(
             kind="measurement",

@@ -20,7 +20,7 @@ from common.errors import UsageError
 from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from common.reference import FULL, OWN
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders
 from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
 from submission.runs.scripts.site import END_OF_JOB, quote_words
@@ -216,13 +216,13 @@ class Script:
             # What works everywhere: diskless nodes have /tmp in memory, and the full datasets do not fit into memory.
             return run
         folder = f"{self.cluster.site.local_disk}/mlperf-hpc-{run.benchmark}"
-        settings = require_references(run.benchmark)[0].staging
+        settings = require_reference(run.benchmark).staging
         staging = [STAGE_DIR + folder if setting.startswith(STAGE_DIR) else setting for setting in settings]
         return replace(run, overrides=(*staging, *run.overrides))
 
     def _lacks_disk(self, benchmark: str) -> bool:
         """Return whether the full dataset should be staged on the nodes' disks, but none is known."""
-        staging = require_references(benchmark)[0].staging
+        staging = require_reference(benchmark).staging
         return self.cluster.site.local_disk is None and any(setting.startswith(STAGE_DIR) for setting in staging)
 
     def _begin(self, *names: str) -> str:

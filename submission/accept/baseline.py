@@ -264,7 +264,9 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
         print(f"{len(reused)} of {len(runs)} measurements are reused, {since}", flush=True)
     with hold_lock(folder) as lock:
         announce_runs(runs, [], 1, {})
-        failed = execute_plan(runs, JobRunner(lock=lock), _describe_measurement)
+        failed = execute_plan(
+            runs, JobRunner(lock=lock), lambda run: f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
+        )
     if failed:
         text = f"{counted(len(failed), 'measurement')} failed: no verdict, and nothing is recorded"
         raise UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text)
@@ -278,10 +280,6 @@ def check_distinct(files: Sequence[Path]) -> None:
         read_measurement(file)  # the errors of a file that has none
         if (other := first.setdefault(hashlib.sha256(ANYWHERE.read(file, MAX_BYTES)).digest(), file)) is not file:
             raise UsageError(f"{file} is the same measurement as {other}: give each once")
-
-
-def _describe_measurement(run: PlannedRun) -> str:
-    return f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
 
 
 def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:

@@ -101,7 +101,8 @@ class Script:
                 raise UsageError(
                     f"-o {folder}: expected a name of letters, digits and . _ - / @ + only, for the scheduler"
                 )
-        setups = self._resolve_setups()
+        keys = dict.fromkeys((run.benchmark, run.config, run.overrides) for run in self.runs if run.kind == "training")
+        setups = {key: resolve_setup(*key) for key in keys}  # UsageError if no run can have them
         groups: dict[Any, list[PlannedRun]] = {}
         for run in sorted(self.runs, key=lambda run: run.kind == "evaluation"):
             alone = run.folder if self.cluster.count_instance_nodes(run) else None
@@ -138,11 +139,6 @@ class Script:
         submit, cancel, _ = SUBMIT[self.cluster.scheduler]
         head += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
         return head + (self._fill("suite", suite=self.cluster.suite) if _list_mini_data(setups) else "")
-
-    def _resolve_setups(self) -> dict[Any, Setup]:
-        """Return the settings of the trainings, each once; UsageError if no run can have them."""
-        keys = dict.fromkeys((run.benchmark, run.config, run.overrides) for run in self.runs if run.kind == "training")
-        return {key: resolve_setup(*key) for key in keys}
 
     def _render_group(self, group: Sequence[PlannedRun], setups: Mapping[Any, Setup], is_first: bool) -> str:
         """Return the part of the script that makes the runs of a group, or submits them."""

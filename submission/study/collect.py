@@ -25,8 +25,6 @@ from submission.study.quantities import QUANTITIES
 from submission.study.records import CurveSpec, StudyRun
 
 MAX_BYTES: Final = 1 << 24
-AGAIN: Final = "again"
-"""The folder of runs that are made again by the commands of a study."""
 
 
 def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
@@ -78,7 +76,7 @@ def describe_run(run: PlannedRun) -> str:
 def _collect_run(point: StudyPoint) -> StudyRun:
     run, ending = point.run, read_ending(point.run.folder)
     kept = {key: value for key, value in (read_record(run.folder) or {}).items() if key in ("overrides", "environment")}
-    command = format_command(replace(run, folder=Path(AGAIN, *run.folder.parts[-3:]), **kept))
+    command = format_command(replace(run, folder=Path("again", *run.folder.parts[-3:]), **kept))  # makes it again
     record = StudyRun(run.title, point.values, command=command)
     if not is_finished(run):
         return replace(record, problem=_explain_missing(run.folder))

@@ -1,13 +1,13 @@
-"""Write the pages of the site, for `make site`: python bench/site_pages.py [FOLDER].
+"""Write the pages of the site, for `make site`.
 
 docs/ and the pages outside it, each with links that hold in the site. Links to other files of the tree lead to copies
 of them; links to folders become text. The generator, which mkdocs.yml configures, needs nothing but these files.
 """
 
+import argparse
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,4 +57,6 @@ def write_pages(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]) if sys.argv[1:] else PAGES)
+    parser = argparse.ArgumentParser(prog="python bench/site_pages.py", description="Write the pages of the site.")
+    parser.add_argument("folder", type=Path, nargs="?", default=PAGES, help="replaced by them (default: build/pages)")
+    write_pages(parser.parse_args().folder)

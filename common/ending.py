@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from common.files import LOG_NAME, read_end, write_whole_file
-from common.record import read_last_record
+from common.record import parse_object, read_last_record
 from common.styles import print_warning
 
 NAME: Final = "ended.json"
@@ -117,7 +116,7 @@ def read_ending(folder: Path) -> Ending | None:
     log = folder / LOG_NAME
     stop = read_last_record(log, "run_stop")
     logged = stated_ending(stop.metadata, read_logged_epochs(log)) if stop else None
-    record = _parse_object(read_end(folder / NAME))
+    record = parse_object(read_end(folder / NAME))
     if record.get("how") not in get_args(How):
         return logged
     recorded = Ending(record["how"], str(record.get("cause", "")), _as_count(record.get("epochs")))
@@ -150,13 +149,6 @@ def stated_ending(metadata: Any, evaluated: int = 0) -> Ending | None:
         return Ending(TARGET_MET, epochs=_as_count(metadata.get("epoch_num")))
     how: Any = metadata.get("ended")
     return Ending(how, str(metadata.get("cause", "")), evaluated) if how in get_args(How) else None
-
-
-def _parse_object(content: bytes) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        if isinstance(found := json.loads(content), dict):
-            return found
-    return {}
 
 
 def _as_count(value: Any) -> int:

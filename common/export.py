@@ -79,13 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--best", action="store_true", help="the checkpoint of the best evaluation of the run: see checkpoint.best"
     )
-    given = parser.parse_args(argv)
-    return run_command(lambda: _export(given.checkpoint, given.weights, given.best), (CheckpointError, OSError))
+    arguments = parser.parse_args(argv)
+    checkpoint, weights = arguments.checkpoint, arguments.weights
 
+    def run() -> int:
+        print(f"{weights}: {export(best_of(checkpoint) if arguments.best else checkpoint, weights):,} numbers")
+        return 0
 
-def _export(checkpoint: Path, weights: Path, best: bool) -> int:
-    print(f"{weights}: {export(best_of(checkpoint) if best else checkpoint, weights):,} numbers")
-    return 0
+    return run_command(run, (CheckpointError, OSError))
 
 
 if __name__ == "__main__":

@@ -326,8 +326,8 @@ def draw_seed() -> int:
     return 1 + secrets.randbelow(2**31 - 1)
 
 
-def clear_cache(drop: bool) -> bool:
-    """Drop this node's page cache if `drop` is true, as the rules ask before a run, and return `drop`.
+def clear_cache(drop: bool) -> None:
+    """Drop this node's page cache if `drop` is true, as the rules ask before a run.
 
     Raises LogError if this process may not do so (it needs root, and Linux).
     """
@@ -340,7 +340,6 @@ def clear_cache(drop: bool) -> bool:
                 f"the page cache cannot be dropped ({DROP_CACHES}: {error.strerror}); this needs root on Linux: let "
                 "the job's prologue do it (drop_page_cache=prologue), or run without drop_page_cache"
             ) from error
-    return drop
 
 
 def _restart(path: Path, keep_bytes: int) -> int:

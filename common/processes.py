@@ -69,7 +69,8 @@ def in_processes(
     process_type: type[BaseProcess] = (
         multiprocessing.get_context("fork").Process if fork else multiprocessing.get_context("spawn").Process
     )
-    script = contextlib.nullcontext if fork or _is_of_main(function, items) else _without_main
+    needs_main = fork or b"__main__" in pickle.dumps((function, items[:1]))  # to know the function and the items
+    script = contextlib.nullcontext if needs_main else _without_main
     todo = iter(items)
     busy: dict[Connection, T] = {}
     processes: list[BaseProcess] = []
@@ -147,11 +148,6 @@ def _without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unmasked)
-
-
-def _is_of_main(function: Callable[[T], R], items: Sequence[T]) -> bool:
-    """Tell whether a process needs the main module to know the function and the items."""
-    return b"__main__" in pickle.dumps((function, items[:1]))
 
 
 @contextlib.contextmanager

@@ -60,6 +60,14 @@ def parse_json(text: bytes) -> Any:
     return json.loads(decoded)
 
 
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Return the JSON object in a text that may be anything; {} if it is no object."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(content := json.loads(text), dict):
+            return content
+    return {}
+
+
 def format_record(fields: Mapping[str, Any]) -> bytes:
     """Return the line of a record, with its line ending."""
     return TOKEN + json.dumps(fields).encode() + b"\n"

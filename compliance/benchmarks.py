@@ -123,6 +123,11 @@ def require_references(benchmark: str) -> tuple[Reference, ...]:
     return list_references(benchmark) or load_plugin(benchmark)
 
 
+def require_reference(benchmark: str) -> Reference:
+    """Return the facts of a benchmark's full problem; PluginError for an unknown or a broken one."""
+    return require_references(benchmark)[0]
+
+
 @lru_cache(maxsize=256)
 def list_references(benchmark: str | None) -> tuple[Reference, ...]:
     """Return the facts of a benchmark, the full problem's first; () for an unknown one and for a broken plug-in."""

@@ -28,11 +28,7 @@ from cosmoflow.synthesize import SYNTHESIS
 SHELLS: Final = 16
 """Of wavenumbers, each one fundamental wavenumber wide."""
 LARGEST_COUNT: Final = 30
-CELLS: Final = (2, 4)
-"""Sides of the cells of counts in cells, in voxels."""
 PENALTIES: Final = np.geomspace(1e-3, 1e4, 15)
-HELD_OUT: Final = 6
-"""One in six training universes, the last ones, chooses the penalty."""
 STEPS: Final = (1, 2, 4)
 """Distances in voxels over which structure functions take differences."""
 METHODS: Final = {
@@ -68,7 +64,7 @@ class Statistics:
         for channel in range(counts.shape[3]):
             few = np.minimum(counts[..., channel], LARGEST_COUNT).ravel()
             parts += [np.log1p(np.bincount(few, minlength=LARGEST_COUNT + 1)), measure_moments(logs[..., channel])]
-            parts += [measure_moments(in_cells(dense[..., channel], side))[1:] for side in CELLS]
+            parts += [measure_moments(in_cells(dense[..., channel], side))[1:] for side in (2, 4)]
         statistics: np.ndarray = np.concatenate(parts)
         return statistics
 
@@ -167,7 +163,7 @@ def fit_ridge(x: np.ndarray, y: np.ndarray, judged: np.ndarray) -> tuple[np.ndar
     """Return the predictions of a linear model for `judged`, and its penalty, chosen on held-out training samples."""
     mean, deviation = x.mean(0), x.std(0)
     x, judged = ((values - mean) / np.where(deviation > 0, deviation, 1) for values in (x, judged))
-    cut = len(x) - len(x) // HELD_OUT
+    cut = len(x) - len(x) // 6  # the last ones, in the order of universes, choose the penalty
     errors = [np.abs(solve_least_squares(x[:cut], y[:cut], penalty, x[cut:]) - y[cut:]).mean() for penalty in PENALTIES]
     penalty = float(PENALTIES[np.argmin(errors)])
     return solve_least_squares(x, y, penalty, judged), penalty

@@ -53,8 +53,6 @@ RIVERS: Final[Grid] = {
 }
 SEARCHED: Final = 128
 """Training snapshots on which the search compares what it tries."""
-LEAST_CELLS: Final = 10
-"""Smaller regions have no length."""
 
 
 class Snapshots:
@@ -156,7 +154,7 @@ class RiverRule:
         ends = np.cumsum(np.bincount(region_HW[inside], minlength=count))
         long: np.ndarray = np.zeros(count + 1, bool)  # the last is outside
         for region, cells in enumerate(np.split(order, ends[:-1]) if count else ()):
-            if len(cells) >= LEAST_CELLS:
+            if len(cells) >= 10:  # smaller regions have no length
                 long[region] = measure_length(planet, inside[0][cells], inside[1][cells]) >= self.length
         mask_HW: np.ndarray = long[region_HW]
         return mask_HW

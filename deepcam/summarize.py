@@ -24,8 +24,6 @@ from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 from deepcam.data.stats import Stats, StatsError
 from deepcam.reference import CHANNELS
 
-WAIT_S: Final = 24 * 3600.0
-"""How long a rank waits for the slowest: the published data are 8.8 TB."""
 TOLERANCE: Final = 1e-3
 """Of means, relative to a channel's largest value: the reference sums in float32."""
 KEPT: Final = "nothing was written: if the file belongs to other snapshots, delete it and run the command again"
@@ -137,7 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = parser.parse_args(argv).data_dir
 
     def run() -> int:
-        with connect(DistConfig(device="cpu", timeout_s=WAIT_S)) as dist:
+        # A day for the slowest rank: the published data are 8.8 TB.
+        with connect(DistConfig(device="cpu", timeout_s=24 * 3600.0)) as dist:
             try:
                 result = summarize_folder(folder, dist)
             except BuildError as error:  # on all ranks; one of them reports it

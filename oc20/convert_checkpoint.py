@@ -50,8 +50,6 @@ RULES: Final = (
 )
 """From our names to those of the reference (ocpmodels/models/dimenet_plus_plus.py), applied in this order."""
 KEY: Final = "state_dict"
-SAME: Final = 1e-6
-"""The relative difference of two normalisers that float32 leaves."""
 
 
 def read_reference(path: Path, wanted: Mapping[str, Tensor]) -> Found:
@@ -73,7 +71,7 @@ def _read_normalisation(path: Path, normalisers: Any) -> tuple[str, ...]:
             f"{path}: its `normalizers` lack a number ({error}); expected `target` and `grad_target`, each with `mean` "
             "and `std`"
         ) from error
-    if force_mean or not math.isclose(std, force_std, rel_tol=SAME):
+    if force_mean or not math.isclose(std, force_std, rel_tol=1e-6):  # which float32 leaves
         raise CheckpointError(
             f"{path}: forces are normalised with mean {force_mean:g} and deviation {force_std:g}, energies with "
             f"deviation {std:g}; expected mean 0 and the same deviation, since forces are gradients of the energy"

@@ -171,7 +171,9 @@ def _by_weight(rows: Rows, factors: Any, tangents: Any = NO_TANGENTS) -> Tensor:
     *values, weight = factors
     atoms = len(values[0])
     parts = triton.cdiv(atoms, ATOMS)
-    shares = torch.empty(parts, *weight.shape, dtype=_sum_dtype(values[1]), device=weight.device)
+    shares = torch.empty(
+        parts, *weight.shape, dtype=torch.promote_types(values[1].dtype, torch.float32), device=weight.device
+    )
     sizes = _choose_sizes(values[1], weight) | {"ATOMS": ATOMS}
     _launch_kernel(weights_kernel, parts * len(weight), rows, (*values, *tangents, shares, atoms), sizes)
     return shares.sum(0).to(weight.dtype)
@@ -186,10 +188,6 @@ def _launch_kernel(kernel: Any, programs: int, rows: Rows, arguments: tuple[Any,
         kernel[programs,](rows.first, *arguments, **sizes, **tiles, num_warps=warps, num_stages=stages)
 
 
-def _sum_dtype(b: Tensor) -> torch.dtype:
-    return torch.float64 if b.dtype == torch.float64 else torch.float32
-
-
 def _choose_sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
     """Return the sizes for which a kernel is compiled."""
     orders, roots, channels = weight.shape
@@ -199,7 +197,7 @@ def _choose_sizes(b: Tensor, weight: Tensor) -> dict[str, Any]:
         "N": roots,
         "C": channels,
         **{f"TILE_{name}": triton.next_power_of_2(max(LEAST, size)) for name, size in tiles.items()},
-        "WIDE": tl.float64 if _sum_dtype(b) == torch.float64 else tl.float32,
+        "WIDE": tl.float64 if b.dtype == torch.float64 else tl.float32,
         "PRECISION": dot_precision(torch.version.hip is not None),
     }
 
@@ -218,7 +216,7 @@ def silu_double_backward(by_product: Tensor, gradient: Tensor, z: Tensor) -> tup
     by_z, product = torch.empty_like(z), torch.empty_like(z)
     if size := z.numel():
         arguments = (by_gradient, gradient, z, by_z, product, size)
-        wide = tl.float64 if _sum_dtype(z) == torch.float64 else tl.float32
+        wide = tl.float64 if z.dtype == torch.float64 else tl.float32
         silu_double_backward_kernel[triton.cdiv(size, BLOCK),](*arguments, BLOCK=BLOCK, WIDE=wide, num_warps=4)
     return by_gradient, by_z, product
 

@@ -27,8 +27,7 @@ def dense_silu(x: Tensor, weight: Tensor, shift: Tensor | None, kernels: Kernels
     dtype = product_dtype(x)
     x, weight = x.to(dtype), weight.to(dtype)
     z = x @ weight.T if shift is None else torch.addmm(shift.to(dtype), x, weight.T)
-    y: Tensor = _Dense.apply(x, z, weight, kernels)
-    return y
+    return _Dense.apply(x, z, weight, kernels)
 
 
 def gate_rows(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
@@ -36,8 +35,7 @@ def gate_rows(m: Tensor, basis: Tensor, weight: Tensor) -> Tensor:
 
     m: (E, C). basis: (..., E, N), weight: (..., N, C).
     """
-    product: Tensor = _Gated.apply(m, basis.to(m.dtype), weight.to(m.dtype))
-    return product
+    return _Gated.apply(m, basis.to(m.dtype), weight.to(m.dtype))
 
 
 def move_rows(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
@@ -46,8 +44,7 @@ def move_rows(x: Tensor, there: Tensor, back: Tensor) -> Tensor:
     Rows of x that `there` does not name must be of no use, and rows of the result that `back` does not name must be
     multiplied by 0 later: then the gradient comes back by the same operation, without an addition by index.
     """
-    y: Tensor = _Moved.apply(x, there, back)
-    return y
+    return _Moved.apply(x, there, back)
 
 
 def sum_edges(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
@@ -57,16 +54,14 @@ def sum_edges(x_E: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
     """
     if x_E.is_cpu:  # where index_add keeps the order, too
         return x_E.new_zeros(len(edges.members), *x_E.shape[1:]).index_add(0, atoms_E, x_E)
-    y: Tensor = _Summed.apply(x_E, edges, atoms_E)
-    return y
+    return _Summed.apply(x_E, edges, atoms_E)
 
 
 def hand_out_rows(x_A: Tensor, edges: EdgeTable, atoms_E: Tensor) -> Tensor:
     """Return for each edge the row (A, ...) of its atom: the counterpart of `sum_edges`."""
     if x_A.is_cpu:
         return x_A.index_select(0, atoms_E)
-    y: Tensor = _HandedOut.apply(x_A, edges, atoms_E)
-    return y
+    return _HandedOut.apply(x_A, edges, atoms_E)
 
 
 class _Dense(torch.autograd.Function):

@@ -133,9 +133,9 @@ def _summarise(arguments: argparse.Namespace) -> int:
     if arguments.format == "csv":
         _write_tables(summary.format_csv(), arguments)
     elif arguments.format == "table":
-        _write(summary.format_text(_find_width(arguments)), arguments)
+        write_text(summary.format_text(_find_width(arguments)), arguments.output)
     else:
-        _write(summary.format_json() if arguments.format == "json" else summary.format_markdown(), arguments)
+        write_text(summary.format_json() if arguments.format == "json" else summary.format_markdown(), arguments.output)
     return 0
 
 
@@ -183,7 +183,7 @@ def _compare(arguments: argparse.Namespace) -> int:
         names = [*(side.name for side in unpaired[:MOST_NAMES]), *(["..."] if unpaired[MOST_NAMES:] else [])]
         results = f"{counted(len(unpaired), 'result')} ({clean(', '.join(names))})"
         print(f"not compared, nothing to pair with: {results}", file=sys.stderr)
-    _write(FORMATS[arguments.format]([compare(pair) for pair in pairs], _find_width(arguments)), arguments)
+    write_text(FORMATS[arguments.format]([compare(pair) for pair in pairs], _find_width(arguments)), arguments.output)
     return 0
 
 
@@ -195,7 +195,7 @@ def _show_measurement(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--format {arguments.format} is not for a measurement; choose table or markdown")
     table = compare_with_published(Path(arguments.paths[0]))
     text = markdown_text(table) if arguments.format == "markdown" else plain_text(table, _find_width(arguments))
-    _write(text, arguments)
+    write_text(text, arguments.output)
     return 0
 
 
@@ -211,11 +211,6 @@ def _find_width(arguments: argparse.Namespace) -> int | None:
     return None if arguments.output else output_width()
 
 
-def _write(text: str, arguments: argparse.Namespace, output: Path | None = None) -> None:
-    """Write to a file, that of `--output` by default, or else to standard output."""
-    write_text(text, output or arguments.output)
-
-
 def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
     """Write each table to its own file in the folder; a single table may go to standard output."""
     folder = arguments.output
@@ -228,7 +223,7 @@ def _write_tables(texts: Mapping[str, str], arguments: argparse.Namespace) -> No
         raise UsageError(f"-o {folder} is a file; expected a folder, because csv writes one file per table")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        _write(text, arguments, folder / name)
+        write_text(text, folder / name)
 
 
 if __name__ == "__main__":

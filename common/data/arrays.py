@@ -28,8 +28,6 @@ ALIGNMENT: Final = 4096
 """Of offset, length and memory for O_DIRECT: enough for all usual disks and file systems."""
 NPY_HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """The functions that read a header, by version of the npy format."""
-NPY_HEADER_BYTES: Final = 10_012
-"""The longest header that they accept."""
 ONE_AT_A_TIME: Final = threading.Lock()
 """For these functions, which parse Python: CPython before 3.11.8 loses count where threads do (gh-106905)."""
 
@@ -147,7 +145,7 @@ def _warn_of_cache(path: Path, error: OSError) -> None:
 def npy_array(path: Path) -> StoredArray:
     """Return the array of an npy file; ArrayError unless it is complete and in C order, OSError if unreadable."""
     with open(open_regular(path), "rb") as file:
-        head = io.BytesIO(file.read(NPY_HEADER_BYTES))
+        head = io.BytesIO(file.read(10_012))  # the longest header that NumPy accepts
     try:
         with ONE_AT_A_TIME:
             shape, by_columns, dtype = NPY_HEADERS[np.lib.format.read_magic(head)](head)

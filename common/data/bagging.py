@@ -45,8 +45,7 @@ def draw_samples(kind: Bagging, seed: int, instance: int, samples: int) -> np.nd
         draws: np.ndarray = np.sort((uniform * samples).astype(np.int64))
         return draws
     times = np.searchsorted(_POISSON, uniform, side="right")
-    repeated: np.ndarray = np.repeat(np.arange(samples), times)
-    return repeated
+    return np.repeat(np.arange(samples), times)
 
 
 def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.ndarray:
@@ -59,8 +58,7 @@ def drawn_samples(instances: InstancesConfig, seed: int, samples: int) -> np.nda
 
 def out_of_bag(draws: np.ndarray, samples: int) -> np.ndarray:
     """Return the numbers of the samples that are not among the draws, ascending."""
-    missing: np.ndarray = np.flatnonzero(np.bincount(draws, minlength=samples) == 0)
-    return missing
+    return np.flatnonzero(np.bincount(draws, minlength=samples) == 0)
 
 
 _POISSON: Final[np.ndarray] = np.cumsum([1 / (math.e * math.factorial(times)) for times in range(MOST)])

@@ -30,7 +30,10 @@ Job = tuple[T, Sequence[Callable[[], object]]]
 
 
 class Batch(Protocol):
-    """A frozen dataclass with tensors, in other dataclasses too; `wait_s` are the seconds that the consumer waited."""
+    """A rank's part of a step or an evaluation, which may be empty: a frozen dataclass with tensors.
+
+    They may be in other dataclasses, too. `wait_s` are the seconds that the training loop waited.
+    """
 
     @property
     def wait_s(self) -> float: ...

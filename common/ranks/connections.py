@@ -7,14 +7,9 @@ import os
 import resource
 import socket
 import stat
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from common.ranks.launch import LaunchError
-
-MOST_OPEN_FILES: Final = 2**20
-"""Where the system sets no limit."""
-OTHER_OPEN_FILES: Final = 100
-"""Of a rank, beside its connections: measured 40."""
 
 
 def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
@@ -23,11 +18,12 @@ def check_open_files(rank: int, world_size: int, lazy: bool) -> None:
     Rank 0 has two connections of each rank to the store, and all have one to each other by gloo; lazy: few have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+    most = 2**20 if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         soft = most
-    needed = OTHER_OPEN_FILES + (3 * world_size if rank == 0 else 0 if lazy else world_size)
+    # Beside its connections a rank had 40 open files.
+    needed = 100 + (3 * world_size if rank == 0 else 0 if lazy else world_size)
     if soft != resource.RLIM_INFINITY and soft < needed:
         raise LaunchError(
             f"rank {rank} on {socket.gethostname()} needs about {needed:,} open files for {world_size:,} ranks, but "

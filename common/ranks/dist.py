@@ -34,12 +34,8 @@ from common.ranks.traffic import Traffic
 from common.settings.machine import DistConfig
 from common.stop import STOP
 
-BUCKET_MB: Final = 25.0
-"""Of gradients in one message, as torch has it, unless `dist.bucket_mb` says otherwise."""
 LONGEST_JSON: Final = 2**30
 """Bytes; the longest is the list of the files to be staged."""
-LARGEST_BYTES: Final = 2**36
-"""Of what one rank sends to rank 0 at once, such as a batch of predictions."""
 
 
 Wait = Callable[[], None]
@@ -258,7 +254,7 @@ class RankGroup(Dist):
         sent = gradients.to(torch.bfloat16) if self._config.gradients == "bf16" else gradients
         if self.traffic is not None:
             self.traffic.begins(sent)
-        bucket_bytes = int((self._config.bucket_mb or BUCKET_MB) * 2**20)
+        bucket_bytes = int((self._config.bucket_mb or 25) * 2**20)  # 25: as torch has it
         for bucket in sent.split(max(1, bucket_bytes // sent.element_size())):
             self.all_reduce(bucket)
         if self.traffic is not None:
@@ -309,7 +305,7 @@ class RankGroup(Dist):
             self.exchange([(0, _pack_bytes(content, len(content)))], [])()
             return b""
         self.exchange([], [(src, size)])()
-        _check_size(int(size), LARGEST_BYTES)
+        _check_size(int(size), 2**36)  # of a batch of predictions, for instance
         packed = torch.empty(int(size), dtype=torch.uint8)
         self.exchange([], [(src, packed)])()
         received: bytes = packed.numpy().tobytes()

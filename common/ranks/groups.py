@@ -25,8 +25,6 @@ DEFAULTS: Final = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
 }
 """Of the environment: settings of torch."""
-MOST_CONNECTED: Final = 1000
-"""So many ranks are all connected to each other."""
 LOST: Final = (
     "Connection reset by peer",
     "Connection closed by peer",
@@ -43,7 +41,7 @@ def connects_lazily(world_size: int) -> bool:
     Each rank would have more connections than most systems allow. Not for fewer ranks: of 32 that did so, some aborted
     at the end, when a connection came to a group that had ended (torch 2.13).
     """
-    return sys.platform == "linux" and world_size > MOST_CONNECTED
+    return sys.platform == "linux" and world_size > 1000
 
 
 def begin_group(rank: int, world_size: int, store: Any, device: torch.device, config: DistConfig) -> None:

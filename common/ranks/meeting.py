@@ -33,6 +33,7 @@ from typing import Any, Final
 import torch.distributed as td
 
 from common.ranks.launch import LaunchError, Meeting, Node, RankPosition, guess_node
+from common.record import parse_object
 from common.stop import STOP
 
 PATIENCE_S: Final = 2.0
@@ -284,11 +285,7 @@ def _read_message(connection: socket.socket) -> dict[str, Any]:
             if not part:
                 break
             received += part
-    try:
-        message = json.loads(received)
-    except (ValueError, RecursionError):
-        return {}
-    return message if isinstance(message, dict) else {}
+    return parse_object(received)
 
 
 # -- all ------------------------------------------------------------------------------------------------------

@@ -43,8 +43,6 @@ MOST_FAILURES: Final = 3
 """Of calls to the store in a row. A store that is slow may time out once; one that has ended fails each time."""
 LONGEST_WAIT_S: Final = 0.5
 """Between two looks of a rank that waits for others."""
-UNWIND_S: Final = 30.0
-"""Seconds for the ranks of a part to unwind, such as from a step of training, after one of them has failed."""
 NONE_LEFT: Final = -1
 
 
@@ -103,7 +101,7 @@ class Parts(Generic[D]):
         """
         stores, cut = self._job.watch(name)
         alarm = Alarm(stores, self._job.rank, self.size, cut, self._job.expected)
-        alarm.of_part(self._job.alarm, UNWIND_S, name)
+        alarm.of_part(self._job.alarm, 30.0, name)  # s, for a rank to unwind, such as from a step of training
         try:
             with alarm:
                 # A rank that waits here shows that it lives; inside the call of torch that connects them it cannot.

@@ -32,8 +32,6 @@ Pads = tuple[tuple[int, int], ...]
 """Zeros before and after the voxels along D, H and W."""
 CONVOLUTIONS: Final[Mapping[int, Any]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 """The convolutions by their dimensions."""
-ENOUGH: Final = 20_480
-"""Channels times D times H of one sample above which torch chooses oneDNN (aten/src/ATen/native/Convolution.cpp)."""
 
 
 class PaddedConv3d(nn.Conv3d):
@@ -125,7 +123,8 @@ def _is_slow(x: Tensor, weight: Tensor, pads: Pads) -> bool:
     batch, channels, depth, height, _ = x.shape
     plain = x.device.type == "cpu" and x.dtype == torch.float32
     halves = depth % 2 == 0 and sum(pads[0]) + 1 == weight.shape[2] and not _flat_axes(x, weight)
-    return plain and halves and batch == 1 and channels * depth * height <= ENOUGH
+    # Above 20,480 torch chooses oneDNN (aten/src/ATen/native/Convolution.cpp).
+    return plain and halves and batch == 1 and channels * depth * height <= 20_480
 
 
 def _split_sample(x: Tensor, weight: Tensor, pads: Pads) -> tuple[Tensor, Pads]:

@@ -60,8 +60,7 @@ class Shard:
 
 def shard_of(parameter: Tensor) -> Shard | None:
     """Return which part of a weight the parameter is; None: all of it."""
-    shard: Shard | None = getattr(parameter, _SHARD, None)
-    return shard
+    return getattr(parameter, _SHARD, None)
 
 
 def whole_size(parameter: Tensor) -> int:

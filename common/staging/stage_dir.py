@@ -34,7 +34,6 @@ except ImportError:
     inflater = zlib
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-GZIP_WINDOW: Final = 31  # 32 KiB, with gzip's header and trailer
 SLICE_BYTES: Final = 2**20  # hashed, inflated and written while it is in the cache
 RECORD: Final = "staging.jsonl"
 WORKPLACE: Final = ".mlperf-hpc-staging"
@@ -329,7 +328,7 @@ class UnfinishedFile:
     def write_data(self, data: memoryview) -> None:
         """Write the next bytes of the source, decompressed if `inflate` is set."""
         if self._size == 0 and self._inflate is None and self.stage.inflate and bytes(data[:2]) == GZIP_MAGIC:
-            self._inflate = inflater.decompressobj(wbits=GZIP_WINDOW)
+            self._inflate = inflater.decompressobj(wbits=31)  # 32 KiB, with gzip's header and trailer
         for start in range(0, len(data), SLICE_BYTES):
             part: memoryview | bytes = data[start : start + SLICE_BYTES]
             if self.stage.checksum and self.file.sha256 is not None:

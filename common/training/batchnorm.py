@@ -69,8 +69,7 @@ class SharedBatchNorm(nn.BatchNorm2d):
     def forward(self, x_BCHW: Tensor) -> Tensor:
         """Return the normalised input, in its shape and type."""
         if not self.training:
-            evaluated: Tensor = super().forward(x_BCHW)
-            return evaluated
+            return super().forward(x_BCHW)
         self.num_batches_tracked += 1
         y_BCHW: Tensor = _Normalize.apply(x_BCHW, self.weight, self.bias, self)
         return y_BCHW
@@ -97,8 +96,7 @@ class _Normalize(torch.autograd.Function):
         )
         ctx.save_for_backward(x, weight, mean, scale, counts_R.int())
         ctx.operations, ctx.group = operations, group
-        y: Tensor = operations.batch_norm_elemt(x, weight, bias, mean, scale, module.eps)
-        return y
+        return operations.batch_norm_elemt(x, weight, bias, mean, scale, module.eps)
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from common.data.bagging import drawn_samples
-from common.data.prefetch import TensorBatch, sum_flaws
+from common.data.prefetch import Batch, TensorBatch, sum_flaws
 from common.data.sampling import Batching, permutation, share
 from common.data.values import Content
 from common.errors import UsageError
@@ -43,18 +43,9 @@ from common.training.flops import SampleFlops, count_sample, table3
 from common.training.graph import WARM_UP, CudaGraphs, Replay, recorder
 from common.training.predictions.report import PredictionReport
 
-# -- the problem ---------------------------------------------------------------------------------------------
-
-
-class Batch(Protocol):
-    """One rank's part of a step, or of an evaluation; may be empty."""
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds that the training loop waited for it."""
-
-
 B = TypeVar("B", bound=Batch)
+
+# -- the problem ---------------------------------------------------------------------------------------------
 
 
 class SampleProblem(ABC, Generic[B]):

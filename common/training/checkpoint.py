@@ -43,8 +43,6 @@ ENTRY: Final = re.compile(r"[^/]+/(data/\d+|data\.pkl|\.?[a-z_]+|\.data/[a-z_]+)
 LONGEST_NAME: Final = 100
 MOST_ENTRIES: Final = 1 << 20
 MOST_VALUES: Final = 1 << 22
-MOST_SHARING: Final = 4
-"""How often the same bytes may be in several tensors, on average."""
 
 
 class CheckpointError(ValueError):
@@ -395,7 +393,8 @@ def _find_excess(content: Any, size: int) -> str:
             if count > MOST_VALUES:
                 return f"more than {MOST_VALUES:,} values"
             values.extend(value.values() if isinstance(value, dict) else value)
-    return f"tensors of {tensor_bytes:,} bytes" if tensor_bytes > MOST_SHARING * size else ""
+    # The same bytes may be in four tensors, on average.
+    return f"tensors of {tensor_bytes:,} bytes" if tensor_bytes > 4 * size else ""
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

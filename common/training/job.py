@@ -62,8 +62,6 @@ from common.training.tracking.trackers import check_installed
 
 SHOWN: Final = 70
 """Characters of an ending in the summary; the whole is in the instance's ended.json."""
-NOT_COPIED: Final = {"staging_bytes_read": 0, "staging_bytes_written": 0}
-"""The log of one instance states the bytes that its job has staged, so that their sum over the logs is right."""
 
 
 # -- the start of any training -------------------------------------------------------------------------------
@@ -318,7 +316,9 @@ class InstancesJob:
         """Train one instance after another on this part's ranks, until none is left or the job is asked to stop."""
         start = replace(self.start_options, resume=None, auto_resume=True)
         while (index := parts.take(len(plan.todo))) is not None:
-            staged = replace(shared, facts=shared.facts | NOT_COPIED) if index > 0 else shared
+            # One log states the bytes that the job has staged, so that their sum over the logs is right.
+            facts = shared.facts | ({"staging_bytes_read": 0, "staging_bytes_written": 0} if index > 0 else {})
+            staged = replace(shared, facts=facts)
             number = plan.todo[index]
             ending = self._train_instance(parts, config_of(self.config, number, plan.base), start, number, staged)
             if parts.is_main:

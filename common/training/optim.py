@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -184,7 +184,9 @@ class Lamb(Optimizer):
                 rates = group["lr"]
                 if group["weight_decay"]:
                     torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
-                    rates = list((_trust_ratios(parameters, steps) * group["lr"]).unbind())
+                    ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
+                    trust = torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)  # 1 where either norm is 0
+                    rates = list((trust * group["lr"]).unbind())
                 torch._foreach_mul_(steps, rates)
                 torch._foreach_sub_(parameters, steps)
 
@@ -239,16 +241,13 @@ class Muon(Optimizer):
                         parameter.sub_(shards.take_own(parameter, move).reshape(parameter.shape))
 
 
-NEWTON_SCHULZ: Final = (3.4445, -4.7750, 2.0315)
-"""Coefficients that bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024)."""
-
-
 def orthogonal(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Return each matrix with its singular values set to about 1 (0.7 to 1.2), times sqrt(rows / columns) if tall.
 
     matrices: (..., rows, columns); a batch of one shape is faster than one at a time.
     """
-    a, b, c = NEWTON_SCHULZ
+    # They bring singular values close to 1 in few iterations, but not exactly to 1 (Jordan et al. 2024).
+    a, b, c = 3.4445, -4.7750, 2.0315
     rows, columns = matrices.shape[-2:]
     tall = rows > columns
     x = matrices.mT if tall else matrices
@@ -267,12 +266,6 @@ def _by_matrix(parameters: list[Tensor], moves: list[Tensor]) -> dict[torch.Size
         matrix = move.reshape(1 if move.ndim < 2 else len(move), -1)
         groups.setdefault(matrix.shape, []).append((parameter, matrix))
     return groups
-
-
-def _trust_ratios(parameters: list[Tensor], steps: list[Tensor]) -> Tensor:
-    """Return |w| / |step| of each tensor, or 1 where either is 0."""
-    ratios = shards.tensor_norms(parameters, parameters) / shards.tensor_norms(parameters, steps)
-    return torch.where(ratios.isfinite() & (ratios > 0), ratios, 1.0)
 
 
 def _with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:

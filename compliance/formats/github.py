@@ -48,15 +48,11 @@ def _format_command(entry: Shown, message: str, style: Style) -> str:
         properties = [("file", clean(relative(finding.path, style))), *line, *properties]
     elif finding.path:
         message = f"{place(finding.path, finding.line, style)}: {message}"
-    parameters = ",".join(f"{name}={property_text(value)}" for name, value in properties)
+    values = ((name, data_text(value).replace(":", "%3A").replace(",", "%2C")) for name, value in properties)
+    parameters = ",".join(f"{name}={value}" for name, value in values)
     return f"::{COMMANDS[entry.severity]} {parameters}::{data_text(message)}"
 
 
 def data_text(text: str) -> str:
     """Return the text as a command's message."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def property_text(text: str) -> str:
-    """Return the text as the value of a command's property."""
-    return data_text(text).replace(":", "%3A").replace(",", "%2C")

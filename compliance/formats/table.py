@@ -21,8 +21,6 @@ MIN_COLUMN: Final = 8
 """Characters below which no column is cut."""
 CUT: Final = "..."
 """What stands for the part of a text that is cut, on terminals without UTF-8, too."""
-FORMULA: Final = ("=", "+", "-", "@")
-"""First characters of a formula in a spreadsheet."""
 NOTE_WIDTH: Final = 120
 """Characters per line of notes where the output has no width."""
 Item = TypeVar("Item")
@@ -155,7 +153,7 @@ def _csv_cell(cell: object) -> object:
         return "yes" if cell else "no"
     if isinstance(cell, str):
         text = clean(cell)
-        return f"'{text}" if text.startswith(FORMULA) else text
+        return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text  # a spreadsheet takes it for a formula
     if isinstance(cell, list | tuple | dict):
         return json.dumps(cell)
     return "" if isinstance(cell, float) and not math.isfinite(cell) else cell

@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 STAGED = {IN: "inside the time", OUT: "outside the time", BOTH: "partly inside the time"}
 """Where the staging lies, in words."""
-CONVERGENCE_RULE = "RCP01"
 DIFFERENT_SPEED = ("exact", "interpolated", "smaller batch")
 """Cases in which a result was compared with a point; if it did not pass, it is too fast."""
 
@@ -149,7 +148,7 @@ def convergence_text(results: ResultSet) -> str:
     if results.missing_runs and verdict.case in (*DIFFERENT_SPEED, "too few runs"):
         return "RCP pending (runs are missing)"
     reason = "converges too fast" if verdict.case in DIFFERENT_SPEED else verdict.case
-    if not any(finding.rule == CONVERGENCE_RULE for finding in results.findings):
+    if not any(finding.rule == "RCP01" for finding in results.findings):
         return f"RCP unjudged ({reason})"  # the rule is ignored, or not selected
     if results.waiver:
         return f"RCP waived: {clean(results.waiver)} ({reason})"

@@ -14,12 +14,9 @@ from compliance.benchmarks import REFERENCES, benchmarks_of
 from compliance.logs.log import METRICS, Log
 from compliance.logs.record import FILE_ORDER
 
-NO_BATCH_SIZE: Final = -1
-"""What the RCP checker takes for the batch size of a log that states none."""
 SCHEDULES: Final = ("multistep", "cosine_annealing", "lamb")
 OPTION_FILES: Final = tuple(f"deepcam_{name}" for name in SCHEDULES)
 """Files of rules for the closed division beside those of the benchmarks."""
-NULL: Final = "NoneType"
 
 
 class OfficialReading(Struct, frozen=True):
@@ -39,7 +36,7 @@ def read_officially(log: Log, round_: str) -> OfficialReading:
     """Return what the official tools read in a log of this round."""
     size, benchmark = log.last("global_batch_size"), log.last("submission_benchmark")
     return OfficialReading(
-        size.value if size else NO_BATCH_SIZE,
+        size.value if size else -1,  # what the RCP checker takes for the size where a log states none
         benchmark.value if benchmark else None,
         _log_crash(log, round_),
         _rcp_crash(log),
@@ -85,7 +82,7 @@ def _rcp_crash(log: Log) -> str:
 def _log_crash(log: Log, round_: str) -> str:
     for problem in log.problems:
         if problem.kind in ("missing field", "time type", "deep") or (
-            problem.kind == "no object" and problem.detail != NULL
+            problem.kind == "no object" and problem.detail != "NoneType"
         ):
             return f"line {problem.line}: a record of another form"
     division = log.first("submission_division")

@@ -94,11 +94,6 @@ class RunDetails(Struct, frozen=True):
         return int(samples) if is_number(samples) and samples > 0 else None
 
     @property
-    def from_suite(self) -> bool:
-        """Whether a program of this suite wrote the log."""
-        return names_suite(self.provenance)
-
-    @property
     def source_sha256(self) -> str | None:
         """The hash of the sources that made the run, see `common.provenance.source_hash`."""
         return text_of(self.provenance.get(SOURCES))

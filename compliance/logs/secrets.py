@@ -15,11 +15,8 @@ from compliance.logs.personal_data import Mention
 
 MOST: Final = 5
 """Secrets of one file that are reported."""
-LEAST_DIFFERENT: Final = 10
-"""A secret of fewer different characters is a placeholder."""
 PASSWORD: Final = "password"
 """How the kinds begin that are passwords, whose form is less certain than that of a token."""
-LEAST_DIFFERENT_OF_PASSWORD: Final = 5
 _SAMPLE: Final = re.compile(
     rb"(?i:example|sample|dummy|placeholder|your|xxxx|1234567|abcdefg|pass|change|secret)"
     rb"|eyJzdWIiOiIxMjM0NTY3"
@@ -106,7 +103,7 @@ def secrets(text: bytes) -> Iterator[Mention]:
     for kind, marks, pattern in _FORMS:
         for match in re.finditer(pattern, text) if any(mark.encode() in text for mark in marks.split()) else ():
             secret, end = match[match.lastindex or 0], match.end(match.lastindex or 0)
-            least = LEAST_DIFFERENT_OF_PASSWORD if kind.startswith(PASSWORD) else LEAST_DIFFERENT
+            least = 5 if kind.startswith(PASSWORD) else 10  # a secret of fewer different characters is a placeholder
             is_sample = len(set(secret)) < least or _SAMPLE.search(secret)
             if len(ends) < MOST and not is_sample and end not in ends:
                 ends.append(end)

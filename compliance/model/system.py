@@ -6,7 +6,7 @@ import json
 import os
 import re
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -49,13 +49,9 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.search(text) is not None
 
 
-FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
-"""Letters for Unicode that nobody sees."""
-
-
 def is_blank(text: str) -> bool:
     """Tell whether a text has no visible letter or digit: empty, blanks, zero-width spaces, only dots."""
-    return not any(sign.isalnum() and sign not in FILLERS for sign in text)
+    return not any(sign.isalnum() and sign not in "\u115f\u1160\u3164\uffa0" for sign in text)  # letters nobody sees
 
 
 class RepeatedMember(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Final
 
 from common.command import CommandParser, UsageError, run_command
 from common.reference import ROUNDS, VARIANTS
-from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_references
+from compliance.benchmarks import REFERENCES, refuse_plugins_in, require_reference
 from compliance.cli import add_plugin_options, round_name, use_plugin_options
-from compliance.rcp.points import Mode, ReferencePoint, load_points_from, locate_table, prune
+from compliance.rcp.points import Mode, ReferencePoint, list_points, locate_table, prune
 from compliance.rcp.record import record
 from compliance.rcp.table import read_table
 
@@ -64,10 +64,10 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
 def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
     """Print the points of a table file that apply to a round; all variants unless one is named."""
     table = read_table(path)
-    runs = require_references(table.benchmark)[0].runs
+    runs = require_reference(table.benchmark).runs
     for name in [variant] if variant else sorted({entry.variant for entry in table.entries}, reverse=True):
         print(f"{table.benchmark}, {name}, round {round_}: {table.unit} to converge; a result has {runs} runs")
-        _print_points(load_points_from(path, runs, round_, name), modes)
+        _print_points(list_points(table, path, runs, round_, name), modes)
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
     path = arguments.runs if arguments.command == "record" else arguments.table
     refuse_plugins_in([path] if path else [])
     if arguments.benchmark:
-        require_references(arguments.benchmark)
+        require_reference(arguments.benchmark)
     if path and not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     if arguments.command == "record":
@@ -119,9 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
-    for table in (
-        [arguments.table] if arguments.table else [locate_table(require_references(name)[0]) for name in names]
-    ):
+    for table in [arguments.table] if arguments.table else [locate_table(require_reference(name)) for name in names]:
         show(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
 

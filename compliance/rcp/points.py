@@ -76,19 +76,10 @@ def interpolate(
     return ReferencePoint(f"{low.name} .. {high.name}", batch_size, (), {}, mean, std, minimum, speedup, low.unit)
 
 
-def load_points_from(
-    path: Path, required_runs: int, round_: str = ROUNDS[-1], variant: str = FULL
+def list_points(
+    table: RcpTable, path: Path, required_runs: int, round_: str = ROUNDS[-1], variant: str = FULL
 ) -> tuple[ReferencePoint, ...]:
-    """Return a table file's points of a round and variant, by batch size.
-
-    ValueError names file, point and key, what was expected and how to fix it.
-    """
-    return _points_of(read_table(path), path, required_runs, round_, variant)
-
-
-def _points_of(
-    table: RcpTable, path: Path, required_runs: int, round_: str, variant: str
-) -> tuple[ReferencePoint, ...]:
+    """Return a table's points of a round and variant, by batch size; ValueError names the file, point and key."""
     points = []
     for entry in table.entries:
         if entry.variant == variant and round_ in (entry.rounds or ROUNDS):
@@ -113,7 +104,7 @@ def load_points(
         raise ValueError(f"no reference table for benchmark {benchmark!r}; expected {names_in_words()}")
     short = ".".join(round_.split(".")[:2])
     path = locate_table(reference)
-    return _points_of(_shipped_table(path), path, required_runs or reference.runs, short, variant)
+    return list_points(_shipped_table(path), path, required_runs or reference.runs, short, variant)
 
 
 def locate_table(reference: Reference) -> Path:

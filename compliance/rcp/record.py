@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from common.reference import COMMON_SETTINGS, FULL, VARIANTS, Target
 from common.tree import ANYWHERE
 from common.values import is_integer, is_number
-from compliance.benchmarks import reference_of, require_references
+from compliance.benchmarks import reference_of, require_reference, require_references
 from compliance.logs.log import Log, read_log
 from compliance.logs.run import BAGGING, INIT_WEIGHTS, describe_own_code, find_completion
 from compliance.rcp.points import ReferencePoint, compare_hyperparameters
@@ -151,7 +151,7 @@ def record(folder: Path, output: Path, prefix: str | None, benchmark: str | None
             _report_left_out(logged.run.file, f"a run of {logged.benchmark}, not of {benchmark}")
     if not logged_runs or benchmark is None:
         raise ValueError(f"no finished reference run of {benchmark or 'any benchmark'} in {folder} (result_*.txt)")
-    reference = require_references(benchmark)[0]
+    reference = require_reference(benchmark)
     table = old or RcpTable(benchmark, reference.epoch_unit, (), HEADER)
     recorded = {run.sha256 for entry in table.entries for run in entry.runs}
     fresh = [logged for logged in logged_runs if logged.run.sha256 not in recorded]

@@ -13,7 +13,7 @@ from typing import Any, Self
 from common.measure.power.keys import EFFICIENCY, READING, START, STOP
 from common.provenance import hash_files
 from common.reference import FULL
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from compliance.logs.power import ESTIMATE
 from compliance.model.layout import IMPLEMENTATIONS, PROVENANCE_FILE, README_FILE, SCRIPTS
 from compliance.rules.package import FIELDS
@@ -122,7 +122,7 @@ class SamplePackage:
         self.links: dict[str, str] = {}
         self.waivers: dict[str, str] = {}
         self.folder = self._result_folder(self.scaling)
-        self._count = runs.get("runs", require_references(benchmark)[0].runs)
+        self._count = runs.get("runs", require_reference(benchmark).runs)
         self._epochs = runs.get("epochs")
         self._same = {"settings": runs.get("settings"), "variant": runs.get("variant", FULL)}
         self._add_runs(self.folder, self._count, 0)
@@ -221,7 +221,7 @@ class SamplePackage:
 
     def with_time_to_train(self) -> Self:
         """Add a time-to-train result of other runs of the same system and benchmark."""
-        self._add_runs(self._result_folder("strong"), require_references(self.benchmark)[0].runs, 200)
+        self._add_runs(self._result_folder("strong"), require_reference(self.benchmark).runs, 200)
         return self
 
     def start_together(self) -> Self:

@@ -14,8 +14,6 @@ from cosmoflow.data.sample_files import CHANNELS, ENDINGS, read_npy
 from cosmoflow.data.tfrecord import Sample, WrongSizeError, read_sample
 
 MOST_COUNTS: Final = 2**15 - 1
-LARGEST_SIDE: Final = 512
-"""Voxels per side of a sample: those of a universe."""
 COUNTS: Final = Bounds(
     valid=(0, MOST_COUNTS),
     likely=(0, MOST_COUNTS),
@@ -64,7 +62,8 @@ def read_contents(_: Path) -> Callable[[str, Path, str], Iterator[tuple[str, Ite
         except WrongSizeError as error:  # the next file will have this size, too
             side = round((error.size / (2 * CHANNELS)) ** (1 / 3))
             shape = (side, side, side, CHANNELS)
-            if side > LARGEST_SIDE or 2 * CHANNELS * side**3 != error.size:
+            # A universe has 512 voxels per side.
+            if side > 512 or 2 * CHANNELS * side**3 != error.size:
                 raise
             shapes.append(shape)
             return read_sample(path, Sample.empty(shape))

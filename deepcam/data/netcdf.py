@@ -20,8 +20,6 @@ from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 
 MAGIC: Final = b"CDF"
 HDF5_MAGIC: Final = b"\x89HDF"
-CLASSIC: Final = (b"\x01", b"\x02")
-"""Versions of the classic format: 32-bit and 64-bit offsets; 5 (64-bit data) is not read."""
 CLASSIC_ERRORS: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, struct.error)
 """Errors that scipy raises for damaged files."""
 LABELS: Final = "LABELS"
@@ -125,7 +123,7 @@ def _open_variables(path: Path) -> Iterator[Callable[[str], Variable]]:
             with snapshot.open_hdf5(path) as hdf5:
                 yield lambda name: _read_hdf5(path, hdf5, name)
             return
-        if start[3:] not in CLASSIC:
+        if start[3:] not in (b"\x01", b"\x02"):  # 32-bit and 64-bit offsets; 5 (64-bit data) is not read
             raise SnapshotError(f"{path} is NetCDF of version {start[3:]!r}; write it again by `nccopy -k nc4`")
         from scipy.io import netcdf_file  # takes long to import
 

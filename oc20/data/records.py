@@ -42,8 +42,6 @@ MOST_BYTES: Final = 16 * 2**20
 """The largest size of a record: 40 times that of a large one."""
 MOST_ATOMS: Final = 2**15 - 1
 ELEMENTS: Final = 94
-MAP_BYTES: Final = 2**40
-"""Address space, not memory, that LMDB reserves for a file while it is written."""
 PER_COMMIT: Final = 256
 AGAIN: Final = "fetch the file again, or make it again without this frame"
 FORM: Final = {
@@ -199,8 +197,7 @@ def _read_array(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
 
 def _read_floats(fields: Mapping[str, Any], key: str, axes: int) -> np.ndarray:
     """Return a copy in float32."""
-    array: np.ndarray = _read_array(fields, key, axes).astype(np.float32)
-    return array
+    return _read_array(fields, key, axes).astype(np.float32)
 
 
 def _read_integers(fields: Mapping[str, Any], key: str, axes: int, dtype: type[np.generic]) -> np.ndarray:
@@ -226,7 +223,8 @@ def write_frames(path: Path, frames: Iterable[Frame], layout: Layout = "pyg1") -
 
     count, rest = 0, iter(frames)
     with whole_file(path) as part:
-        file = lmdb.open(str(part), subdir=False, map_size=MAP_BYTES, lock=False, sync=False)
+        # map_size: address space, not memory.
+        file = lmdb.open(str(part), subdir=False, map_size=2**40, lock=False, sync=False)
         try:
             while some := list(islice(rest, PER_COMMIT)):
                 with file.begin(write=True) as transaction:

@@ -27,7 +27,7 @@ from common.measure.fom import LOWEST, MOST, SYNTHETIC, Measurement, read_measur
 from common.named_configs import find_config, is_name
 from common.tree import ANYWHERE
 from compliance import __version__
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from submission.accept.statistics import compare_jobs
 from submission.runs.execute import execute_plan
 from submission.runs.needs import announce_runs
@@ -247,7 +247,7 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
     """
     for entry in settings:
         file = find_config(entry.benchmark, entry.config)
-        load(find_config_class(require_references(entry.benchmark)[0]), file, entry.overrides)
+        load(find_config_class(require_reference(entry.benchmark)), file, entry.overrides)
     runs = [
         PlannedRun(
             kind="measurement",
@@ -264,7 +264,9 @@ def measure_job(settings: Sequence[Settings], count: int, folder: Path) -> list[
         print(f"{len(reused)} of {len(runs)} measurements are reused, {since}", flush=True)
     with hold_lock(folder) as lock:
         announce_runs(runs, [], 1, {})
-        failed = execute_plan(runs, JobRunner(lock=lock), _describe_measurement)
+        failed = execute_plan(
+            runs, JobRunner(lock=lock), lambda run: f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
+        )
     if failed:
         text = f"{counted(len(failed), 'measurement')} failed: no verdict, and nothing is recorded"
         raise UsageError(text) if any(attempt.refused for attempt in failed) else MeasurementError(text)
@@ -278,10 +280,6 @@ def check_distinct(files: Sequence[Path]) -> None:
         read_measurement(file)  # the errors of a file that has none
         if (other := first.setdefault(hashlib.sha256(ANYWHERE.read(file, MAX_BYTES)).digest(), file)) is not file:
             raise UsageError(f"{file} is the same measurement as {other}: give each once")
-
-
-def _describe_measurement(run: PlannedRun) -> str:
-    return f"{read_measurement(run.result_file).samples_per_s:.5g} samples/s"
 
 
 def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:

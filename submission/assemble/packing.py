@@ -24,7 +24,7 @@ from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
 from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.power import read_power
-from compliance.logs.run import PER_RUN, Run, parse_run
+from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
 from compliance.logs.secrets import secrets
 from compliance.model.finding import listed
 from compliance.model.layout import (
@@ -292,7 +292,7 @@ class Packing:
     def _plan_benchmark(self, logs: Sequence[InputLog]) -> Iterator[PackageFile]:
         """Yield the files of benchmarks/ for the logs of one benchmark."""
         assembly, benchmark = self.assembly, str(logs[0].run.benchmark)
-        if assembly.sources is None and not any(log.run.details.from_suite for log in logs):
+        if assembly.sources is None and not any(names_suite(log.run.details.provenance) for log in logs):
             self.warnings.append(f"the {benchmark} logs are not from this suite: name their code with --sources DIR")
             return
         name = assembly.implementation or IMPLEMENTATION

@@ -13,7 +13,7 @@ from common.config import load, section_of, shown
 from common.errors import UsageError
 from common.named_configs import CLOSED, find_config, is_name, named_configs
 from common.reference import NO_TARGET
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 
 CONFIGS: Final = {"mini": "mini", "closed": CLOSED}
 """Rounds known by name: the configuration that every benchmark runs."""
@@ -68,7 +68,7 @@ def read_plan(config: str, benchmarks: Sequence[str] = (), runs: int | None = No
         listing = ", ".join(entries) or f"none; expected lines such as `{PACKAGES[0]}: {{config: NAME}}`"
         raise UsageError(f"{config} has no {missing[0] if missing else 'benchmark'}; it has {listing}")
     return [
-        Series(name, text, runs or entry.runs or require_references(name)[0].runs, entry.overrides)
+        Series(name, text, runs or entry.runs or require_reference(name).runs, entry.overrides)
         for name, (text, entry) in entries.items()
         if name in (benchmarks or entries)
     ]

@@ -30,8 +30,6 @@ MODULES: Final[Mapping[Kind, str]] = {"training": "train", "measurement": "measu
 RECORD: Final = "run.json"
 """The plan of a run, in its folder: the fields of RECORDED."""
 RECORDED: Final = "benchmark kind config overrides ranks seed environment options instances".split()
-SEEDS: Final = range(2**63)
-EVALUATION: Final = "evaluation.json"
 RESUME: Final = "--auto-resume"
 
 
@@ -84,7 +82,7 @@ class PlannedRun:
     @property
     def result_file(self) -> Path:
         """The file that appears when the run has ended with a result."""
-        names = {"training": ENDED, "measurement": FIGURE, "evaluation": EVALUATION}
+        names = {"training": ENDED, "measurement": FIGURE, "evaluation": "evaluation.json"}
         return self.result_folders[-1] / names[self.kind]
 
     @property
@@ -185,7 +183,7 @@ def _read_seed(run: PlannedRun) -> int | None:
     """Return the seed of a run by its record, else by its log; None if it has not begun."""
     record, log = read_record(run.folder), run.result_folders[0] / LOG_NAME
     planned, logged = (record or {}).get("seed"), read_value(log, "seed")
-    if planned is not None and (type(planned) is not int or planned not in SEEDS):
+    if planned is not None and (type(planned) is not int or not 0 <= planned < 2**63):
         raise PlanError(f"{run.folder / RECORD}: seed is {planned!r}, expected a whole number from 0 on; restore it")
     if None not in (planned, logged) and planned != logged:
         raise PlanError(

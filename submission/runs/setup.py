@@ -19,7 +19,7 @@ from common.extras import missing_extra
 from common.reference import FULL, OWN
 from common.training.progress import duration
 from common.training.resolve import resolve_config
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from submission.runs.plan import PlanError
 from submission.runs.processes import JobRunner
 from submission.runs.progress import NO_BASIS
@@ -49,7 +49,7 @@ def resolve_setup(benchmark: str, config: str, overrides: Sequence[str], data: P
     data: parent folder of the dataset; None: as the settings say.
     """
     try:
-        resolved = resolve_config(find_config_class(require_references(benchmark)[0]), config, overrides)
+        resolved = resolve_config(find_config_class(require_reference(benchmark)), config, overrides)
     except ConfigError as error:
         raise UsageError(f"{benchmark}: {error}") from error
     if data is not None:

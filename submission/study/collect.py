@@ -15,7 +15,7 @@ from common.ending import DIVERGED, STOPPED_EARLY, read_ending
 from common.files import LOG_NAME
 from common.measure.fom import NAME as FIGURE
 from common.tree import ANYWHERE
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from compliance.logs.run import read_run
 from submission.runs.plan import PlannedRun, assign_folders, is_finished, read_record
 from submission.runs.processes import OUTPUT, SET_ASIDE, read_error, read_last_lines
@@ -25,8 +25,6 @@ from submission.study.quantities import QUANTITIES
 from submission.study.records import CurveSpec, StudyRun
 
 MAX_BYTES: Final = 1 << 24
-AGAIN: Final = "again"
-"""The folder of runs that are made again by the commands of a study."""
 
 
 def collect_runs(points: Sequence[StudyPoint], curves: Sequence[CurveSpec]) -> list[StudyRun]:
@@ -78,7 +76,7 @@ def describe_run(run: PlannedRun) -> str:
 def _collect_run(point: StudyPoint) -> StudyRun:
     run, ending = point.run, read_ending(point.run.folder)
     kept = {key: value for key, value in (read_record(run.folder) or {}).items() if key in ("overrides", "environment")}
-    command = format_command(replace(run, folder=Path(AGAIN, *run.folder.parts[-3:]), **kept))
+    command = format_command(replace(run, folder=Path("again", *run.folder.parts[-3:]), **kept))  # makes it again
     record = StudyRun(run.title, point.values, command=command)
     if not is_finished(run):
         return replace(record, problem=_explain_missing(run.folder))
@@ -116,7 +114,7 @@ def _read_training(run: PlannedRun, figure: Mapping[str, float]) -> Iterator[tup
     """Yield what the log of a training and its figure of merit together tell; of a job, means over instances."""
     logs = [log for folder in run.result_folders if (log := folder / LOG_NAME).exists()]
     trainings = [read_run(str(log)).details for log in logs]
-    best = min if require_references(run.benchmark)[0].target.lower_is_better else max
+    best = min if require_reference(run.benchmark).target.lower_is_better else max
     if qualities := [best(each.value for each in details.evaluations) for details in trainings if details.evaluations]:
         yield "best_quality", fmean(qualities)
     if seconds := [length for details in trainings for length in details.epoch_seconds]:

@@ -15,8 +15,6 @@ from submission.runs.plan import is_finished
 from submission.study.plan import INTERFACES, RANKS, StudyPoint
 from submission.system.machine import Machine, probe_machine
 
-NVIDIA_DEVICE = Path("/dev/nvidiactl")
-
 
 @dataclass(frozen=True, slots=True)
 class StudyMachine:
@@ -46,7 +44,7 @@ def probe_study_machine() -> StudyMachine:
         interfaces=tuple(name for _, name in socket.if_nameindex()),
         processor=fields.get("host_processor_model_name", ""),
         devices=fields.get("accelerator_model_name", ""),
-        meter="nvml" if NVIDIA_DEVICE.exists() else "rapl" if has_rapl else "",
+        meter="nvml" if Path("/dev/nvidiactl").exists() else "rapl" if has_rapl else "",
     )
 
 

@@ -24,8 +24,6 @@ ARM_PARTS: Final = {
     ("0x41", "0xd4f"): ("ARM", "Neoverse-V2"),
 }
 """(implementer, part) of /proc/cpuinfo to (vendor, model), for versions of lscpu that do not know them."""
-SINGLE_PROCESSORS: Final = ("A64FX",)
-"""Models with one processor per node. The four memory groups of an A64FX look like four sockets."""
 APPLE_NAMES: Final = ("packages", "physicalcpu", "logicalcpu", "memsize")
 APPLE_BRAND: Final = "machdep.cpu.brand_string"
 APPLE_KEYS: Final = (*(f"hw.{name}" for name in APPLE_NAMES), APPLE_BRAND)
@@ -142,7 +140,7 @@ def _model_name(facts: Fields) -> str:
 
 def _count_sockets(facts: Fields) -> int:
     """Return the number of processors, 0 where it is unknown: some firmware tells clusters instead of sockets."""
-    if any(model in facts.get("Model name", "") for model in SINGLE_PROCESSORS):
+    if "A64FX" in facts.get("Model name", ""):  # one processor, whose four memory groups look like four sockets
         return 1
     return _parse_integer(facts.get("Socket(s)")) or (1 if facts.get("NUMA node(s)") == "1" else 0)
 

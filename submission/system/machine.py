@@ -31,9 +31,6 @@ SECTOR_BYTES: Final = 512
 """The unit of /sys/block/*/size, for all disks."""
 NOT_DISKS: Final = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "zd")
 """Names of block devices that are not physical disks."""
-ETHERNET: Final = "1"
-"""ARPHRD_ETHER in /sys/class/net/*/type."""
-FRAMEWORK: Final = ("torch", "PyTorch")
 STACK: Final = (
     ("mlperf-hpc-suite", ("mlperf-hpc-suite",), ""),
     ("mlperf-logging", ("mlperf-logging",), ""),
@@ -147,7 +144,8 @@ def _find_ethernet_speeds(machine: Machine) -> Iterator[int]:
     for name in machine.list_names("sys/class/net"):
         folder = f"sys/class/net/{name}"
         connected = machine.read_text(folder, "carrier") == "1" and (machine.root / folder / "device").exists()
-        if connected and machine.read_text(folder, "type") == ETHERNET and not name.startswith("hsn"):
+        is_ethernet = machine.read_text(folder, "type") == "1"  # ARPHRD_ETHER
+        if connected and is_ethernet and not name.startswith("hsn"):
             speed = machine.read_text(folder, "speed")
             yield int(speed) if speed.isdecimal() else 0
 
@@ -162,8 +160,7 @@ def _probe_accelerators(machine: Machine) -> Fields:
 
 
 def _probe_software(machine: Machine) -> Fields:
-    distribution, name = FRAMEWORK
-    installed = versions([distribution, *(package for _, names, _ in STACK for package in names)])
+    installed = versions(["torch", *(package for _, names, _ in STACK for package in names)])
     stack = [f"Python {installed['python']}"]
     for title, names, variable in STACK:
         # The variable of an image is the version that its torch was built with, whatever else is installed.
@@ -173,8 +170,8 @@ def _probe_software(machine: Machine) -> Fields:
     driver = machine.read_text("sys/module/nvidia/version")
     stack += [f"NVIDIA driver {driver}"] if driver else []
     fields = {"other_software_stack": ", ".join(stack), "operating_system": _operating_system(machine)}
-    if installed[distribution]:
-        fields["framework"] = f"{name} {installed[distribution]}"
+    if installed["torch"]:
+        fields["framework"] = f"PyTorch {installed['torch']}"
     container = _detect_container(machine)
     return {**fields, "sw_notes": f"in a container ({container})"} if container else fields
 

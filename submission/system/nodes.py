@@ -26,6 +26,7 @@ from common.files import write_whole_file
 from common.measure.power.sources import is_watts
 from common.ranks.launch import LaunchError, RankPosition
 from common.tree import Tree
+from compliance.model.finding import listed
 from submission.system.hardware import Fields
 from submission.system.machine import NO_READING, Reading
 
@@ -136,8 +137,7 @@ def _explain_missing(answers: Sequence[Answer], launch: RankPosition, folder: Pa
     counted = _counted_unit(launch)
     if counted == "nodes" and all(answer.node is not None for answer in answers):
         missing = [str(node) for node in range(total) if node not in {answer.node for answer in answers}]
-        rest = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-        who = f"node{'s' * (len(missing) > 1)} {', '.join(missing[:MOST_NAMED])}{rest} of {total} (counted from 0)"
+        who = f"node{'s' * (len(missing) > 1)} {listed(missing, MOST_NAMED)} of {total} (counted from 0)"
     else:
         hosts = list(dict.fromkeys(answer.host for answer in answers))
         parts = sum(answer.parts for answer in answers)

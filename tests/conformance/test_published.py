@@ -46,7 +46,7 @@ def test_rejected_logs_are_those_that_the_page_counts(report):
     assert len(unpruned) == 23 and {run.round for run in unpruned} == {"0.7"}
     assert len(rejected) == 28
     whole = [results for results in report.sets if results.runs and len(results.failing) == len(results.runs)]
-    assert [len(results.runs) for results in whole] == [10, 10] and "20 of them (in two results)" in PAGE.read_text()
+    assert [len(results.runs) for results in whole] == [10, 10] and "Of these, 20 (in two results)" in PAGE.read_text()
 
 
 def test_seeds_are_a_warning_in_early_rounds(report):
@@ -81,7 +81,7 @@ def test_the_table_of_published_rates_is_that_of_the_published_logs(corpus):
 
 def test_the_page_says_how_many_published_results_have_a_finding_on_their_speed(report):
     assert not [finding for finding in report.findings if finding.rule in ("ORD19", "RUN18", "SET14")]
-    assert f"None of the {len(report.sets)} results in the corpus gets one of them" in PAGE.read_text()
+    assert f"None of the {len(report.sets)} results in the corpus gets either of them" in PAGE.read_text()
 
 
 def test_valid_rejected_runs_of_a_result_are_tolerated(report):

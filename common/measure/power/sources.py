@@ -38,8 +38,6 @@ FILE_FRESH_S: Final = 2.0
 PACKAGE_WATTS: Final = 1000
 """More than a processor package can draw: decides how often its counter may have wrapped."""
 LARGEST_REPLY: Final = 1 << 20
-MOST_SHOWN: Final = 200
-"""Characters of a program's complaint."""
 FILE_TAIL: Final = 4096
 IPMI_WATTS: Final = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts")
 IPMI_STATE: Final = re.compile(r"Power reading state is:\s*(\w+)")
@@ -104,7 +102,7 @@ class Program:
                 raise ReadingError(f"{self.words[0]}: {error}") from None
         if process.returncode:
             words = errors.strip() or output.strip()  # nvidia-smi complains on its standard output
-            last = "".join(filter(str.isprintable, words.rpartition("\n")[2]))[:MOST_SHOWN]
+            last = "".join(filter(str.isprintable, words.rpartition("\n")[2]))[:200]
             raise ReadingError(f"{self.words[0]}: exit status {process.returncode}" + (f": {last}" if last else ""))
         return self.parse(output)
 

@@ -37,15 +37,9 @@ from common.tree import open_regular
 SECONDS: Final = 1.0
 """The time for each ceiling, measured at least FEWEST times."""
 FEWEST: Final = 5
-FILES_SECONDS: Final = 10.0
-"""The longest time for reading files, each time."""
 THREADS: Final = 4
 """Threads of a rank that read files."""
 BLOCK_BYTES: Final = 1 << 20
-MESSAGE_BYTES: Final = 64 << 20
-"""The message where the measured steps sent none."""
-LARGEST_MESSAGE: Final = 1 << 30
-"""A larger message is not faster."""
 
 
 def measure_ceilings(measurement: Measurement, files: Sequence[Path], dist: Dist) -> Ceilings:
@@ -103,7 +97,8 @@ def _measure_network(dist: Dist, message_bytes: int) -> float | None:
     """Return the bytes per second that a rank sends while all reduce a message; None for one rank."""
     if dist.world_size == 1:
         return None
-    message = torch.zeros(min(message_bytes or MESSAGE_BYTES, LARGEST_MESSAGE) // 4 or 1, device=dist.device)
+    # 64 MiB where the measured steps sent none; above 1 GiB a message is no faster.
+    message = torch.zeros(min(message_bytes or 64 << 20, 1 << 30) // 4 or 1, device=dist.device)
     _time_repeats(dist, lambda: dist.all_reduce(message), 2)
     steps: int = dist.broadcast_json(_count_repeats(_time_repeats(dist, lambda: dist.all_reduce(message), 1)))
     # Of each repetition the rank that comes last waits least: its time is the message's.
@@ -177,7 +172,7 @@ def _read_files(dist: Dist, files: Sequence[Path], limit: int) -> tuple[float, i
         for start in range(0, limit, THREADS):
             STOP.check()
             sizes += pool.map(_read_size, files[start : min(start + THREADS, limit)])
-            if time.perf_counter() - begin_s > FILES_SECONDS:
+            if time.perf_counter() - begin_s > 10:  # s
                 break
     size = int(dist.all_reduce(torch.tensor(sum(sizes))))
     seconds = float(dist.all_reduce(torch.tensor(time.perf_counter() - begin_s, dtype=torch.float64), "max"))

@@ -15,8 +15,6 @@ COMPUTE, FILES, NETWORK = "compute", "I/O", "network"
 CACHED: Final = "cached files"
 MEMORY: Final = "memory"
 ARITHMETIC: Final = ("matrix products", "convolutions")
-COUNTS_DEVICES: Final = 0.5
-"""The kernel counts what comes from devices if it does so for this part of files that are read for the first time."""
 LEAST_USE: Final = 0.5
 """A resource that works less than this share of the time does not limit the step that waits for it."""
 
@@ -163,8 +161,8 @@ def _list_roofs(measurement: Measurement, ceilings: Ceilings) -> Iterator[Roof]:
     yield Roof(MEMORY, COMPUTE, ceilings.memory, "GB/s", touched / ceilings.memory)
     if read and ceilings.cold_files and ceilings.cached_files:
         stored = measurement.stored_bytes_per_step
-        if stored is None or ceilings.cold_share is None or ceilings.cold_share < COUNTS_DEVICES:
-            stored = read  # the kernel does not tell
+        if stored is None or ceilings.cold_share is None or ceilings.cold_share < 0.5:
+            stored = read  # the kernel does not tell, or not of files that are read for the first time
         stored = min(stored, read)
         seconds = stored / ceilings.cold_files + (read - stored) / ceilings.cached_files
         yield Roof("files", FILES, read / seconds, "GB/s", seconds)

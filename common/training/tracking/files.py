@@ -22,10 +22,6 @@ from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.checkpoint import Position
 
 HISTORY: Final = "history.csv"
-WRITE_S: Final = 1.0
-"""How long lines are kept in memory while steps are made."""
-MOST_LINES: Final = 100_000
-"""That are kept while they cannot be written; the oldest are lost first."""
 
 
 class RunFile(Callback):
@@ -96,7 +92,7 @@ class Metrics(RunFile):
 
     def __init__(self, guard: Callable[[], None]) -> None:
         super().__init__(guard)
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=100_000)  # that cannot be written; the oldest are lost first
         self._wrote_at = time.monotonic()
         self._unprepared: RunStart | None = None
         self._bytes = 0
@@ -108,7 +104,7 @@ class Metrics(RunFile):
 
     def step(self, step: StepRecord) -> None:
         self._lines.append(_format_line("step", step))
-        if time.monotonic() - self._wrote_at > WRITE_S:
+        if time.monotonic() - self._wrote_at > 1:  # s, for which lines are kept in memory
             self._write_lines()
 
     def epoch(self, epoch: Epoch) -> None:

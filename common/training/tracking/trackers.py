@@ -8,14 +8,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from common.config import ConfigError
 from common.ending import STOPPED, Ending
-from common.files import INSTANCE, naming, write_whole_file
+from common.files import INSTANCE, naming, read_end, write_whole_file
+from common.record import parse_object
 from common.settings.machine import TrackConfig, Tracker
 from common.training.callbacks import Callback, Epoch, RunStart, StepRecord
 from common.training.tracking.files import History, Metrics
@@ -27,12 +27,8 @@ AXES: Final = {"step": "step/global_step", "epoch": "epoch/epoch"}
 """What the numbers of each kind are drawn over."""
 FINISH_S: Final = 300.0
 """How long the end of a run waits for what is still to be sent."""
-MOST_METRICS: Final = 1000
-"""That MLflow takes in one call."""
 MOST_PARAMS: Final = 100
 """That MLflow takes in one call."""
-LONGEST_PARAM: Final = 500
-"""Characters of a value that any store of MLflow takes."""
 SEND_S: Final = 5.0
 """How long metrics wait for others, so that a call takes many."""
 
@@ -131,10 +127,7 @@ class TrackedRun(NumbersCallback):
 
 
 def _read_ids(folder: Path) -> dict[str, Any]:
-    with suppress(FileNotFoundError, ValueError):
-        if isinstance(ids := json.loads((folder / IDS).read_text(encoding="utf-8")), dict):
-            return ids
-    return {}
+    return parse_object(read_end(folder / IDS))
 
 
 class WandbRun(TrackedRun):
@@ -207,7 +200,8 @@ class MlflowRun(TrackedRun):
         from mlflow.entities import Param  # an optional package
 
         values = {**dict(_flatten(run.config)), "seed": run.seed, "benchmark": run.benchmark}
-        params = [Param(name, str(value)[:LONGEST_PARAM]) for name, value in values.items()]
+        # Any store of MLflow takes 500 characters.
+        params = [Param(name, str(value)[:500]) for name, value in values.items()]
         for first in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(self._id, params=params[first : first + MOST_PARAMS])
 
@@ -230,7 +224,8 @@ class MlflowRun(TrackedRun):
 
         now_ms = time.time_ns() // 1_000_000
         self._metrics += [Metric(name, value, now_ms, count) for name, value in numbers.items()]
-        if len(self._metrics) > MOST_METRICS - 10 or time.monotonic() - self._sent_at > SEND_S:
+        # MLflow takes 1,000 in one call.
+        if len(self._metrics) > 990 or time.monotonic() - self._sent_at > SEND_S:
             self._send_metrics()
 
     def _send_metrics(self) -> None:

@@ -152,23 +152,19 @@ class ModelError:
     storage_log_error: float | None = None
 
     @property
-    def storage_helps(self) -> bool:
-        """Whether input from storage brings the model nearer to the published efficiencies."""
-        return (self.storage_log_error or 0.0) < (self.log_error or 0.0)
-
-    @property
     def text(self) -> str:
         """The errors in a sentence."""
         if self.median_error is None or self.median_calibrated_error is None:
             expected = "expected results of a system with known ceilings at two scales"
             return f"cost model, a bound and no forecast; its error is unknown: {expected}"
+        helps = (self.storage_log_error or 0.0) < (self.log_error or 0.0)
         return (
             f"cost model, a bound and no forecast: over {counted(len(self.pairs), 'pair')} of results the time of an "
             f"epoch at the larger scale is off by {percent(self.median_error)} in the median, and by "
             f"{percent(self.median_calibrated_error)} with one factor for each system, set at its smaller scale; the "
             f"sum of |log error| of the efficiency is {self.log_error:.3f}, and {self.storage_log_error:.3f} if data "
             f"beyond {percent(CACHEABLE)} of a node's memory are read from storage at {STORAGE_BYTES_PER_S / 1e9:g} "
-            f"GB/s (assumptions){'' if self.storage_helps else ': no better, so that this term stays off'}"
+            f"GB/s (assumptions){'' if helps else ': no better, so that this term stays off'}"
         )
 
 

@@ -20,7 +20,7 @@ from common.errors import UsageError
 from common.files import LOG_NAME
 from common.lease import JOB_VARIABLES
 from common.reference import FULL, OWN
-from compliance.benchmarks import require_references
+from compliance.benchmarks import require_reference
 from submission.runs.plan import RECORD, RESUME, PlannedRun, assign_folders
 from submission.runs.scripts.cluster import RESTARTS, SUBMIT, Cluster
 from submission.runs.scripts.site import END_OF_JOB, quote_words
@@ -101,7 +101,8 @@ class Script:
                 raise UsageError(
                     f"-o {folder}: expected a name of letters, digits and . _ - / @ + only, for the scheduler"
                 )
-        setups = self._resolve_setups()
+        keys = dict.fromkeys((run.benchmark, run.config, run.overrides) for run in self.runs if run.kind == "training")
+        setups = {key: resolve_setup(*key) for key in keys}  # UsageError if no run can have them
         groups: dict[Any, list[PlannedRun]] = {}
         for run in sorted(self.runs, key=lambda run: run.kind == "evaluation"):
             alone = run.folder if self.cluster.count_instance_nodes(run) else None
@@ -138,11 +139,6 @@ class Script:
         submit, cancel, _ = SUBMIT[self.cluster.scheduler]
         head += self._fill("begin") + self._fill("submit", submit=submit, cancel=cancel)
         return head + (self._fill("suite", suite=self.cluster.suite) if _list_mini_data(setups) else "")
-
-    def _resolve_setups(self) -> dict[Any, Setup]:
-        """Return the settings of the trainings, each once; UsageError if no run can have them."""
-        keys = dict.fromkeys((run.benchmark, run.config, run.overrides) for run in self.runs if run.kind == "training")
-        return {key: resolve_setup(*key) for key in keys}
 
     def _render_group(self, group: Sequence[PlannedRun], setups: Mapping[Any, Setup], is_first: bool) -> str:
         """Return the part of the script that makes the runs of a group, or submits them."""
@@ -216,13 +212,13 @@ class Script:
             # What works everywhere: diskless nodes have /tmp in memory, and the full datasets do not fit into memory.
             return run
         folder = f"{self.cluster.site.local_disk}/mlperf-hpc-{run.benchmark}"
-        settings = require_references(run.benchmark)[0].staging
+        settings = require_reference(run.benchmark).staging
         staging = [STAGE_DIR + folder if setting.startswith(STAGE_DIR) else setting for setting in settings]
         return replace(run, overrides=(*staging, *run.overrides))
 
     def _lacks_disk(self, benchmark: str) -> bool:
         """Return whether the full dataset should be staged on the nodes' disks, but none is known."""
-        staging = require_references(benchmark)[0].staging
+        staging = require_reference(benchmark).staging
         return self.cluster.site.local_disk is None and any(setting.startswith(STAGE_DIR) for setting in staging)
 
     def _begin(self, *names: str) -> str:

@@ -5,7 +5,7 @@ import pytest
 from compliance.benchmarks import REFERENCES
 from compliance.engine import Options, check_paths
 from compliance.logs.log import parse_log
-from compliance.logs.run import extract_run, parse_run, read_run
+from compliance.logs.run import extract_run, names_suite, parse_run, read_run
 from compliance.logs.timeline import PARTS, Phases
 from compliance.samples.log import EPOCH_MS, SampleLog
 
@@ -168,8 +168,9 @@ def test_the_configuration_without_what_differs_between_runs():
     config = {"output_dir": "run_1", "train": {"seed": 1, "epochs": 2}, "data": {"data_dir": "d"}}
     log = SampleLog().add("provenance", {"versions": {"mlperf-hpc-suite": "1"}, "config": config}, before="run_start")
     found = shown(log)
-    assert found.from_suite and found.configuration == {"train": {"seed": None, "epochs": 2}, "data": {"data_dir": "d"}}
-    assert shown(SampleLog()).configuration is None and not shown(SampleLog()).from_suite
+    assert names_suite(found.provenance)
+    assert found.configuration == {"train": {"seed": None, "epochs": 2}, "data": {"data_dir": "d"}}
+    assert shown(SampleLog()).configuration is None and not names_suite(shown(SampleLog()).provenance)
 
 
 # -- from files --------------------------------------------------------------------------------------------

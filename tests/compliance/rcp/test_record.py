@@ -1,6 +1,7 @@
 """The command line of the convergence points: show and record."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,11 @@ def test_show_prints_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run("show", "--table", path, "--mode", "envelope") == 0
     text = capsys.readouterr().out
     assert "oc20, full" in text and "oc20, mini" in text and "kept official" not in text
+    source, sink = os.pipe()  # as of `--table <(...)`, which can be read once
+    os.write(sink, path.read_bytes())
+    os.close(sink)
+    assert run("show", "--table", f"/dev/fd/{source}", "--mode", "envelope") == 0 and capsys.readouterr().out == text
+    os.close(source)
     path.write_text("x")
     assert run("show", "--table", path) == 1
 

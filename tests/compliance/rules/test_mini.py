@@ -19,7 +19,7 @@ from compliance.model.judged_run import JudgedRun
 from compliance.model.report import Report
 from compliance.rcp import points
 from compliance.rcp.__main__ import main as rcp_main
-from compliance.rcp.points import load_points_from
+from compliance.rcp.points import list_points
 from compliance.rcp.table import read_table, write_table
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -184,7 +184,7 @@ def test_recorded_mini_runs_are_points_of_their_own(table: Path, capsys: pytest.
     assert table.read_text().startswith(
         (ROOT / "cosmoflow" / "rcps.yaml").read_text().split("  - name: cosmoflow_mini")[0]
     )
-    (point,) = load_points_from(table, 10, variant="mini")
+    (point,) = list_points(read_table(table), table, 10, variant="mini")
     assert (point.name, point.epochs) == ("cosmoflow_mini_512", (30,) * 7 + (31,) * 7 + (32,) * 6)
     assert point.batch_size == 512 and point.hyperparameters["opt_base_learning_rate"] == 0.006
     assert {run.sources for run in read_table(table).entries[-1].runs} == {"5" * 64}

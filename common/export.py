@@ -21,12 +21,12 @@ Write the weights of a checkpoint as safetensors: tensors by name and no code, r
 
   python -m common.export runs/cosmoflow-mini cosmoflow.safetensors
 
-The file's metadata have all that it takes to use them: benchmark, epoch, configuration, and in `interface` shapes and
-units of input and output, and what comes between an array as in the data files and the network (scaling, statistics).
+The metadata have everything to use the weights: benchmark, epoch, configuration, and in `interface` the shapes and
+units of input and output, and the preprocessing of arrays from the data files (scaling, statistics).
 
-From Python, the network with all that:
+From Python, the network with its preprocessing:
 
-  from common.export import load_network
+  from common.api import load_network
   from cosmoflow.train import BENCHMARK
   network = load_network(BENCHMARK, "cosmoflow.safetensors")
 

@@ -14,10 +14,10 @@ from common.benchmarks import ROOT, looks_official
 from common.command import CommandParser, UsageError, folder_place, run_command
 
 DESCRIPTION: Final = """\
-Write a benchmark as a project of its own, for pip: a package NAME that trains on a laptop at once, and its tests. No
-file of the suite changes. What it does is a small problem of heat conduction; replace it part by part, and keep the
+Write a benchmark as a separate project for pip: a package NAME that trains on a laptop at once, and its tests. No file
+of the suite changes. The template solves a small problem of heat conduction. Replace it part by part, and keep the
 tests passing: facts (reference.py), keys (settings.py), data (data/, synthesize.py), network (model.py), loss and
-quality (train.py). docs/guide/new-benchmark.md is the recipe, common/training/benchmark.py says what a benchmark gives.
+quality (train.py). docs/guide/new-benchmark.md has the steps, common/training/benchmark.py the contract.
 """
 EXAMPLES: Final = """\
 examples:

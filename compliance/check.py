@@ -93,11 +93,11 @@ def _make_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         statuses={
             0: "passes (perhaps with warnings, notes or skipped rules)",
-            1: "missing runs, an error, or what --fail-on says",
+            1: "missing runs, an error, or a finding as severe as --fail-on",
         },
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="log, folder of logs, submission, repository, or -")
-    judging = parser.add_argument_group("what to judge by (default: as folders and logs say)")
+    judging = parser.add_argument_group("rules to judge by (default: detected from folders and logs)")
     add_round_option(judging)
     names = ", ".join(sorted(REFERENCES))
     judging.add_argument("--benchmark", metavar="NAME", help=f"judge as this benchmark: {names} or a plug-in")
@@ -110,12 +110,14 @@ def _make_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="TREE",
-        help="look for copies of runs of these submissions, too; may be repeated (their logs are not judged)",
+        help="also look for copies of runs in these submissions, without judging them; may be repeated",
     )
     add_waivers_option(judging)
     config = judging.add_mutually_exclusive_group()
-    config.add_argument("--config", metavar="FILE", help="settings (default: mlperf-hpc.toml here or above, in part)")
-    config.add_argument("--no-config", action="store_true", help="look for no settings")
+    config.add_argument(
+        "--config", metavar="FILE", help="settings file (default: the nearest mlperf-hpc.toml, only stricter keys)"
+    )
+    config.add_argument("--no-config", action="store_true", help="read no settings file")
     rules = parser.add_argument_group("rules")
     add_rules_option(rules)
     rules.add_argument("--select", action="append", default=[], metavar="ID,...", help="only these ids or prefixes")
@@ -126,12 +128,12 @@ def _make_parser() -> argparse.ArgumentParser:
     output.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
     output.add_argument("-o", "--output", metavar="FILE", help="write the report there instead of standard output")
     output.add_argument("--fail-on", choices=SEVERITIES[:3], help="least severity with exit status 1 (default: error)")
-    output.add_argument("-q", "--quiet", action="store_true", help="show only what fails, and the verdict")
+    output.add_argument("-q", "--quiet", action="store_true", help="show only failures and the verdict")
     output.add_argument("-v", "--verbose", action="store_true", help="show every finding, note and skipped rule")
     output.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     output.add_argument("--follow", action="store_true", help="watch a log that is being written")
     output.add_argument(
-        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="stop if nothing was logged in this time"
+        "--follow-timeout", type=float, default=0, metavar="SECONDS", help="stop if the log does not grow for this long"
     )
     output.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: all cores on big trees)")
     parser.add_argument("--version", action="version", version=f"mlperf-hpc-suite {VERSION}")

@@ -54,7 +54,7 @@ def read_result_options(arguments: argparse.Namespace, details: bool = False) ->
 def add_mini_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add `--allow-mini`."""
     parser.add_argument(
-        "--allow-mini", action="store_true", help="accept what gives no MLPerf result: mini and plug-in runs"
+        "--allow-mini", action="store_true", help="accept runs that are no MLPerf results: mini problems, plug-ins"
     )
 
 
@@ -65,9 +65,9 @@ def add_plugin_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         action="append",
         default=[],
         metavar="DIR",
-        help="also benchmarks whose packages are in DIR (runs their code where a log names one); may be repeated",
+        help="also use the benchmark packages in DIR (runs their code if a log names one); may be repeated",
     )
-    parser.add_argument("--no-plugins", action="store_true", help="benchmarks of the suite only, no installed ones")
+    parser.add_argument("--no-plugins", action="store_true", help="use only the suite's own benchmarks")
 
 
 def use_plugin_options(arguments: argparse.Namespace) -> None:
@@ -83,7 +83,7 @@ def add_rules_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
         default=[],
         type=_loaded_rules,
         metavar="MODULE|FILE",
-        help="load rules of your own (runs the code of this module or .py file)",
+        help="add your own rules (runs the code of this module or .py file)",
     )
 
 
@@ -94,7 +94,7 @@ def add_waivers_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         default={},
         type=_parse_waivers,
         metavar="FILE",
-        help="results whose failed convergence test the committee waives (YAML: lines "
+        help="results for which the committee waives the convergence test (YAML: lines "
         "round/organisation/system/scaling/benchmark: reason)",
     )
 
@@ -112,7 +112,7 @@ def add_profile_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
         "--profile",
         choices=PROFILES,
         default=PROFILES[0],
-        help="strict: the written rules, and beside them what the official tool says (default); official: that alone",
+        help="strict (default): the written rules, with the official tool's verdict beside them; official: that alone",
     )
 
 

@@ -20,7 +20,7 @@ examples:
   python -m submission.integrations tools                 write the files of each: tools/dlio/, tools/jube/ ...
   python -m submission.integrations tools reframe jube    write those of two
 
-Nothing is overwritten. The README.md of a tool says how it runs the suite, and with which version that was tested.
+The command overwrites nothing. Each tool's README.md says how it runs the suite, and which version was tested.
 """
 
 

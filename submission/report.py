@@ -49,14 +49,14 @@ examples:
 Open the page in any browser of 2024 or later. It needs no network; links to logs are relative to the page. The cards of
 very many results go into pages beside it: round-2.html, round-3.html.
 
-The folder of --data gets analysis.json with all numbers, and CSV and SVG files. What the logs do not say (staging that
-copies nothing, power caps) comes from submission/results/facts.yaml and --facts FILE. Projections and the
-cost model are marked as such: neither is a result.
+The folder of --data gets analysis.json with all numbers, and CSV and SVG files. Facts missing from the logs (staging
+that copies nothing, power caps) come from submission/results/facts.yaml and --facts FILE. Projections and the cost
+model are marked as such: neither is a result.
 """
 
 
 STATUSES: Final = {
-    0: "written; results that cannot be analysed are named on standard error",
+    0: "written; standard error names results that cannot be analysed",
     1: "there are no logs, nothing to analyse, or the files cannot be written",
 }
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--force", action="store_true", help="replace the page and the data that this command wrote")
     add("--previous", nargs="+", default=[], metavar="PATH", help="results of the previous round, for the page")
     add("--title", default="", help="heading of the page")
-    add("--facts", metavar="FILE", help="facts that logs do not say (YAML, the form of facts.yaml)")
+    add("--facts", metavar="FILE", help="facts missing from the logs (YAML, in the form of facts.yaml)")
     add("--ceilings", metavar="FILE", help="ceilings for the cost model, in place of accelerators.yaml")
     units = "project results to these numbers of accelerators"
     add("--project", type=_parse_units, default=(), metavar="N,...", help=units)

@@ -48,10 +48,10 @@ examples:
   python -m submission.summary fast.txt --compare slow.txt             two logs: the time of each part
   python -m submission.summary runs/cosmoflow-measure/fom.json         a measurement, and published results
 
---compare takes result folders, submissions, folders of runs, single logs, or whole rounds. Results of the same
-benchmark and scaling are compared; among several, those of the same division, system and batch size, or else the
-nearest in size. The last lines are the changes for B to train with A's hyperparameters: arguments of the training
-command if all logs are from this suite, else keys of the log.
+--compare takes result folders, submissions, folders of runs, single logs, or whole rounds. It compares results of the
+same benchmark and scaling; among several it pairs those of the same division, system and batch size, else the nearest
+in size. The last lines list the changes that make B train with A's hyperparameters: arguments of the training command
+if all logs are from this suite, else keys of the log.
 """
 
 

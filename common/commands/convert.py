@@ -163,9 +163,8 @@ Convert weights from {files.code}, or to it. The ending of OUT decides:
   {module} runs/{name}-mini reference{ending}
   {module} {name}{ENDING} reference{ending}
 
-A file of the reference code does not say all about its network: the configuration is that of the closed division
-unless --config and overrides name another. Tensors that do not fit are listed, and nothing is written. No code in a
-file is run.
+A file of the reference code does not describe its network: the configuration is the closed division's unless --config
+and overrides name another. If tensors do not fit, the command lists them and writes nothing. It runs no code in a file.
 {files.note}""",
     )
     parser.add_argument("words", nargs="+", metavar="IN OUT", help="the file or run to read, and the file to write")

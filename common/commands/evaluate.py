@@ -339,8 +339,8 @@ def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespac
 python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]
        python -m {name}.evaluate [-h] --predictions FILE [-o FILE.json] [RUN | CONFIG] [section.key=value ...]""",
         description=f"""\
-Evaluate a checkpoint on the whole validation set, with the configuration that it contains. torchrun, mpirun and srun
-share the work among ranks, as in training.
+Evaluate a checkpoint on the whole validation set, with its own configuration. Under torchrun, mpirun or srun the ranks
+share the work, as in training.
 
   python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
   python -m {name}.evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
@@ -348,16 +348,16 @@ share the work among ranks, as in training.
   python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
   python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
   python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
-  python -m {name}.evaluate --predictions FILE mini          a file that predict wrote, by the data
+  python -m {name}.evaluate --predictions FILE mini          a file from predict, by the data
 
-Several runs are an ensemble, which is not an MLPerf result: the table has the quality of each member, and that of the
-mean of their predictions (of the probabilities of classes). The weights of all members are kept on the device;
-predictions are summed batch by batch, so that memory does not grow with the data. Time grows with the members.
+Several runs are an ensemble, which is not an MLPerf result. The table has the quality of each member, and of their mean
+prediction (of the class probabilities). The device holds the weights of all members. Memory does not grow with the
+data; time grows with the members.
 
-A file that predict wrote (docs/guide/predict.md) is judged by the data of a run or of a configuration: names, number
-and truth in the file must be those of the data. Alone, it is judged by the truth that it has itself.""",
+--predictions judges a file from predict (docs/guide/predict.md) by the data of a run or of a configuration, which must
+have the same names, number and truth. Without a run or configuration it judges by the truth in the file.""",
         statuses={
-            0: "target met (by the ensemble); or none applies: to a file alone, or predictions of training samples",
+            0: "target met (by the ensemble), or no target applies: a file alone, predictions of training samples",
             1: "target not met, or an error",
         },
     )
@@ -365,15 +365,15 @@ and truth in the file must be those of the data. Alone, it is judged by the trut
         "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
     )
     parser.add_argument(
-        "--predictions", type=place, metavar="FILE", help="judge the predictions in a file that predict wrote"
+        "--predictions", type=place, metavar="FILE", help="judge the predictions in a file from predict"
     )
     parser.add_argument(
-        "--best", action="store_true", help="of each run the checkpoint of its best evaluation: see checkpoint.best"
+        "--best", action="store_true", help="use the checkpoint of each run's best evaluation: see checkpoint.best"
     )
     parser.add_argument(
         "--out-of-bag",
         action="store_true",
-        help="for runs with bagging: on the training samples, each predicted by the members that did not draw it",
+        help="for runs with bagging: judge each training sample by the members that did not draw it",
     )
     parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
     arguments = parser.parse_intermixed_args(argv)

@@ -125,15 +125,15 @@ Download the published data of {self.benchmark}, verify and unpack them, and wri
   {module} data/{self.benchmark} --subset {example}
   {module} data/{self.benchmark}""",
             epilog=f"""\
-An interrupted command continues where it stopped, in the middle of a file if the server allows it. Each byte is asked
-for from one version of a file, and published checksums are compared; where there are none, the manifest has those of
-what arrived. Nothing is overwritten: incomplete files are in DIR/{DOWNLOADS}, a folder with other data is refused.
-The manifest of a part says variant `subset-...`: a part is never the dataset of a closed result.""",
+An interrupted command continues where it stopped, in the middle of a file if the server allows it. All bytes of a file
+come from one version of it. The command compares published checksums; where there are none, the manifest has those of
+the files that arrived. It overwrites nothing: incomplete files are in DIR/{DOWNLOADS}, and a folder with other data is
+refused. The manifest of a part says variant `subset-...`: a closed result needs the whole.""",
             statuses={130: "interrupted: call again to continue"},
         )
         parser.add_argument("folder", type=folder_place, nargs="?", metavar="DIR", help="new, or interrupted before")
         parser.add_argument("--list", action="store_true", help="show what is published, and exit")
-        parser.add_argument("--dry-run", action="store_true", help="ask for sizes, and download nothing")
+        parser.add_argument("--dry-run", action="store_true", help="show sizes, and download nothing")
         parser.add_argument("--subset", metavar="PART", help=f"a part with its own label: {self._parts_text}")
         parser.add_argument("--url", help="address of a mirror that has the same files under the same names")
         connections_help = "connections at the same time (default 4, be kind to public servers)"

@@ -325,11 +325,11 @@ dataset. It is not an MLPerf result.
   mpirun -n 2 {module}
   srun -n 512 {module}""",
         epilog=f"""\
-Without --data a few samples of the published shape and distribution are generated once, in
-data/{name}-measure-full (or -mini, -mini2), and kept in memory. Written are {NAME} (docs/reference/fom.schema.json) and
-one line on standard output:
+Without --data the command generates a few samples of the published shape and distribution once, in
+data/{name}-measure-full (or -mini, -mini2), and keeps them in memory. It writes {NAME}
+(docs/reference/fom.schema.json), replacing an earlier one, and one line on standard output:
   FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
-units: ranks. spread: standard deviation of the steps' times by their median. An earlier {NAME} is replaced.""",
+units: ranks. spread: standard deviation of the steps' times divided by their median.""",
         statuses={0: "measured"},
     )
     parser.add_argument(
@@ -346,7 +346,7 @@ units: ranks. spread: standard deviation of the steps' times by their median. An
         action="store_true",
         help=f"also train for {FIDELITY_STEPS} steps as configured, and in float32, and compare the losses",
     )
-    parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation, to be read")
+    parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation to read")
     parser.add_argument(
         "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
     )

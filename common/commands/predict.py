@@ -155,8 +155,8 @@ def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespac
         prog=f"python -m {name}.predict",
         usage=f"python -m {name}.predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
         description=f"""\
-Write what a checkpoint predicts for each sample, beside the truth, and print a summary. The configuration is that of
-the checkpoint. torchrun, mpirun and srun share the work among ranks, as in training.
+Write a checkpoint's prediction for each sample beside the truth, and print a summary. The configuration comes from the
+checkpoint. Under torchrun, mpirun or srun the ranks share the work, as in training.
 
   python -m {name}.predict runs/{name}-mini -o predictions.npz
   python -m {name}.predict runs/{name}-mini -o predictions.h5 --plot predictions.png
@@ -164,9 +164,9 @@ the checkpoint. torchrun, mpirun and srun share the work among ranks, as in trai
   python -m {name}.predict RUN -o FILE data.data_dir=/data/{name}   with the data of this machine
   python -m {name}.evaluate --predictions predictions.npz         judge the file again
 
-npz is for numpy and is kept in memory until it is written; HDF5 is written batch by batch, for any number of samples.
-docs/guide/predict.md has the format. On any number of ranks the samples are in the same order; with
-train.eval_batch_size=N the numbers are the same, too, otherwise they can differ by rounding.""",
+An npz file stays in memory until it is written; HDF5 is written batch by batch, for any number of samples.
+docs/guide/predict.md has the format. Samples keep their order on any number of ranks; with the same
+train.eval_batch_size=N the numbers are equal too, otherwise they can differ by rounding.""",
         statuses={0: "the file is written"},
     )
     parser.add_argument("words", nargs="+", type=word, metavar="RUN", help="the folder of a run, or a checkpoint")

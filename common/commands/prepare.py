@@ -199,7 +199,7 @@ class PrepareCommand:
         verifying.set_defaults(run=self.run_verify, interrupted=NOTHING_WRITTEN)
         extent = verifying.add_mutually_exclusive_group()
         extent.add_argument("--sizes-only", action="store_true", help="quick: sizes without checksums")
-        extent.add_argument("--values", action="store_true", help="look at all numbers, too")
+        extent.add_argument("--values", action="store_true", help="also check all values")
         for command in (describing, verifying):
             command.add_argument("data_dir", type=Path, metavar="DATA_DIR", help=f"folder with {folders}")
             command.add_argument("--workers", type=positive, help="threads (default: the usable cores)")

@@ -149,16 +149,17 @@ Train {name} until its quality target is met, and write a result log that `pytho
         epilog="""\
 In output_dir: result_0.txt (the log), history.csv (a row per epoch), metrics.jsonl (a line per step and epoch),
 checkpoints/, ended.json (how the run ended), fom.json (its figure of merit), profile/ with profile.steps=N,
-console.txt if standard output or error was lost, without which a run goes on, and tensorboard/ if TensorBoard is
-installed; of several instances, each in its instance_N/. track.to=[wandb] or [mlflow] sends the metrics there, too.
+console.txt if standard output or error was lost, and tensorboard/ if TensorBoard is installed. Several instances have
+a folder instance_N/ each. track.to=[wandb] or [mlflow] also sends the metrics there.
 While a run is active, output_dir has one owner: a second training in it ends at once.
 Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint and stop the run at the next step; continue with --resume.
-With several values of a key: `python -m submission.study`.
-Of several instances, the exit status is 3 if one is to be continued, else 1 if one failed, else 4 if one missed it.""",
+To compare values of a key: `python -m submission.study`.
+With several instances, the exit status is 3 if one can be continued, else 1 if one failed, else 4 if one missed the
+target, else 0.""",
         statuses={
             0: "target met, or train.target=none and all epochs done",
-            3: "to be continued: a signal stopped the run, or output_dir is in use",
-            4: "over without meeting the target: all epochs are done, or a callback stopped it",
+            3: "can be continued: a signal stopped the run, or output_dir is in use",
+            4: "missed the target: all epochs are done, or a callback stopped the run",
             130: "interrupted before the run began",
         },
     )
@@ -171,7 +172,7 @@ Of several instances, the exit status is 3 if one is to be continued, else 1 if 
     parser.add_argument(
         "--print-config",
         action="store_true",
-        help="print the resolved configuration, without what is as by default, and exit",
+        help="print the keys of the resolved configuration that differ from the defaults, and exit",
     )
     parser.add_argument("--all", action="store_true", help="with --print-config: all keys")
     parser.add_argument(
@@ -179,17 +180,17 @@ Of several instances, the exit status is 3 if one is to be continued, else 1 if 
         nargs="?",
         const=OUTPUT_DIR,
         metavar="RUN",
-        help="continue the run in output_dir, or in this folder, or from this checkpoint",
+        help="continue the run in output_dir, in this folder, or from this checkpoint",
     )
     parser.add_argument(
-        "--auto-resume", action="store_true", help="begin the run in output_dir, or continue it, or say how it ended"
+        "--auto-resume", action="store_true", help="start the run in output_dir, continue it, or say how it ended"
     )
     parser.add_argument(
         "--callback",
         action="append",
         metavar="MODULE:CLASS",
-        help="call an object of this class at each step and epoch: your own, derived from common.api.Callback; its "
-        "module, or FILE.py, is imported. docs/guide/library.md has some that act on the network",
+        help="call an object of this class, derived from common.api.Callback, at each step and epoch; imports its "
+        "module or FILE.py. docs/guide/library.md has examples",
     )
     parser.add_argument(
         "--overfit-one-batch",
@@ -197,8 +198,8 @@ Of several instances, the exit status is 3 if one is to be continued, else 1 if 
         type=positive,
         const=OVERFIT_STEPS,
         metavar="STEPS",
-        help="a self-test: train on the first batch again and again, %(const)s times by default, and say whether the "
-        "loss falls to a tenth, as it does if network, loss, gradients and optimizer work together; no run is made",
+        help="train on the first batch again and again, %(const)s times by default, and say whether the "
+        "loss falls to a tenth, as it does if network, loss, gradients and optimizer work together; makes no run",
     )
     parser.add_argument("--wait", action="store_true", help="wait until output_dir has no other owner")
     words = sys.argv[1:] if argv is None else argv

@@ -21,12 +21,12 @@ from common.measure.fom import Measurement, read_measurement
 
 SUMMARY: Final = "write a DLIO workload from a measurement"
 DESCRIPTION: Final = """\
-Write a workload of DLIO 2.0 and MLPerf Storage, with which any machine's storage can be tested: number and size of the
-training files from DIR/train, batch and time of a step without waiting for data from fom.json.
+Write a workload of DLIO 2.0 and MLPerf Storage to test the storage of any machine. Number and size of the training
+files come from DIR/train, batch and time of a step without waiting for data from fom.json.
 
   TFRecord, HDF5   a sample per file; DLIO emulates the bytes of gzipped files, not their decompression
   LMDB             DLIO has none: as mmap_indexed_binary, samples of the mean size at once in a file
-Samples of several files (.npy) and other formats are refused.
+Samples of several files (.npy) and other formats are not supported.
 
 example:
   python -m common.measure dlio runs/cosmoflow-measure/fom.json --data data/cosmoflow -o cosmoflow.yaml"""

@@ -17,8 +17,8 @@ from compliance.rcp.record import record
 from compliance.rcp.table import read_table
 
 DESCRIPTION: Final = """\
-Show reference convergence points (RCP), which say how long runs train until they meet the target, or record some.
-A result that converges faster than chance allows does not pass.
+Show or record reference convergence points (RCP): how long reference runs train until they meet the target. A result
+that converges faster than chance allows does not pass.
 """
 EXAMPLES: Final = """\
 examples:
@@ -34,9 +34,8 @@ the convergence of a run is the epoch_num of its last evaluation before run_stop
 A point needs twice as many runs as a result (10 where a result has 5), each with a different seed. Runs on
 the mini problem (dataset_variant mini) make separate points.
 
-Call it again when there are more runs: logs already in the table (same sha256) are skipped, nothing is
-ever removed, and an interrupted call leaves the old table. Runs without run_stop are skipped for now;
-runs that did not converge are listed in the table and do not count.
+To add runs, call it again: it skips logs already in the table (same sha256), removes nothing, and leaves the old table
+if interrupted. It skips runs without run_stop for now; runs that did not converge stand in the table and do not count.
 """
 MODE_HELP: Final = "mark the points kept by the written rules, by the official tool, or both (default: both)"
 FOOTNOTE: Final = """

@@ -64,20 +64,20 @@ Accept a machine: measure training steps several times, compare them with a base
   python -m submission.accept base.json --fom runs/*/fom.json      the verdict on measurements made by other means
   python -m submission.accept base.json --junit accept.xml --archive accept.tar.gz"""
 EPILOG: Final = f"""\
-A baseline spans {JOBS} jobs or more, which begin an hour or more apart: on shared machines jobs differ (neighbours,
-nodes, temperature), and only other jobs show by how much. Call --record once in each job; it says when the next may be.
+A baseline has {JOBS} jobs or more that begin an hour or more apart: on shared machines jobs differ (neighbours, nodes,
+temperature), and only other jobs show by how much. Call --record once in each job; it says when the next may begin.
 
 FAIL: the machine is significantly slower (one-sided t test of log(samples/s) at {ALPHA:.0%}, Holm over the benchmarks),
-and below the threshold. The units of the test are jobs, not runs, because the runs of a job share what it has in
-common; docs/guide/accept.md explains. UNDECIDED: not FAIL, but at this spread a loss of {find_loss(THRESHOLD):.0%},
-twice what the threshold tolerates, is not found with a probability of {POWER:.0%}; it says what would. PASS: otherwise.
+and below the threshold. The units of the test are jobs, not runs, because the runs of a job share its node and
+temperature; see docs/guide/accept.md. UNDECIDED: not FAIL, but at this spread the test would miss a loss of
+{find_loss(THRESHOLD):.0%} (twice the tolerated one) with a probability above {1 - POWER:.0%}; the output says what
+would decide. PASS: otherwise.
 
-Measured is what the baseline names, on the ranks of one node. For several nodes call `srun python -m cosmoflow.measure`
-several times, each with another -o, and give the files: each --fom is one job, which began when its first file was
-written. Files whose dtype, batch, units or network differ from the baseline's are refused. Fidelity, the distance of
-the loss from float32's, is shown where it was measured (--fidelity); a warning says if it is worse than the baseline's
-by over {FIDELITY_BOUND:.0%} of the loss.
-No file is overwritten."""
+The command measures the baseline's benchmarks on the ranks of one node. For several nodes call
+`srun python -m cosmoflow.measure` several times, each with another -o, and pass the files: each --fom is one job, which
+began when its first file was written. Files whose dtype, batch, units or network differ from the baseline's are
+refused. With --fidelity, a warning says if the loss is further from float32's than in the baseline by over
+{FIDELITY_BOUND:.0%} of the loss. No file is overwritten."""
 
 
 STATUSES: Final = {

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "--instance-ranks", type=positive, metavar="S", help="ranks of each instance (default: 1; with --emit, all / M)"
     )
     add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all configurations")
-    generated = "made if need be; mini data that it lacks are generated"
+    generated = "made if missing; the command generates missing mini data"
     add("--data", type=Path, metavar="DIR", help=f"parent folder of the datasets, {generated}")
     add = parser.add_argument_group("where and how").add_argument
     add("-o", "--output", type=Path, default=Path("runs/round"), help="default: runs/round")

@@ -61,8 +61,8 @@ Make runs over axes, and turn them into a table, curves and the laws that these 
   python -m submission.study ai500-fig5 --emit slurm --site perlmutter > submit.sh
                                                          a script that submits the jobs on a cluster
 
-Call it again to continue: a run with a result is never repeated, one that was killed begins again. Each run has its
-folder, such as conv_size-16_train_samples-512/seed_1."""
+Call it again to continue: it never repeats a run with a result, and starts killed runs again. Each run has a folder,
+such as conv_size-16_train_samples-512/seed_1."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,10 +85,10 @@ quantities, which curves can have as x, y and by, beside the axes:
     add = parser.add_argument_group("what to run").add_argument
     add("plan", nargs="?", metavar="PLAN.yaml|PRESET", help="a plan; --list shows the presets")
     add("--list", action="store_true", help="list the presets with their papers, and exit")
-    add("--full", action="store_true", help="more points: what the plan has as `full`")
-    add("--benchmark", metavar="NAME", help="without a plan, or in place of the plan's benchmarks")
+    add("--full", action="store_true", help="more points: the plan's key `full`")
+    add("--benchmark", metavar="NAME", help="benchmark without a plan, or instead of the plan's")
     add("--config", metavar="NAME|FILE", help="configuration of the benchmark (without a plan: mini)")
-    add("--kind", choices=("training", "measurement"), help="without a plan: what a run is (default: training)")
+    add("--kind", choices=("training", "measurement"), help="kind of the runs without a plan (default: training)")
     add("--axis", action="append", default=[], metavar="KEY=V,V", help="values of an axis, in YAML; may be repeated")
     add("--set", action="append", default=[], metavar="a.b=v", help="a setting for all runs; may be repeated")
     add = parser.add_argument_group("where and how").add_argument
@@ -98,10 +98,10 @@ quantities, which curves can have as x, y and by, beside the axes:
         "--threads",
         type=positive,
         default=0,
-        help="CPU threads of each rank, in all runs (default: shares of the largest)",
+        help="CPU threads of each rank, in all runs (default: the largest run fits the cores)",
     )
-    add("--dry-run", action="store_true", help="print the commands of the runs, and make nothing")
-    add("--no-run", action="store_true", help="make no run: table and figures of those that there are")
+    add("--dry-run", action="store_true", help="print the commands of the runs, and run nothing")
+    add("--no-run", action="store_true", help="run nothing: draw the runs that exist")
     add_cluster_options(parser)
     return parser
 

@@ -45,18 +45,17 @@ same environment or container. Fields that cannot be detected are marked "{OPEN}
   python -m submission.system --check our_cluster.json              list missing or wrong fields
   python -m submission.system --check our_cluster.json --logs runs/cosmoflow   also compare with logs"""
 EPILOG: Final = """\
-One process: number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
+In one process, number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
 
-Started on several nodes, one process of each describes its node, and rank 0 merges: number_of_nodes is counted. They
-meet in a hidden folder beside FILE, which all nodes must see; it is removed at the end. Where nodes differ, a warning
-says which, the value of most nodes is written, and hw_notes or sw_notes tell the others, also after the notes of
-OTHER.json; --set FIELD=VALUE decides otherwise. If a node is missing after the timeout, nothing is written, and the
-error names it. Give each process all accelerators of its node. Host names are on standard error only, never in FILE.
+On several nodes, one process per node describes it, and rank 0 merges the descriptions and counts number_of_nodes. The
+processes meet in a hidden folder beside FILE, which all nodes must see; it is removed at the end. Where nodes differ, a
+warning names them, FILE gets the value of most nodes, and hw_notes or sw_notes list the others, after the notes of
+OTHER.json; --set FIELD=VALUE overrides. If a node is missing after the timeout, the error names it and nothing is
+written. Give each process all accelerators of its node. Host names are on standard error only, never in FILE.
 
---power SOURCE reads a meter of the whole node, as `python -m common.measure power --help` lists them; {host} is the
-node's host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on
-hardware). Standard error has the reading of each node, hw_notes that of all. A node without a reading is named, and
-described without it."""
+--power SOURCE reads a meter of the whole node; `python -m common.measure power --help` lists them. {host} is the node's
+host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on hardware).
+Standard error has the reading of each node, hw_notes that of all. If a node gives no reading, a warning names it."""
 STATUSES: Final = {
     0: "written, or checked without errors (warnings are possible)",
     1: "errors in the description, or a node is missing",

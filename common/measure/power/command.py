@@ -25,12 +25,12 @@ Record the power of this node to a power file of MLPerf: until Ctrl-C, for some 
 
 sources, meters of the whole node:
   ipmi[:OPTIONS]   ipmitool dcmi power reading; options such as "ipmi:-I lanplus -H bmc -U admin -E"
-  redfish:URL      https://HOST/redfish/v1/Chassis/ID/Power, with REDFISH_USER and REDFISH_PASSWORD; untested
+  redfish:URL      https://HOST/redfish/v1/Chassis/ID/Power, with REDFISH_USER and REDFISH_PASSWORD
   command:PROGRAM  a program, with its arguments, that prints watts
   file:PATH        a file whose last line is watts, rewritten for every reading
 estimates of parts, not of the whole node:
   rapl[:ROOT]      energy counters of the processors; ROOT is /sys/class/powercap
-  nvml             the sum of all GPUs, from nvidia-smi; untested
+  nvml             the sum of all GPUs, from nvidia-smi
 
 examples:
   python -m common.measure power --source ipmi -o node_0.txt                   until Ctrl-C

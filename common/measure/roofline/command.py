@@ -18,9 +18,8 @@ many ranks:
   python -m common.measure roofline runs/cosmoflow-measure/fom.json
   torchrun --nproc-per-node 2 -m common.measure roofline runs/cosmoflow-measure/fom.json
 
-Measured are a matrix product and a convolution in the steps' type, a sum of two vectors, an all-reduce of their
-gradients, and reading the files from which they took their samples, twice: outside of the kernel's cache as far as it
-can be emptied, and again."""
+The command measures a matrix product and a convolution in the steps' type, a sum of two vectors, an all-reduce of the
+gradients, and reading the steps' files twice: first with the kernel's cache as empty as possible, then again."""
 OUTPUT: Final = Path("runs/roofline")
 
 

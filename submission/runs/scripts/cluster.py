@@ -171,7 +171,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGr
     add(
         "--site",
         metavar="NAME|FILE",
-        help=f"profile of the machine: a YAML file, or one of the unverified examples: {', '.join(list_sites())}",
+        help=f"profile of the machine: a YAML file, or an untested example: {', '.join(list_sites())}",
     )
     add("--ranks-per-node", type=positive, help="default: one per GPU; without GPUs 1")
     add("--gpus-per-node", type=count, help="default: as in the site profile, or 0")

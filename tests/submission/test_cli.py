@@ -61,7 +61,7 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
     for call in re.findall(r"mlperf-hpc ([a-z][\w-]* ?[\w-]* ?[\w-]*)", out):
         resolve_command(call.split())
     assert mlperf_hpc("help", *words) == 0 and capsys.readouterr().out == out
-    assert re.search(r"^exit status: 0 .*1\s.*2\swrong.*130", out, re.MULTILINE | re.DOTALL)
+    assert re.search(r"^exit status: 0 .*1\s.*2\s+wrong.*130", out, re.MULTILINE | re.DOTALL)
     assert re.search(rf"\n  .*mlperf-hpc {' '.join(words)}( |$)", out, re.MULTILINE), "an example"
 
 

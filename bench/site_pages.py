@@ -48,7 +48,8 @@ def rewrite_links(page: Path, folder: Path) -> str:
 
 
 def write_pages(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder == PAGES:  # another folder may be anything: copytree refuses one that exists
+        shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(DOCS, folder)
     for page in (*DOCS.rglob("*.md"), *OUTSIDE):
         if page != ROOT / "README.md":
@@ -58,5 +59,7 @@ def write_pages(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python bench/site_pages.py", description="Write the pages of the site.")
-    parser.add_argument("folder", type=Path, nargs="?", default=PAGES, help="replaced by them (default: build/pages)")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=PAGES, help="a new folder (default: build/pages, which is replaced)"
+    )
     write_pages(parser.parse_args().folder)

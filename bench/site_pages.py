@@ -59,7 +59,5 @@ def write_pages(folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python bench/site_pages.py", description="Write the pages of the site.")
-    parser.add_argument(
-        "folder", type=Path, nargs="?", default=PAGES, help="a new folder (default: build/pages, which is replaced)"
-    )
+    parser.add_argument("folder", type=Path, nargs="?", default=PAGES, help="a new folder (default: build/pages)")
     write_pages(parser.parse_args().folder)

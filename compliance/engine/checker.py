@@ -102,7 +102,7 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
 
 def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
     """Return the report on the inputs. runs: their logs, judged."""
-    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules())
+    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules(), unread=inputs.unread)
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]

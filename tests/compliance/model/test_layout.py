@@ -6,6 +6,7 @@ import re
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.formats import FORMATS, Style
 from compliance.model.layout import discover, round_of_path
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -28,6 +29,20 @@ def test_logs_of_a_folder_are_found_below_it_in_natural_order(tmp_path):
     places = discover([str(tmp_path)])
     assert names(places.folders) == ["result_2.txt", "result_10.txt", "old.log.gz", "train.log"]
     assert not places.packages
+
+
+def test_logs_that_do_not_count_are_named(tmp_path):
+    for name in ("runs/result_0.txt", "runs/early.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(SampleLog().bytes())
+    report = check_paths([tmp_path], Options())
+    assert "not looked at: 1 file (early.txt)" in FORMATS["text"](report, Style())
+    SamplePackage().write(tmp_path / "University")
+    (tmp_path / "loose.txt").write_text("")
+    unread = discover([str(tmp_path)]).unread
+    assert [os.path.basename(path) for path in unread] == ["loose.txt", "result_0.txt"]
+    unread = discover([str(tmp_path), str(tmp_path / "runs"), str(tmp_path / "loose.txt")]).unread
+    assert [os.path.basename(path) for path in unread] == ["early.txt"]
 
 
 def test_the_same_path_twice_is_one(tmp_path):

@@ -170,12 +170,18 @@ def _packages_below(path: str, depth: int, visited: dict[str, str]) -> Iterator[
     visited[real] = path
     folders = subfolders(path)
     names = {os.path.basename(folder) for folder in folders}
-    if SYSTEMS in names or (RESULTS in names and subfolders(posixpath.join(path, RESULTS))):
+    if SYSTEMS in names or (RESULTS in names and _has_logs(posixpath.join(path, RESULTS))):
         yield path
     elif depth:
         for folder in folders:
             if not UNFINISHED.fullmatch(os.path.basename(folder)):
                 yield from _packages_below(folder, depth - 1, visited)
+
+
+def _has_logs(results: str) -> bool:
+    """Tell whether a folder has logs in folders below it; source code, too, is in folders named `results`."""
+    below = ((folder, names) for folder, names in _walk_sorted(results) if folder != results)
+    return any(LOG_NAME.fullmatch(name) for _, names in below for name in names)
 
 
 def _package_above(path: str) -> str | None:

@@ -71,6 +71,11 @@ def test_a_repository_of_packages_of_several_rounds(tmp_path):
     assert report.verdict == "PASS" and len(report.runs) == 10 + 5 + 10
 
 
+def test_source_code_in_a_folder_named_results_is_no_package(tmp_path):
+    (tmp_path / "results" / "page").mkdir(parents=True)
+    assert not discover([str(tmp_path)]).packages
+
+
 def test_a_folder_inside_a_package_is_judged_with_its_system_description(tmp_path):
     package = SamplePackage().system(number_of_nodes="512")
     root = package.write(tmp_path / "Example")

@@ -289,9 +289,11 @@ def _describe_benchmarks(rounds_of: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def prose(text: str) -> str:
-    """Return a text of the suite as Markdown; text in backticks is already code."""
+    """Return a text of the suite as Markdown; text in backticks is already code, and `<` begins a tag only in `<a`."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else re.sub(r"([<*\[\]\\])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"(<(?=[A-Za-z/!?])|[*\[\]\\])", r"\\\1", part) for part in parts
+    )
 
 
 def span(text: str) -> str:

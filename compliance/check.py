@@ -37,7 +37,7 @@ from compliance.rules.own_rules import load_rules
 EXAMPLES = """\
 examples:
   python -m compliance.check result_0.txt              one log, by the rules of the newest round
-  python -m compliance.check logs/                     all logs below a folder
+  python -m compliance.check logs/                     the logs below a folder: result_*, else *.txt, *.log, *.out
   python -m compliance.check my_organisation/          a submission: logs, runs, convergence, layout
   python -m compliance.check hpc_results_v3.0/         a repository of submissions
   python -m compliance.check mine/ --against hpc_results_v2.0/   also: is a run a copy of one submitted there?

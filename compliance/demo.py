@@ -97,6 +97,8 @@ def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
         if keep:
             keep.mkdir(parents=True)
         folder = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="mlperf-hpc-demo-"))
+        if keep:
+            print(f"$ cd {keep}")
         stack.enter_context(contextlib.chdir(folder))
         for number, (title, text, make, expected) in enumerate(STORIES, 1):
             path = make(Path())
@@ -105,8 +107,7 @@ def demonstrate(paths: Sequence[str], keep: Path | None) -> int:
             as_expected = "as expected" if status == expected else f"but {expected} was expected"
             print(f"(exit status {status}, {as_expected})", flush=True)
             wrong += status != expected
-    if keep:
-        print(f"\nThe examples are in {keep}.")
+    print(f"\nThe examples are in {keep}." if keep else "\nThe examples are gone; --keep DIR leaves them in DIR.")
     for path in paths:
         print(f"\n=== Your logs: {path} ===\n$ {check_command} {path}\n", flush=True)
         check([path])

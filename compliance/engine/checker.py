@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
+NO_LOGS_FIX = "Name the folder of the logs, or a log itself, whatever its name."
 Kinds = set[tuple[str, str]]
 """Rule and severity of findings."""
 
@@ -102,7 +103,7 @@ def find_broken_plugins(runs: Iterable[JudgedRun]) -> list[Finding]:
 
 def _make_report(inputs: Inputs, runs: list[JudgedRun], options: Options) -> Report:
     """Return the report on the inputs. runs: their logs, judged."""
-    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules())
+    report = options.start_report(rounds=inputs.rounds, own_rules=own_rules(), unread=inputs.unread)
     judged = iter(runs)
     packages = [(package, [_add_runs(opened, judged) for opened in sets]) for package, sets in inputs.packages]
     folders = [_add_runs(opened, judged) for opened in inputs.folders]
@@ -301,7 +302,8 @@ def _is_one_result(results: ResultSet, report: Report) -> bool:
     """Tell whether a loose folder contains the runs of one result; logs of several kinds are judged individually."""
     if not results.runs:
         message = "no logs below this folder"
-        report.own.append(Finding("FRM03", ERROR, results.folder, 0, message, "*.txt, *.log or result_* files"))
+        expected = "*.txt, *.log, *.out or result_* files"
+        report.own.append(Finding("FRM03", ERROR, results.folder, 0, message, expected, fix=NO_LOGS_FIX))
     return len(results.runs) > 1 and len({(run.benchmark, run.variant, run.division) for run in results.runs}) == 1
 
 

@@ -51,7 +51,7 @@ class Inputs(Struct, frozen=True):
 
     rounds: by which round each input is judged, why, and what it is; a folder of logs outside packages is a result.
     packages: without their results, beside these. folders: of logs outside packages. logs: that the user names.
-    waivers: by the name of their result.
+    waivers: by the name of their result. unread: files with the name of a log that are not judged.
     """
 
     rounds: list[tuple[str, str, str, str]]
@@ -59,6 +59,7 @@ class Inputs(Struct, frozen=True):
     folders: list[OpenedSet]
     logs: list[LogTask]
     waivers: dict[str, Waiver]
+    unread: list[str]
 
     @property
     def tasks(self) -> list[LogTask]:
@@ -92,7 +93,7 @@ def open_paths(paths: Iterable[str | os.PathLike[str]], options: Options) -> Inp
         results = ResultSet(place.folder, case, folder_benchmark=place.benchmark, power=place.power, loose=True)
         folders.append(_with_logs(results, place, options, waivers))
     logs = [LogTask(path, open_case(path, "log"), options) for path in places.logs]
-    return Inputs(rounds, packages, folders, logs, waivers)
+    return Inputs(rounds, packages, folders, logs, waivers, places.unread)
 
 
 def _is_later(package: PackagePlace) -> bool:

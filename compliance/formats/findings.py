@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -207,7 +208,9 @@ def summary(report: Report, findings: list[Shown]) -> str:
     number = Counter(finding.severity for finding in report.set_aside)
     aside = ", ".join(counted(number[severity], severity) for severity in SEVERITIES[:3] if number[severity])
     aside = f"{aside} set aside by {clean(report.settings.path)}, which nobody named" if aside else ""
-    return "; ".join(filter(None, (words, aside, describe_official(report))))
+    names = listed([clean(os.path.basename(path)) for path in report.unread])
+    unread = f"not looked at: {counted(len(report.unread), 'file')} ({names})" if report.unread else ""
+    return "; ".join(filter(None, (words, aside, unread, describe_official(report))))
 
 
 def shortage(report: Report) -> str:

@@ -66,6 +66,7 @@ def document(report: Report, style: Style) -> dict[str, Any]:
             for path, round_, why, kind in report.rounds
         ],
         "against": [{"path": relative(tree, style), "logs": count} for tree, count in report.against],
+        "not_looked_at": [relative(path, style) for path in report.unread],
         "own_rules": [{"source": relative(name, style), "ids": ids} for name, ids in report.own_rules.items()],
         "logs": [_log_object(run, report, run.path in tolerated, style) for run in report.runs],
         "sets": [_set_object(results, report, style) for results in report.sets],

@@ -121,9 +121,10 @@ def _findings_table(columns: Iterable[str], rows: Iterable[Iterable[str]], numer
 
 def _rounds_line(report: Report, style: Style) -> str:
     return "\n".join(
-        f"- round {escaped(round_)}, profile {report.profile}, {kind} {code(shown_path(paths[0], style))}"
-        + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+        f"- round {escaped(round_)}"
         + (f" ({code(why)})" if why else "")
+        + f", profile {report.profile}, {kind} {code(shown_path(paths[0], style))}"
+        + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
         for (round_, why, kind), paths in inputs_by_round(report).items()
     )
 

@@ -53,6 +53,7 @@ def render(report: Report, style: Style) -> str:
             "verdict": report.verdict,
             "limits": describe_limits(report),
             "official": describe_official(report),
+            "notLookedAt": [clean(relative(path, style)) for path in report.unread],
         },
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"

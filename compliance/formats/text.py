@@ -93,7 +93,7 @@ def _round_lines(report: Report, style: Style) -> list[str]:
         names = _name_places([shown_path(path, style) for path in paths], style)
         reason = f" ({clean(why)})" if why else ""
         subject = kind if len(paths) == 1 else f"{kind}s"
-        lines.append(f"Round {clean(round_)}, profile {report.profile}, {subject} {names}{reason}")
+        lines.append(f"Round {clean(round_)}{reason}, profile {report.profile}, {subject} {names}")
     if any(not package.whole for package in report.packages):
         lines.append("Only this part of the package was judged; check the whole before you submit it")
     lines += describe_limits(report)

@@ -91,11 +91,15 @@ class PackagePlace(Struct):
 
 
 class Places(Struct):
-    """What is below the given paths: single logs, loose folders of logs, packages."""
+    """What is below the given paths: single logs, loose folders of logs, packages.
+
+    unread: files with the name of a log that are not judged: beside result_* files, and outside packages.
+    """
 
     logs: list[str] = []
     folders: list[SetPlace] = []
     packages: list[PackagePlace] = []
+    unread: list[str] = []
 
 
 def discover(paths: list[str]) -> Places:
@@ -112,6 +116,9 @@ def discover(paths: list[str]) -> Places:
             places.logs.append(path)
         else:
             _discover_folder(path.rstrip("/") or path, places)
+    if places.unread:
+        seen.update(os.path.realpath(log) for layout in places.folders for log in layout.logs)
+        places.unread = [path for path in dict.fromkeys(places.unread) if os.path.realpath(path) not in seen]
     return places
 
 
@@ -130,8 +137,12 @@ def round_of_path(path: str) -> str | None:
 
 
 def _discover_folder(path: str, places: Places) -> None:
-    packages = list(_packages_below(path, REPOSITORY_DEPTH, set()))
+    visited: dict[str, str] = {}
+    packages = list(_packages_below(path, REPOSITORY_DEPTH, visited))
     if packages:
+        for folder in visited.values():
+            name = LOG_NAME if folder == path and folder not in packages else RESULT_NAME
+            places.unread += [file for file in _sorted_files(folder) if name.fullmatch(os.path.basename(file))]
         places.packages += [_read_package(root) for root in packages]
         return
     root = _package_above(path)
@@ -144,7 +155,7 @@ def _discover_folder(path: str, places: Places) -> None:
         if package.sets:
             places.packages.append(package)
             return
-    log_folders = list(_log_folders(path))
+    log_folders = list(_log_folders(path, places.unread))
     places.folders += log_folders or [SetPlace(path)]
 
 
@@ -152,19 +163,25 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep) or folder.startswith(path + os.sep)
 
 
-def _packages_below(path: str, depth: int, seen: set[str]) -> Iterator[str]:
+def _packages_below(path: str, depth: int, visited: dict[str, str]) -> Iterator[str]:
     real = os.path.realpath(path)
-    if real in seen:
+    if real in visited:
         return
-    seen.add(real)
+    visited[real] = path
     folders = subfolders(path)
     names = {os.path.basename(folder) for folder in folders}
-    if SYSTEMS in names or (RESULTS in names and subfolders(posixpath.join(path, RESULTS))):
+    if SYSTEMS in names or (RESULTS in names and _has_logs(posixpath.join(path, RESULTS))):
         yield path
     elif depth:
         for folder in folders:
             if not UNFINISHED.fullmatch(os.path.basename(folder)):
-                yield from _packages_below(folder, depth - 1, seen)
+                yield from _packages_below(folder, depth - 1, visited)
+
+
+def _has_logs(results: str) -> bool:
+    """Tell whether a folder has logs in folders below it; source code, too, is in folders named `results`."""
+    below = ((folder, names) for folder, names in _walk_sorted(results) if folder != results)
+    return any(LOG_NAME.fullmatch(name) for _, names in below for name in names)
 
 
 def _package_above(path: str) -> str | None:
@@ -275,19 +292,23 @@ def power_number(path: str) -> int:
     return int(name[2]) if name else -1
 
 
-def _log_folders(path: str) -> Iterator[SetPlace]:
-    """Yield each folder below that contains logs; in a folder with result_* files only these count."""
+def _log_folders(path: str, unread: list[str]) -> Iterator[SetPlace]:
+    """Yield each folder below that contains logs; in a folder with result_* files only these count.
+
+    The others there go to `unread`.
+    """
     measured: tuple[str, ...] = ()
     for folder, names in _walk_sorted(path):
         if posixpath.join(folder, "").startswith(measured):
             continue
         results = [name for name in names if RESULT_NAME.fullmatch(name)]
-        logs = results or [name for name in names if LOG_NAME.fullmatch(name)]
-        if logs:
+        others = [name for name in names if LOG_NAME.fullmatch(name) and name not in results]
+        if logs := results or others:
             layout = SetPlace(folder, benchmark=os.path.basename(os.path.abspath(folder)) if results else "")
             paths = [posixpath.join(folder, name) for name in sorted(logs, key=natural)]
             layout.logs = [path for path in paths if _is_file(path)]
             if results:
+                unread += [posixpath.join(folder, name) for name in others]
                 layout.power = _read_power_folders(folder)
                 measured += (posixpath.join(folder, POWER, ""),)
             yield layout

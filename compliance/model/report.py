@@ -33,6 +33,7 @@ class Report(Struct, frozen=True):
     file or module that they come from. ignored: findings that --ignore or a settings file took out, with the reason.
     against: other trees, with the number of their logs that those of this report were compared with.
     select, ignore: which rules alone count, and which do not, with the reason. fail_on: the least severity that fails.
+    unread: files with the name of a log that were not judged.
     settings: the file that was read. official: what the official tool says of the same; None where it was not asked.
     """
 
@@ -48,6 +49,7 @@ class Report(Struct, frozen=True):
     select: tuple[str, ...] = ()
     ignore: Mapping[str, str] = {}
     fail_on: str = ERROR
+    unread: list[str] = []
     settings: Settings = Settings()
     official: Report | None = None
 

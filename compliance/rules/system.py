@@ -20,7 +20,7 @@ from compliance.model.system import STATUSES, SystemDescription, is_blank, is_pl
 from compliance.rules.package import DESCRIPTION, FIELDS, readable
 from compliance.rules.rule import PackageRule, SetRule, show
 
-SYSTEM_TYPE = "system_type"
+SYSTEM_TYPE, ACCELERATOR = "system_type", "accelerator_model_name"
 NAMELESS = ("submission_org", "SUBMISSION_ORG_PLACEHOLDER")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 
@@ -40,6 +40,7 @@ class NoPlaceholderInDescription(PackageRule, strict_only=True):
         lambda package: package().system(submitter="SUBMISSION_ORG_PLACEHOLDER"),
         lambda package: package().system(host_networking="TBD", host_networking_topology="???"),
         lambda package: package().system(other_software_stack={"CUDA": "<version>"}),
+        lambda package: package().system(accelerator_model_name="N/A"),
         lambda package: package().copy_to("SUBMISSION_PLATFORM_PLACEHOLDER"),
     )
 
@@ -61,6 +62,10 @@ class NoPlaceholderInDescription(PackageRule, strict_only=True):
                 noun = "is a placeholder" if len(vague) == 1 else "are placeholders"
                 message = f"in the system json {', '.join(vague)} {noun}"
                 yield self.finding(description.path, 0, message, "a fact about the system", vague[0], severity)
+            number = description.count("accelerators_per_node")
+            if number and str(description.fields.get(ACCELERATOR, "")).strip().upper() in ("", "N/A"):
+                message = f"the system json states {number} accelerators per node, but not which"
+                yield self.finding(description.path, 0, message, "the model of the accelerators", ACCELERATOR)
 
 
 class SystemType(PackageRule, strict_only=True):

@@ -19,7 +19,7 @@ def test_the_examples_can_be_kept(tmp_path, capsys):
     kept = tmp_path / "examples"
     assert main(["--keep", str(kept)]) == 0
     assert {path.name for path in kept.iterdir()} >= {"result_0.txt", "stopped_early.txt", "University"}
-    capsys.readouterr()
+    assert capsys.readouterr().out.startswith(f"$ cd {kept}")
     with pytest.raises(SystemExit, match="2"):
         main(["--keep", str(kept)])
     assert "exists; name a new folder" in capsys.readouterr().err

@@ -178,7 +178,7 @@ def test_numbers():
 
 def test_text_says_what_was_judged_by_what_first_and_the_verdict_last(tolerated):
     lines = FORMATS["text"](tolerated, STYLE).splitlines()
-    assert lines[0] == "Round 3.0, profile strict, package . (a folder is named so)"
+    assert lines[0] == "Round 3.0 (a folder is named so), profile strict, package ."
     line = "WARN acme/s1/strong/cosmoflow 10/10 runs, 1 failing TTT 86.66 min, normalised 108.33 min"
     assert lines[2].split() == line.split()
     assert lines[-1].startswith("WARN: 0 errors, 0 warnings, 0 notes, 1 tolerated error in 10 logs; explain")

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from compliance.engine import Options, check_paths
+from compliance.formats import FORMATS, Style
 from compliance.model.layout import discover, round_of_path
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
@@ -28,6 +29,20 @@ def test_logs_of_a_folder_are_found_below_it_in_natural_order(tmp_path):
     places = discover([str(tmp_path)])
     assert names(places.folders) == ["result_2.txt", "result_10.txt", "old.log.gz", "train.log"]
     assert not places.packages
+
+
+def test_logs_that_do_not_count_are_named(tmp_path):
+    for name in ("runs/result_0.txt", "runs/early.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(SampleLog().bytes())
+    report = check_paths([tmp_path], Options())
+    assert "not looked at: 1 file (early.txt)" in FORMATS["text"](report, Style())
+    SamplePackage().write(tmp_path / "University")
+    (tmp_path / "loose.txt").write_text("")
+    unread = discover([str(tmp_path)]).unread
+    assert [os.path.basename(path) for path in unread] == ["loose.txt", "result_0.txt"]
+    unread = discover([str(tmp_path), str(tmp_path / "runs"), str(tmp_path / "loose.txt")]).unread
+    assert [os.path.basename(path) for path in unread] == ["early.txt"]
 
 
 def test_the_same_path_twice_is_one(tmp_path):
@@ -54,6 +69,11 @@ def test_a_repository_of_packages_of_several_rounds(tmp_path):
         ("Beta", "1.0"),
     ]
     assert report.verdict == "PASS" and len(report.runs) == 10 + 5 + 10
+
+
+def test_source_code_in_a_folder_named_results_is_no_package(tmp_path):
+    (tmp_path / "results" / "page").mkdir(parents=True)
+    assert not discover([str(tmp_path)]).packages
 
 
 def test_a_folder_inside_a_package_is_judged_with_its_system_description(tmp_path):
@@ -86,6 +106,7 @@ def test_an_empty_folder_is_said_to_be_empty(tmp_path):
     report = check_paths([tmp_path], Options())
     assert report.verdict == "FAIL"
     assert "no logs" in report.findings[0].message
+    assert "Name the folder" in report.findings[0].fix
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "presets", small)
     cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     said = capsys.readouterr().out
-    assert said.startswith(f"no data in {tmp_path / 'data'}; generating the mini2 dataset") and "next:" not in said
+    assert said.startswith(f"no data in {tmp_path / 'data'}; generating the dataset of the mini problem (mini2)")
+    assert "next:" not in said
     cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     assert capsys.readouterr().out == ""
     manifest = tmp_path / "data/manifest.json"

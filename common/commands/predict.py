@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from common.command import CommandParser, UsageError, counted, file_place, run_command
 from common.commands.evaluate import (
@@ -27,6 +26,7 @@ from common.commands.evaluate import (
 from common.data.prefetch import sum_flaws
 from common.picture import new_figure, save_figure
 from common.precision import Precision
+from common.progress import open_bar
 from common.ranks.connect import connect
 from common.training.benchmark import Benchmark, Problem
 from common.training.data_faults import DataFaultError, find_faults
@@ -108,10 +108,10 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
     parts = problem.eval_parts(np.arange(len(samples)))
     mine = parts[dist.rank :: dist.world_size]
     precision = Precision(problem.config.precision, dist.device)
-    hidden = None if dist.is_main else True  # None: shown on a terminal only
+    hidden = None if dist.is_main else True
     with (
         contextlib.closing(problem.read(samples, iter(mine))) as read,
-        tqdm(total=len(samples), desc="predict", leave=False, unit="sample", disable=hidden) as bar,
+        open_bar(total=len(samples), desc="predict", leave=False, unit="sample", disable=hidden) as bar,
     ):
         for first in range(0, len(parts), dist.world_size):
             batch = None

@@ -121,7 +121,7 @@ class Synthesis(ABC):
             return
         if variant not in self.presets:
             raise DatasetError(f"`python -m {self.module}` no longer generates the {variant} dataset: use {self.mini}")
-        self._generate_missing(folder, f"the {variant} dataset", f"--preset {variant}", data)
+        self._generate_missing(folder, f"the dataset of the mini problem ({variant})", f"--preset {variant}", data)
         manifest = read_manifest(folder / MANIFEST) if (folder / MANIFEST).exists() else None
         if manifest and manifest.variant not in (variant, SYNTHETIC, None):
             raise DatasetError(f"{folder} has the {manifest.variant} dataset; expected {variant}: {OTHER_FOLDER}")

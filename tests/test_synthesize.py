@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import sys
 from dataclasses import replace
 from importlib import import_module
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +18,7 @@ from common.benchmarks import PACKAGES
 from common.data.split import DatasetError
 from common.datasets.journal import Heading, Journal
 from common.datasets.manifest import NAME, Manifest, read_manifest, write_manifest
+from common.stop import StopAsked
 from cosmoflow.simulation.recipe import PRESETS
 
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
@@ -107,6 +110,10 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     with pytest.raises(DatasetError, match="no longer generates the mini dataset: use mini2"):
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini")
+    monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "_generate_data", Mock(side_effect=StopAsked(signal.SIGTERM)))
+    with pytest.raises(StopAsked):
+        cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "stopped", "mini2")
+    assert "the same command completes the data" in capsys.readouterr().err
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match=r"file is not a folder: data.data_dir must be one"):
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "file", "mini2")

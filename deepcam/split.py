@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
+from common.bar import open_bar
 from common.command import CommandParser, folder_place, run_command
 from common.datasets.build import BuildError
 from common.files import list_data
-from common.progress import open_bar
 
 SPLITS: Final = ("train", "validation", "test")
 SEED: Final = 12345

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import torch
 
+from common.bar import open_bar
 from common.command import CommandParser, run_command
 from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
 from common.processes import in_threads, usable_cores
-from common.progress import open_bar
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
 from common.settings.machine import DistConfig

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from common.bar import open_bar
 from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
 from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
@@ -31,7 +32,6 @@ from common.fetch.download import (
 )
 from common.fetch.published import Archive, Published, RemoteFolder, unpack_archive
 from common.files import write_whole_file
-from common.progress import open_bar
 from common.reference import FULL
 
 DOWNLOADS: Final = "download"

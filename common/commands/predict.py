@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from common.bar import open_bar
 from common.command import CommandParser, UsageError, counted, file_place, run_command
 from common.commands.evaluate import (
     VALIDATION,
@@ -26,7 +27,6 @@ from common.commands.evaluate import (
 from common.data.prefetch import sum_flaws
 from common.picture import new_figure, save_figure
 from common.precision import Precision
-from common.progress import open_bar
 from common.ranks.connect import connect
 from common.training.benchmark import Benchmark, Problem
 from common.training.data_faults import DataFaultError, find_faults

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from common.bar import open_bar
 from common.command import (
     CONTINUED,
     NOTHING_WRITTEN,
@@ -45,7 +46,6 @@ from common.datasets.manifest import (
 )
 from common.files import list_data
 from common.processes import in_processes, usable_cores
-from common.progress import open_bar
 from common.ranks.launch import find_rank_position
 from common.reference import FULL
 from common.styles import print_error, print_warning

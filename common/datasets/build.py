@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from common.bar import open_bar
 from common.datasets.journal import PARTS, Heading, Journal
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
 from common.errors import UsageError
 from common.files import NO_INODES, out_of_inodes
 from common.processes import ProcessKilledError, in_processes
-from common.progress import open_bar
 from common.ranks.launch import LaunchError
 from common.styles import print_error
 

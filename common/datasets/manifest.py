@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
+from common.bar import open_bar
 from common.files import list_data, write_whole_file
 from common.processes import in_threads
-from common.progress import open_bar
 from common.reference import FULL
 from common.tree import ANYWHERE, Tree
 

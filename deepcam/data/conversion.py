@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from common.bar import open_bar
 from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
 from common.data.values import Identity, Survey
 from common.datasets.build import BadItemError, BuildError, Item
 from common.datasets.journal import Journal
 from common.datasets.manifest import Manifest
 from common.files import write_whole_file
-from common.progress import open_bar
 from deepcam.data import single_file, snapshot, stats, values
 from deepcam.data.snapshot import SnapshotBuffer, SnapshotError
 

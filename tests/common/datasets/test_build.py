@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from common.bar import open_bar
 from common.datasets.build import BuildError, DatasetPlan, Item, readable_bytes
 from common.processes import ProcessKilledError, in_processes
-from common.progress import open_bar
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -73,7 +73,7 @@ def test_bytes_are_told_as_people_say_them():
 def test_long_work_prints_lines_without_a_terminal_and_short_work_none(capsys, monkeypatch):
     list(open_bar(range(3), desc="short"))
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("common.progress.PAUSE_S", 0.0)
+    monkeypatch.setattr("common.bar.PAUSE_S", 0.0)
     with open_bar(total=2, unit=" files", desc="data") as bar:
         bar.update()
     lines = capsys.readouterr().err.splitlines()

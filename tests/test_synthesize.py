@@ -59,7 +59,7 @@ def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, ca
 def test_data_that_cannot_be_made_for_a_training_are_one_line(case, tmp_path, capsys):
     (tmp_path / "broken").symlink_to(tmp_path / "none")
     with pytest.raises(
-        ValueError, match=r"the mini2? dataset cannot be generated in .*broken.*: a file or a broken link"
+        ValueError, match=r"the mini problem \(mini2?\) cannot be generated in .*broken.*: a file or a broken link"
     ):
         case.train.BENCHMARK.make_mini(tmp_path / "broken" / "data", case.synthesize.SYNTHESIS.mini)
     assert not capsys.readouterr().err

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.command import CommandParser, folder_place, run_command
 from common.datasets.build import BuildError
 from common.files import list_data
@@ -60,7 +60,7 @@ def link_splits(source: Path, output: Path) -> dict[str, list[str]]:
     parts = split_names(names)
     missing = {side: sorted(set(parts[side]) - _find_links(source, output / side, parts[side])) for side in SPLITS}
     there = len(names) - sum(map(len, missing.values()))
-    with tqdm(total=len(names), initial=there, unit=" links", disable=None) as bar:
+    with open_bar(total=len(names), initial=there, unit=" links", disable=None) as bar:
         for side in SPLITS:
             (output / side).mkdir(parents=True, exist_ok=True)
             start = os.path.relpath(source.resolve(), (output / side).resolve())

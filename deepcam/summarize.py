@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.command import CommandParser, run_command
 from common.datasets.build import DATASET_ERRORS, ERRORS_SHOWN, BuildError
 from common.processes import in_threads, usable_cores
@@ -81,7 +81,7 @@ def _gather_measures(train: Path, names: Sequence[str], dist: Dist) -> np.ndarra
     workers = max(1, usable_cores() // dist.local_size)
     with closing(in_threads(_measure_file, [train / name for name in mine], workers)) as measured:
         quiet = None if dist.is_main else True
-        results = list(tqdm(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
+        results = list(open_bar(measured, total=len(mine), unit=" snapshots", desc=f"summarize {train}", disable=quiet))
     bad = [[name, result] for name, result in zip(mine, results, strict=True) if isinstance(result, str)]
     if count := int(dist.all_reduce(torch.tensor(len(bad)))):
         shown = sorted(row for rows in dist.gather_json(bad[:ERRORS_SHOWN]) for row in rows)[:ERRORS_SHOWN]

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tqdm import tqdm
-
+from common.bar import open_bar
 from common.command import positive
 from common.commands.prepare import PrepareCommand, add_work, build_and_compare
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
@@ -119,7 +118,7 @@ def complete_metadata(args: argparse.Namespace) -> int:
         folder = args.data_dir / split
         if isinstance(sources[0], Published):
             raise BuildError(f"{folder} has frames without edges; add them by: python -m oc20.prepare convert")
-        bar = tqdm(
+        bar = open_bar(
             in_processes(_count_parts, sources, args.workers or usable_cores()),
             total=len(sources),
             unit=" files",

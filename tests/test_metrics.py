@@ -232,7 +232,7 @@ def test_the_callback_of_the_guide_works_as_printed(run, capsys):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mine", "'mine': expected MODULE:CLASS"),
+        ("mine", "'mine': expected FILE.py:CLASS or MODULE:CLASS"),
         ("os.system('x'):y", "is neither a Python file nor the name of a module"),
         ("mine2:Told", "mine2: no such module"),
         ("mine:Tell", "expected a class derived from common.api.Callback"),

@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import sys
 from dataclasses import replace
 from importlib import import_module
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +18,7 @@ from common.benchmarks import PACKAGES
 from common.data.split import DatasetError
 from common.datasets.journal import Heading, Journal
 from common.datasets.manifest import NAME, Manifest, read_manifest, write_manifest
+from common.stop import StopAsked
 from cosmoflow.simulation.recipe import PRESETS
 
 CASES = [import_module(f"tests.{name}.case").CASE for name in PACKAGES]
@@ -56,7 +59,7 @@ def test_a_picture_is_drawn_with_or_without_data(synthesize, small, tmp_path, ca
 def test_data_that_cannot_be_made_for_a_training_are_one_line(case, tmp_path, capsys):
     (tmp_path / "broken").symlink_to(tmp_path / "none")
     with pytest.raises(
-        ValueError, match=r"the mini2? dataset cannot be generated in .*broken.*: a file or a broken link"
+        ValueError, match=r"the mini problem \(mini2?\) cannot be generated in .*broken.*: a file or a broken link"
     ):
         case.train.BENCHMARK.make_mini(tmp_path / "broken" / "data", case.synthesize.SYNTHESIS.mini)
     assert not capsys.readouterr().err
@@ -97,7 +100,8 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
     monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "presets", small)
     cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     said = capsys.readouterr().out
-    assert said.startswith(f"no data in {tmp_path / 'data'}; generating the mini2 dataset") and "next:" not in said
+    assert said.startswith(f"no data in {tmp_path / 'data'}; generating the dataset of the mini problem (mini2)")
+    assert "next:" not in said
     cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     assert capsys.readouterr().out == ""
     manifest = tmp_path / "data/manifest.json"
@@ -106,6 +110,10 @@ def test_a_mini_problem_is_provided_once_and_asks_for_nothing(tmp_path, monkeypa
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini2")
     with pytest.raises(DatasetError, match="no longer generates the mini dataset: use mini2"):
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "data", "mini")
+    monkeypatch.setattr(cosmoflow.synthesize.Synthesize, "_generate_data", Mock(side_effect=StopAsked(signal.SIGTERM)))
+    with pytest.raises(StopAsked):
+        cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "stopped", "mini2")
+    assert "the same command completes the data" in capsys.readouterr().err
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match=r"file is not a folder: data.data_dir must be one"):
         cosmoflow.synthesize.SYNTHESIS.provide_data(tmp_path / "file", "mini2")

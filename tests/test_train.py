@@ -26,6 +26,7 @@ import compliance
 import submission.assemble.__main__
 import submission.system.__main__
 from common.benchmarks import PACKAGES
+from common.commands.train import answer_at_once
 from common.config import load
 from common.datasets import manifest
 from common.ending import Ending, read_ending
@@ -497,3 +498,12 @@ def test_one_batch_is_learned_by_heart_or_not(case, run, capsys):
             assert ended.code == status
         out, err = capsys.readouterr()
         assert text in out + err and not Path("run").exists()
+
+
+@pytest.mark.one_benchmark
+@pytest.mark.parametrize("wrong", ["--nosuch", "train.epochs=x"])
+def test_the_report_of_torchrun_points_to_the_error_of_wrong_use(case, tmp_path, monkeypatch, wrong):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    with pytest.raises(SystemExit):
+        answer_at_once(case.name, ["mini", wrong])
+    assert "the error is in the output above (exit status 2)" in (tmp_path / "error.json").read_text()

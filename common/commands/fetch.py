@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import msgspec
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.command import CommandParser, UsageError, as_called, folder_place, positive, run_command
 from common.datasets.build import DATASET_ERRORS, OUT_OF_SPACE, readable_bytes
 from common.datasets.journal import PARTS, Heading, Journal, Part
@@ -41,9 +41,9 @@ UNLIKE: Final = 2.0
 """A file whose size differs from the published one by this factor is another, such as a page with an error."""
 HREF: Final = re.compile(rb'href="([^"/?]+)"')
 NO_SPACE_LEFT: Final = "Free disk space, or choose another folder"
-QUIET: Final = tqdm(disable=True)
+QUIET: Final = open_bar(disable=True)
 BYTES: Final[dict[str, Any]] = {"unit": "B", "unit_scale": True, "disable": None}
-"""How a bar shows bytes, on a terminal only."""
+"""How a bar shows bytes."""
 ERRORS: Final = (*DATASET_ERRORS, DownloadError)
 
 
@@ -181,7 +181,7 @@ class _Fetch:
             if download is not None:
                 size = download.missing_bytes
                 print(f"downloading {download.remote.url}: {readable_bytes(size)} to go", flush=True)
-                with tqdm(total=size, desc=archive.name, smoothing=0.05, **BYTES) as bar:
+                with open_bar(total=size, desc=archive.name, smoothing=0.05, **BYTES) as bar:
                     download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
             elif archive.md5:
                 check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
@@ -190,7 +190,7 @@ class _Fetch:
             for archive, _ in archives:
                 path = self.downloads / archive.name
                 print(f"unpacking {path}", flush=True)
-                with tqdm(desc=archive.name, **BYTES) as bar:
+                with open_bar(desc=archive.name, **BYTES) as bar:
                     unpack_archive(archive, path, journal, record, bar.update)
             self._download_files(files, journal, record)
         return self._report_result(self._complete_dataset())
@@ -237,7 +237,7 @@ class _Fetch:
             return
         print(f"downloading {len(missing):,} files from {self.dataset.address}", flush=True)
         stop = threading.Event()
-        with tqdm(total=len(missing), unit=" files", desc=str(self.folder), disable=None, smoothing=0.05) as bar:
+        with open_bar(total=len(missing), unit=" files", desc=str(self.folder), disable=None, smoothing=0.05) as bar:
 
             def finish_file(name: str) -> None:
                 self._move_file(name, record)

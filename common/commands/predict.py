@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.command import CommandParser, UsageError, counted, file_place, run_command
 from common.commands.evaluate import (
     VALIDATION,
@@ -108,10 +108,10 @@ def _gather_batches(problem: Problem, split: str, drawn: bool) -> Iterator[_Batc
     parts = problem.eval_parts(np.arange(len(samples)))
     mine = parts[dist.rank :: dist.world_size]
     precision = Precision(problem.config.precision, dist.device)
-    hidden = None if dist.is_main else True  # None: shown on a terminal only
+    hidden = None if dist.is_main else True
     with (
         contextlib.closing(problem.read(samples, iter(mine))) as read,
-        tqdm(total=len(samples), desc="predict", leave=False, unit="sample", disable=hidden) as bar,
+        open_bar(total=len(samples), desc="predict", leave=False, unit="sample", disable=hidden) as bar,
     ):
         for first in range(0, len(parts), dist.world_size):
             batch = None

@@ -11,8 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tqdm import tqdm
-
+from common.bar import open_bar
 from common.command import (
     CONTINUED,
     NOTHING_WRITTEN,
@@ -117,7 +116,9 @@ def build_and_compare(
     own_items = [item for item in plan.items[workers.task :: workers.tasks] if item.name != skip]
     results = in_processes(compare, own_items, workers.processes) if own_items else iter(())
     hide_bar = None if workers.task == 0 else True
-    bar = tqdm(results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar)
+    bar = open_bar(
+        results, total=len(own_items), unit=f" {plan.noun}", desc=f"compare {args.output_dir}", disable=hide_bar
+    )
     problems = sorted(line for _, lines in bar for line in lines)
     for problem in problems:
         print_error(problem)
@@ -232,7 +233,7 @@ class PrepareCommand:
         names += [name for name in self.files if (folder / name).exists()]
         with ThreadPoolExecutor(workers) as pool:
             entries = pool.map(describe_file, [folder / name for name in names])
-            files = dict(zip(names, tqdm(entries, total=len(names), unit=" files", disable=None), strict=True))
+            files = dict(zip(names, open_bar(entries, total=len(names), unit=" files", disable=None), strict=True))
         return Manifest(benchmark=self.benchmark, variant=variant, facts={"described_by": self.module}, files=files)
 
     def run_verify(self, args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -29,6 +30,7 @@ from common.datasets.build import DATASET_ERRORS, DatasetPlan, Workers, build_da
 from common.datasets.journal import PARTS
 from common.datasets.manifest import NAME as MANIFEST
 from common.datasets.manifest import Manifest, ManifestError, read_manifest
+from common.ending import EndingError
 from common.files import list_data
 from common.picture import new_figure, save_figure
 from common.processes import usable_cores
@@ -121,7 +123,11 @@ class Synthesis(ABC):
             return
         if variant not in self.presets:
             raise DatasetError(f"`python -m {self.module}` no longer generates the {variant} dataset: use {self.mini}")
-        self._generate_missing(folder, f"the {variant} dataset", f"--preset {variant}", data)
+        try:
+            self._generate_missing(folder, f"the dataset of the mini problem ({variant})", f"--preset {variant}", data)
+        except (EndingError, KeyboardInterrupt):
+            print(f"{folder} is not complete; the same command completes the data", file=sys.stderr)
+            raise
         manifest = read_manifest(folder / MANIFEST) if (folder / MANIFEST).exists() else None
         if manifest and manifest.variant not in (variant, SYNTHETIC, None):
             raise DatasetError(f"{folder} has the {manifest.variant} dataset; expected {variant}: {OTHER_FOLDER}")

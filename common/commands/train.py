@@ -14,11 +14,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from common.command import CommandParser, UsageError, positive, run_command
 from common.config import to_yaml
@@ -37,13 +37,24 @@ if TYPE_CHECKING:
 RESUME: Final = "--resume"
 OVERFIT_STEPS: Final = 300
 STATUS_TEXTS: Final = {
-    EXIT_STATUS[STOPPED]: "no error: to be continued, with --resume",
+    EXIT_STATUS[STOPPED]: "stopped, to be continued with --resume, or output_dir is in use: see the output above",
     EXIT_STATUS[TARGET_NOT_MET]: "no error: the run is over without meeting its target, as ended.json says",
 }
 OUTPUT_DIR: Final = ""
 """The value of a bare `--resume`: the run in output_dir."""
 
 
+@contextmanager
+def _explaining_exit() -> Iterator[None]:
+    """Explain the status of an exit in the middle: wrong use, or an error of one of several ranks."""
+    try:
+        yield
+    except SystemExit as stop:
+        _explain_status(stop.code)
+        raise
+
+
+@_explaining_exit()
 def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """End the process if its arguments ask for no training: for help or a configuration, or for what no run can be.
 
@@ -69,6 +80,7 @@ def answer_at_once(benchmark: str, argv: Sequence[str] | None = None) -> None:
         sys.exit(status)
 
 
+@_explaining_exit()
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status of `common.ending`, or 2 for wrong use."""
     from common.ranks.connect import connect
@@ -105,7 +117,7 @@ def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _explain_status(status: int) -> None:
+def _explain_status(status: Any) -> None:
     """Tell torchrun what an exit status means, for the report of failures that it prints for each but 0.
 
     The file is that of torch.distributed.elastic.multiprocessing.errors; without it the report names a traceback.
@@ -188,9 +200,9 @@ target, else 0.""",
     parser.add_argument(
         "--callback",
         action="append",
-        metavar="MODULE:CLASS",
+        metavar="FILE.py:CLASS|MODULE:CLASS",
         help="call an object of this class, derived from common.api.Callback, at each step and epoch; imports its "
-        "module or FILE.py. docs/guide/library.md has examples",
+        "module or file. docs/guide/library.md has examples",
     )
     parser.add_argument(
         "--overfit-one-batch",

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from tqdm import tqdm
-
+from common.bar import open_bar
 from common.datasets.journal import PARTS, Heading, Journal
 from common.datasets.manifest import Manifest, ManifestEntry, ManifestError, describe_file, verify_files
 from common.errors import UsageError
@@ -237,7 +236,7 @@ def _build_items(
     quiet = None if workers.task == 0 else True
     with (
         journal.open_part(heading, workers.task, workers.tasks) as part,
-        tqdm(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
+        open_bar(total=len(todo), unit=f" {plan.noun}", desc=str(journal.folder), disable=quiet, smoothing=0.05) as bar,
     ):
         for item, result in in_processes(partial(_make_item, plan.make, journal.folder), todo, workers.processes):
             if isinstance(result, str):

@@ -74,10 +74,6 @@ class Journal:
                         f"nothing was changed. Choose another folder"
                     )
 
-    def count_files(self) -> tuple[int, int]:
-        """Return how many files are finished, and how many there will be; 0 if that is not recorded yet."""
-        return len(self.finished), next((heading.files for heading in self._all_headings()), 0)
-
     def has_files(self, names: tuple[str, ...]) -> bool:
         """Tell whether these files are finished and on disk in full size."""
         return all(name in self.finished and self._file_size(name) == self.finished[name].bytes for name in names)

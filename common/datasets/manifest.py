@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import msgspec
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.files import list_data, write_whole_file
 from common.processes import in_threads
 from common.reference import FULL
@@ -129,7 +129,7 @@ def verify_files(
     portions = [names[start : start + PORTION] for start in range(0, len(names), PORTION)]
     unit = "B" if checksum else "file"
     total = manifest.total_bytes if checksum else len(names)
-    with tqdm(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar:
+    with open_bar(total=total, unit=unit, unit_scale=True, desc=f"verify {root}", disable=None) as bar:
 
         def compare_portion(portion: list[str]) -> list[str]:
             differences: list[str] = []

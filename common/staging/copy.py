@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.ranks.dist import Dist
 from common.staging.plan import Piece, SourceFile, StagingError, split_file
 from common.staging.stage_dir import StageDir, crc32
@@ -43,10 +43,10 @@ class StagingWorkers:
 
     @contextmanager
     def show_bar(self, title: str, total: int, unit: str) -> Iterator[None]:
-        """Show a progress bar on rank 0 if there is a terminal; `total` is over all ranks."""
-        hidden = None if self.dist.is_main else True  # None: shown on a terminal only
+        """Show a progress bar on rank 0; `total` is over all ranks."""
+        hidden = None if self.dist.is_main else True
         self._advanced = 0
-        with tqdm(total=total, desc=title, unit=unit, unit_scale=True, leave=False, disable=hidden) as self._bar:
+        with open_bar(total=total, desc=title, unit=unit, unit_scale=True, leave=False, disable=hidden) as self._bar:
             yield
         self._bar = None
 

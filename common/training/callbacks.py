@@ -228,7 +228,7 @@ class Callbacks:
         """Give the states of a checkpoint back; ValueError unless each has its callback."""
         acting = {_name(callback): callback for callback in self._acting}
         if missing := sorted(set(states) - set(acting)):
-            raise ValueError(f"callback {missing[0]} has a state in it; name it again: --callback MODULE:{missing[0]}")
+            raise ValueError(f"callback {missing[0]} has a state in it; name it again: --callback FILE.py:{missing[0]}")
         for name, state in states.items():
             acting[name].load_state_dict(state)
 
@@ -301,7 +301,7 @@ def load_callback(text: str) -> type[Callback]:
     """
     source, _, name = text.rpartition(":")
     if not source or not name.isidentifier():
-        raise ValueError(f"{text!r}: expected MODULE:CLASS, such as mine:Printer for the class Printer of mine.py")
+        raise ValueError(f"{text!r}: expected FILE.py:CLASS or MODULE:CLASS, such as mine.py:Printer")
     kind = getattr(import_source(source), name, None)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise ValueError(f"{text}: expected a class derived from common.api.Callback")

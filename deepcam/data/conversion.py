@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from common.bar import open_bar
 from common.data.arrays import ArrayError, StoredArray, npy_array, write_npy
 from common.data.values import Identity, Survey
 from common.datasets.build import BadItemError, BuildError, Item
@@ -159,7 +159,7 @@ def verify_singles(folder: Path, manifest: Manifest, workers: int, survey: Surve
     records = sorted(name for name in manifest.files if PurePosixPath(name).parts[0] == CHECKSUMS)
     with ThreadPoolExecutor(workers) as pool:
         results = pool.map(lambda name: _find_differences(folder, PurePosixPath(name), add_sample), records)
-        bar = tqdm(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
+        bar = open_bar(results, total=len(records), unit=" blocks", desc=f"verify rows in {folder}", disable=None)
         problems = [line for lines in bar for line in lines]
     return list(dict.fromkeys(problems))  # report a missing file once
 

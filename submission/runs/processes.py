@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -116,18 +115,11 @@ class JobRunner:
         folder = run.folder if finished or run.instances else set_aside(run.folder)
         return Attempt(run, status, number, finished, folder, last)
 
-    def run_silently(self, command: Sequence[str], describe: Callable[[], str]) -> int:
-        """Run a process without its standard output, on all cores; return its exit status.
-
-        describe: returns how far it is, for a line every BEAT_S where no terminal shows its own progress.
-        """
+    def run_silently(self, command: Sequence[str]) -> int:
+        """Run a process without its standard output, on all cores; return its exit status."""
         process = self._open(command, usable_cores(), subprocess.DEVNULL, errors=None)
         try:
-            while True:
-                try:
-                    return process.wait(None if sys.stderr.isatty() else BEAT_S)
-                except subprocess.TimeoutExpired:
-                    print(describe(), flush=True)
+            return process.wait()
         finally:
             _stop([process])
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.closed import find_config_class
 from common.config import ConfigError, to_yaml
-from common.datasets.journal import Journal
 from common.datasets.manifest import NAME as MANIFEST
-from common.datasets.manifest import ManifestError
 from common.errors import UsageError
 from common.extras import missing_extra
 from common.reference import FULL, OWN
-from common.training.progress import duration
 from common.training.resolve import resolve_config
 from compliance.benchmarks import require_reference
 from submission.runs.plan import PlanError
 from submission.runs.processes import JobRunner
-from submission.runs.progress import NO_BASIS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +73,10 @@ def provide_data(setup: Setup, runner: JobRunner) -> None:
     folder = setup.data_dir
     if setup.variant in (FULL, OWN) or (folder / MANIFEST).exists():
         return
-    work, begin = f"generating the {setup.variant} dataset", time.monotonic()
-    print(f"{setup.benchmark}: no data in {folder}; {work}", flush=True)
-
-    def describe() -> str:
-        finished = total = 0
-        with suppress(OSError, ManifestError):  # its parts may just be replaced by the manifest
-            finished, total = Journal(folder).count_files()
-        share, elapsed = finished / total if total else 0.0, time.monotonic() - begin
-        left = f"about {duration(elapsed / share - elapsed)} (by the files so far)" if share else NO_BASIS
-        files = f"{finished:,} of {total:,} files, " if total else ""
-        return f"{setup.benchmark}: {work}: {files}{duration(elapsed)} so far; time left: {left}"
-
+    data = f"the dataset of the mini problem ({setup.variant})"
+    print(f"{setup.benchmark}: no data in {folder}; generating {data}", flush=True)
     command = [f"{setup.benchmark}.synthesize", str(folder), "--preset", setup.variant]
-    if runner.run_silently([sys.executable, "-m", *command], describe):
+    if runner.run_silently([sys.executable, "-m", *command]):
         raise PlanError(f"cannot generate the data of {setup.benchmark} in {folder}: see the error above")
 
 

@@ -73,7 +73,9 @@ def test_missing_and_other_data_are_told(data, tmp_path, monkeypatch, capsys):
     made = []
     monkeypatch.setattr(synthesize.Synthesize, "_generate_missing", lambda *asked: made.append(asked[1:]))
     monkeypatch.chdir(tmp_path)
-    assert baselines.main([]) == 1 and made == [(Path("data/oc20-mini"), "the mini dataset", "--preset mini", None)]
+    assert baselines.main([]) == 1 and made == [
+        (Path("data/oc20-mini"), "the dataset of the mini problem (mini)", "--preset mini", None)
+    ]
     assert baselines.main(["mini"]) == 1 and made.pop() == made[0], "by its name, as in other commands"
     assert baselines.main([str(tmp_path)]) == 1 and len(made) == 1  # a folder that is named has data
     assert "generate it by `python -m oc20.synthesize" in capsys.readouterr().err

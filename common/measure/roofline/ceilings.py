@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 from tqdm import tqdm
 
+from common.command import as_called
 from common.errors import UsageError
 from common.files import write_whole_file
 from common.measure.fom import SYNTHETIC, Measurement, read_measurement
@@ -250,9 +251,8 @@ def _write_files(report: Report, folder: Path) -> None:
     print("\n".join(report.format_lines()))
     print(f"written: {folder}/{', '.join(contents)}")
     if "ceilings.yaml" not in contents:
-        print(
-            "ceilings.yaml, for the cost model of `python -m submission.report --data`, needs several ranks: a network"
-        )
+        use = as_called("for the cost model of `python -m submission.report --data`")
+        print(f"ceilings.yaml, {use}, needs several ranks: a network")
 
 
 def ceilings_file(ceilings: Ceilings) -> str:

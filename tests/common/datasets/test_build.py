@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from common.bar import open_bar
 from common.datasets.build import BuildError, DatasetPlan, Item, readable_bytes
 from common.processes import ProcessKilledError, in_processes
 
@@ -67,3 +68,15 @@ def test_two_items_cannot_make_one_file():
 
 def test_bytes_are_told_as_people_say_them():
     assert [readable_bytes(n) for n in (512, 1500, 173_000_000, 2e15)] == ["512 B", "1.5 kB", "173 MB", "2e+03 TB"]
+
+
+def test_long_work_prints_lines_without_a_terminal_and_short_work_none(capsys, monkeypatch):
+    list(open_bar(range(3), desc="short"))
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("common.bar.PAUSE_S", 0.0)
+    with open_bar(total=2, unit=" files", desc="data") as bar:
+        bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines and lines[-1].startswith("data: 1 of 2 files, 00:00 so far, about")
+    list(open_bar(range(3), disable=True))
+    assert capsys.readouterr() == ("", "")

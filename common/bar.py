@@ -1,0 +1,32 @@
+"""Show how far long work is: a live line on a terminal, elsewhere a line a minute."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tqdm import tqdm
+
+PAUSE_S: Final = 60.0
+
+
+class _Lines:
+    """A file for a bar without a terminal: each of its pictures becomes a line of standard error."""
+
+    def write(self, text: str) -> None:
+        if text := text.strip():
+            print(text, file=sys.stderr, flush=True)
+
+
+def open_bar(iterable: Iterable[Any] | None = None, *, disable: bool | None = None, **options: Any) -> tqdm[Any]:
+    """Return a bar of tqdm, with its options; without a terminal it prints a line every PAUSE_S, none if work is short.
+
+    disable: True on ranks and tasks other than the first.
+    """
+    if disable or sys.stderr.isatty():
+        return tqdm(iterable, disable=disable, **options)
+    name = "{desc}: " if options.get("desc") else ""
+    lines = name + "{n_fmt} of {total_fmt}{unit}, {elapsed} so far, about {remaining} left"
+    often: dict[str, Any] = {"delay": PAUSE_S, "mininterval": PAUSE_S, "miniters": 1, "smoothing": 0, "leave": False}
+    return tqdm(iterable, file=_Lines(), bar_format=lines, **options | often)

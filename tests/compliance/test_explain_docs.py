@@ -154,6 +154,6 @@ def test_rounds_in_words(rounds, words):
 
 
 def test_markdown_of_texts():
-    assert docs.prose("M · S <= T, a `<b>` [0, 1) result_*") == r"M · S \<= T, a `<b>` \[0, 1) result_\*"
+    assert docs.prose("M · S <= T, a <b> `<b>` [0, 1) result_*") == r"M · S <= T, a \<b> `<b>` \[0, 1) result_\*"
     assert docs.span("a `b` c") == "`` a `b` c ``"
     assert docs.table(("a",), [("b | c",)]) == "| a |\n| --- |\n| b \\| c |\n"

@@ -23,10 +23,10 @@ from common.benchmarks import (
     list_benchmarks,
     require_package,
 )
-from common.command import CommandParser, UsageError, as_called, checked_output, suggest_name
+from common.command import CommandParser, UsageError, as_called, checked_output, refuse_lost_folder, suggest_name
 from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
 from common.extras import missing_extra
-from common.styles import print_error
+from common.styles import open_stderr, print_error
 from common.version import DISTRIBUTION, PROGRAM, VERSION
 
 FROM: Final = "--benchmarks-from"
@@ -53,6 +53,18 @@ Let the shell complete commands, benchmarks and options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
+    open_stderr()
+    try:
+        return _call(arguments)
+    except KeyboardInterrupt:  # also while a command is imported
+        print("interrupted", file=sys.stderr)
+        return 130
+    except OSError as error:
+        refuse_lost_folder(error)
+        raise
+
+
+def _call(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ and not CommandParser.completes:
         from submission.completion import complete  # a shell asks for completions

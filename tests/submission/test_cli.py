@@ -1,5 +1,6 @@
 """`mlperf-hpc`: one name for all commands."""
 
+import json
 import os
 import re
 import subprocess
@@ -202,3 +203,44 @@ def test_a_command_that_another_replaced_answers_with_the_present_call(name, mlp
 def test_unknown_names_are_an_error_that_lists_the_known_ones(words, said, mlperf_hpc, capsys):
     assert mlperf_hpc(*words) == 2
     assert said in capsys.readouterr().err
+
+
+SCRIPT = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "output"),
+    [
+        ("submit system 2>&-", 0, "{"),
+        ("check nosuch 2>&-", 2, ""),
+        ("nosuch 2>/dev/full", 2, ""),
+        ("check --nosuch 2>/dev/full", 2, ""),
+    ],
+)
+def test_texts_for_a_standard_error_that_takes_none_are_lost(words, status, output):
+    command = ["sh", "-c", f'"$0" -c "$1" {words}', sys.executable, SCRIPT]
+    ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stdout[:1]) == (status, output)
+    assert not output or json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("words", ["check .", "--benchmarks-from x check .", "summary .", "demo"])
+def test_a_removed_current_folder_is_told_in_one_line(words, tmp_path):
+    line = 'cd "$2"; rmdir "$2"; "$0" -P -c "$1" ' + words
+    command = ["sh", "-c", line, sys.executable, SCRIPT, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 1 and re.fullmatch("error: the current folder no longer exists.*\n", ended.stderr)
+
+
+def test_an_interrupt_while_a_command_is_imported_is_told(mlperf_hpc, monkeypatch, capsys):
+    def interrupt(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("submission.cli.import_module", interrupt)
+    assert mlperf_hpc("check", "x") == 130 and capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_report_on_a_full_disk_is_an_error_not_wrong_use(mlperf_hpc, tmp_path, capsys):
+    assert mlperf_hpc("check", str(tmp_path), "-o", "/dev/full") == 1
+    assert "cannot write /dev/full: No space left" in capsys.readouterr().err

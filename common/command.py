@@ -124,11 +124,11 @@ def suggest_name(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
     """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
-    names = sorted(names)
-    near = [other for other in names if name and other.startswith(name)] or difflib.get_close_matches(
-        name, names, 1, likeness
-    )
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    lower = {other.lower(): other for other in sorted(names)}
+    name = name.lower()
+    near = [other for other in lower if name and other.startswith(name)]
+    near = near or difflib.get_close_matches(name, lower, 1, likeness)
+    return f" (did you mean {lower[near[0]]!r}?)" if near else ""
 
 
 def counted(number: int, noun: str) -> str:

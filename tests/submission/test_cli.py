@@ -99,7 +99,9 @@ def test_version(mlperf_hpc, capsys):
 def test_help_shows_a_page(mlperf_hpc, capsys):
     assert mlperf_hpc("help", "docs/guide/check.md") == 0
     assert capsys.readouterr().out.strip() == (ROOT / "docs/guide/check.md").read_text().strip()
-    assert mlperf_hpc("help", "docs/guide/chekc.md") == 2
+    for name, page in (("README.md", "README.md"), ("cluster", "docs/guide/cluster.md")):
+        assert mlperf_hpc("help", name) == 0 and capsys.readouterr().out.strip() == (ROOT / page).read_text().strip()
+    assert mlperf_hpc("help", "./docs/guide/chekc.md") == 2
     assert "did you mean 'docs/guide/check.md'?" in capsys.readouterr().err
 
 
@@ -197,6 +199,11 @@ def test_a_command_that_another_replaced_answers_with_the_present_call(name, mlp
         (["measure", "rooflin"], "'rooflin' is not a benchmark or a command (did you mean 'roofline'?); usage: "),
         (["data", "split", "oc20"], "usage: mlperf-hpc data split {deepcam}"),
         (["data", "fech", "oc20"], "'fech' is not a command (did you mean 'fetch'?); usage: mlperf-hpc data {"),
+        (["help", "CHECK"], "(did you mean 'check'?)"),
+        (["-v"], "there is no option -v (did you mean '-V'?)"),
+        (["version", "x"], "unexpected argument 'x'"),
+        (["data", "--help", "x"], "unexpected argument 'x'"),
+        (["help", "docs/guide/check.md", "x"], "unexpected argument 'x'"),
         (["help", "evaluat"], "(did you mean 'evaluate'?)"),
     ],
 )

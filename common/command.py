@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from common.errors import UsageError as UsageError  # also for commands, which need the rest of this module
-from common.styles import label_error, print_error
+from common.styles import open_stderr, print_error
 from common.version import FOLDERS_VARIABLE, PROGRAM
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class CommandParser(argparse.ArgumentParser):
     completes = False
 
     def __init__(self, prog: str, statuses: Mapping[int, str] | None = None, **options: Any) -> None:
+        open_stderr()
         style = argparse.RawDescriptionHelpFormatter
         super().__init__(as_called(prog), formatter_class=style, allow_abbrev=False, **options)
         self.color = False  # which newer versions of Python would use
@@ -72,7 +73,7 @@ class CommandParser(argparse.ArgumentParser):
         for word in takewhile(lambda word: word != "--" and (word.startswith("-") or not groups), words):
             name = word.partition("=")[0]
             if name.startswith("--") and " " not in name and name not in self._option_string_actions:
-                self.error(f"there is no option {name}{suggest_name(name, self._option_string_actions)}")
+                self.error(f"there is no option {name}{suggest_name(name, self._option_string_actions, 0.7)}")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; argparse would ignore that it cannot."""
@@ -90,7 +91,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End the command with the error alone: argparse would print the whole usage before it."""
-        self.exit(2, label_error(f"{as_called(message)}{HELP_HINT}\n"))
+        print_error(f"{as_called(message)}{HELP_HINT}")
+        sys.exit(2)
 
 
 def as_called(text: str) -> str:
@@ -118,13 +120,15 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def suggest_name(name: str, names: Iterable[str]) -> str:
+def suggest_name(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
     """Return a suggestion of the nearest of the names, ` (did you mean …?)`; "" if none is near."""
     import difflib  # only a name that is wrong pays for it
 
-    names = sorted(names)
-    near = [other for other in names if name and other.startswith(name)] or difflib.get_close_matches(name, names, 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    lower = {other.lower(): other for other in sorted(names)}
+    name = name.lower()
+    near = [other for other in lower if name and other.startswith(name)]
+    near = near or difflib.get_close_matches(name, lower, 1, likeness)
+    return f" (did you mean {lower[near[0]]!r}?)" if near else ""
 
 
 def counted(number: int, noun: str) -> str:
@@ -163,6 +167,7 @@ def checked_output() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except OSError as error:
+        refuse_lost_folder(error)
         if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
         try:  # an empty line tells whether it is the output that fails, and not another file or connection
@@ -170,6 +175,13 @@ def checked_output() -> Iterator[None]:
         except OSError:
             _give_up_output(error)
         raise
+
+
+def refuse_lost_folder(error: OSError) -> None:
+    """End the command with exit status 1 if the error is that the current folder, which has no name, is gone."""
+    if error.errno == errno.ENOENT and error.filename is None:
+        print_error("the current folder no longer exists; change to another")
+        raise SystemExit(1) from None
 
 
 def _give_up_output(error: OSError) -> NoReturn:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from common.benchmarks import ROOT, find_package
+from common.command import as_called
 from common.errors import NEEDS_POSIX
 from common.styles import print_error
 from common.version import DISTRIBUTION
@@ -24,8 +25,9 @@ def missing_extra(error: BaseException, module: str) -> str | None:
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     name = error.name.partition(".")[0]
+    command = as_called(f"python -m {module}").removesuffix(".__main__")
     if name in POSIX:
-        return f"{module.removesuffix('.__main__')} {NEEDS_POSIX}"
+        return f"{command} {NEEDS_POSIX}"
     if name in sys.modules or find_spec(name) is not None:  # it is there, and lacks something: not for pip
         return None
     package = module.partition(".")[0]
@@ -35,7 +37,7 @@ def missing_extra(error: BaseException, module: str) -> str | None:
     else:
         extra = "[train]" if benchmark and benchmark.origin else EXTRAS.get(package, f"[{package}]")
         requirement = f"{ROOT if (ROOT / 'setup.cfg').exists() else DISTRIBUTION}{extra}"
-    return f"{module.removesuffix('.__main__')} needs {name}: pip install '{requirement}'"
+    return f"{command} needs {name}: pip install '{requirement}'"
 
 
 def require_training(benchmark: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
@@ -31,15 +33,16 @@ def list_pages() -> dict[str, Path]:
     """Return the pages by name, such as docs/guide/check.md or cosmoflow/README.md."""
     readmes = {f"{name}/README.md": ROOT / name / "README.md" for name in PACKAGES}
     if (ROOT / "setup.cfg").is_file():
-        files = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.glob("docs/**/*.md"))}
+        paths = (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+        files = {path.relative_to(ROOT).as_posix(): path for path in paths}
     else:
         files = list_shared_files()
-    return {name: path for name, path in files.items() if name.startswith("docs/") and name.endswith(".md")} | readmes
+    return {name: path for name, path in files.items() if re.fullmatch(r"(docs/.*|README)\.md", name)} | readmes
 
 
 def find_page(name: str) -> Path | None:
     """Return the page of a name: docs/guide/check.md, with or without an anchor, guide/check, check or cosmoflow."""
     pages = list_pages()
-    name = name.partition("#")[0].removesuffix(".md")
+    name = posixpath.normpath(name.partition("#")[0]).removesuffix(".md")
     names = (f"{section}{name}{end}.md" for section in SECTIONS for end in ("", "/README"))
     return next((pages[page] for page in names if page in pages), None)

@@ -34,12 +34,24 @@ def label_error(text: object) -> str:
 
 def print_error(text: object) -> None:
     """Print an error on standard error."""
-    print(label_error(text), file=sys.stderr, flush=True)
+    _print_message(label_error(text))
 
 
 def print_warning(text: object) -> None:
     """Print a warning on standard error."""
-    print(f"{_style_label('warning:', YELLOW)} {text}", file=sys.stderr, flush=True)
+    _print_message(f"{_style_label('warning:', YELLOW)} {text}")
+
+
+def open_stderr() -> None:
+    """Give a process that was started without standard error one that goes nowhere: texts would be on its output."""
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # for as long as the process
+
+
+def _print_message(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # such as a full disk, at which Python would fail again at its end
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _style_label(label: str, style: int) -> str:

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from common.benchmarks import choose_plugins
+from common.command import OUTPUT_ERRORS
 from common.errors import UsageError
 from common.reference import ROUNDS
+from common.styles import print_error
 from compliance.engine.options import Options
 from compliance.model.case import PROFILES
 from compliance.model.waivers import Waiver, read_waivers
@@ -139,7 +141,10 @@ def refuse_inside(output: Path, inputs: Iterable[Path | str], option: str = "-o"
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Write the text to the file or standard output; raise UsageError if the file cannot be written."""
+    """Write the text to the file or standard output; UsageError if the file cannot be written.
+
+    Ends the command with exit status 1 if a disk is full.
+    """
     text = text if text.endswith("\n") else text + "\n"
     if output is None:
         sys.stdout.write(encodable(text, sys.stdout.encoding or "utf-8"))
@@ -150,7 +155,11 @@ def write_text(text: str, output: Path | None) -> None:
         with open(output, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+        problem = f"cannot write {output}: {error.strerror}"
+        if error.errno not in OUTPUT_ERRORS:
+            raise UsageError(problem) from None
+        print_error(problem)
+        raise SystemExit(1) from None
 
 
 def encodable(text: str, encoding: str) -> str:

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 from common.benchmarks import (
@@ -23,10 +24,10 @@ from common.benchmarks import (
     list_benchmarks,
     require_package,
 )
-from common.command import CommandParser, UsageError, as_called, checked_output, suggest_name
+from common.command import CommandParser, UsageError, as_called, checked_output, refuse_lost_folder, suggest_name
 from common.command_names import BENCHMARK, COMMANDS, GROUPS, RENAMED
 from common.extras import missing_extra
-from common.styles import print_error
+from common.styles import open_stderr, print_error
 from common.version import DISTRIBUTION, PROGRAM, VERSION
 
 FROM: Final = "--benchmarks-from"
@@ -49,10 +50,24 @@ Let the shell complete commands, benchmarks and options:
 
   pip install '{DISTRIBUTION}[completion]'
   eval "$(register-python-argcomplete {PROGRAM})"    in ~/.bashrc or ~/.zshrc"""
+TEXTS: Final = {"completion": COMPLETION, **dict.fromkeys(VERSIONS, f"{DISTRIBUTION} {VERSION}")}
+"""What answers the commands that only print a text."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
+    open_stderr()
+    try:
+        return _call(arguments)
+    except KeyboardInterrupt:  # also while a command is imported
+        print("interrupted", file=sys.stderr)
+        return 130
+    except OSError as error:
+        refuse_lost_folder(error)
+        raise
+
+
+def _call(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ and not CommandParser.completes:
         from submission.completion import complete  # a shell asks for completions
@@ -61,19 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complete(list_next, main)
     try:
         _obey_options(words)
-        if words == ["help", "completion"]:
-            return _print(COMPLETION, 0)
         if words[:1] == ["help"]:
-            if any(sign in word for word in words[1:2] for sign in ("/", ".md")):
-                return _show_page(words[1])
-            words = [*words[1:], "--help"]
-        if not words or words[0] in HELP:
-            return _print(render_usage(), 0 if words else 2)
+            words = words[2:] if words[1:2] in (["help"], *([option] for option in HELP)) else words[1:]
+            if words and (path := _find_named_page(words[0])):
+                _expect_no_more(words[1:])
+                return _print(path.read_text(encoding="utf-8"), 0)
+            words.append("--help")
+        if not words:
+            return _print(render_usage(), 2)
         if words[0] in RENAMED:
             return answer_renamed(words[0], words[1:])
-        if words[0] in VERSIONS:
-            return _print(f"{DISTRIBUTION} {VERSION}", 0)
-        if words[-1] in HELP and (text := render_group_usage(" ".join(words[:-1]))):
+        start = next((number for number, word in enumerate(words) if word in HELP), len(words))
+        if words[0] in TEXTS:
+            _expect_no_more([*words[1:start], *words[start + 1 :]])
+            return _print(TEXTS[words[0]], 0)
+        if start < len(words) and (text := render_group_usage(" ".join(words[:start])) if start else render_usage()):
+            _expect_no_more(words[start + 1 :])
             return _print(text, 0)
         module, rest = resolve_command(words)
     except UsageError as error:
@@ -95,14 +113,21 @@ def _obey_options(words: list[str]) -> None:
     choose_plugins(folders, suite_only)
 
 
-def _show_page(name: str) -> int:
-    """Print a page of the documentation; UsageError if there is none of this name."""
+def _expect_no_more(words: Sequence[str]) -> None:
+    if words:
+        raise UsageError(f"unexpected argument {words[0]!r}; {PROGRAM} --help shows the usage")
+
+
+def _find_named_page(name: str) -> Path | None:
+    """Return the page that help is asked for, None for a command; UsageError if there is no page of such a name."""
+    if name in COMMANDS or name in RENAMED or name in TEXTS:
+        return None
     from common.pages import find_page, list_pages  # only this command reads pages
 
     path = find_page(name)
-    if path is None:
+    if path is None and ("/" in name or ".md" in name):
         raise UsageError(f"there is no page {name!r}{suggest_name(name, list_pages())}; docs/index.md lists the guides")
-    return _print(path.read_text(encoding="utf-8"), 0)
+    return path
 
 
 def list_next(words: Sequence[str]) -> list[str]:
@@ -156,6 +181,8 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
     Raises UsageError for a command or a benchmark that does not exist.
     """
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), "")
+    if words[0].startswith("-"):
+        raise UsageError(f"there is no option {words[0]}{suggest_name(words[0], (*HELP, '-V', FROM, SUITE_ONLY))}")
     if not name or not _is_listed(name):
         raise UsageError(
             f"unknown command {words[0]!r}{suggest_name(words[0], _list_names())}; {PROGRAM} --help lists the commands"
@@ -178,7 +205,7 @@ def resolve_command(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _list_names() -> list[str]:
-    return [name for name in (*COMMANDS, "help", "version") if " " not in name]
+    return [name for name in (*COMMANDS, "help", "version", "completion") if " " not in name]
 
 
 def _second_words(name: str) -> list[str]:

@@ -135,7 +135,7 @@ def read_description(path: str, tree: Tree = ANYWHERE) -> SystemDescription:
     except RecursionError:
         description.problem = "is nested too deeply"
     except (OSError, ValueError) as error:
-        description.problem = str(error)
+        description.problem = getattr(error, "strerror", None) or str(error)
     return description
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, clean, positive, run_command
+from common.command import CommandParser, UsageError, clean, counted, file_place, positive, run_command
 from common.files import write_whole_file
 from common.ranks.launch import LaunchError, RankPosition, find_rank_position
 from common.styles import print_warning, use_styles
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     parser = CommandParser("python -m submission.system", description=DESCRIPTION, epilog=EPILOG, statuses=STATUSES)
     add = parser.add_argument_group("describe the machine").add_argument
-    add("-o", "--output", type=Path, metavar="FILE", help="write there instead of standard output")
+    add("-o", "--output", type=file_place, metavar="FILE", help="write there instead of standard output")
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
     add("--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from")
     add("--power", metavar="SOURCE", help="also read the power of each node once; see below")
@@ -118,7 +118,7 @@ def _write_description(args: argparse.Namespace) -> int:
     else:
         print(f"{clean(args.output)}: {_write_file(text, args.output, args.force)}", file=sys.stderr)
     if description.open_points:
-        print(f"{len(description.open_points)} fields to fill in:", file=sys.stderr)
+        print(f"{counted(len(description.open_points), 'field')} to fill in:", file=sys.stderr)
         print("".join(f"  {point}\n" for point in description.open_points), end="", file=sys.stderr)
     return 0
 
@@ -160,9 +160,9 @@ def _merge_nodes(nodes: Sequence[Answer], set_fields: Mapping[str, str]) -> tupl
 def _parse_settings(texts: Sequence[str]) -> dict[str, str]:
     fields: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {name}: expected FIELD=VALUE, such as cooling=liquid")
+        name, _, value = text.partition("=")
+        if not (name.strip() and value.strip()):
+            raise UsageError(f"--set {text}: expected FIELD=VALUE, such as cooling=liquid")
         fields[name.strip()] = value.strip()
     check_names(fields)
     check_values(fields)
@@ -184,10 +184,12 @@ def _write_file(text: str, output: Path, force: bool) -> str:
     Raises UsageError if another file exists there and `force` is not set.
     """
     if output.exists():
-        if output.is_file() and output.read_bytes() == text.encode():
+        if output.read_bytes() == text.encode():
             return "unchanged"
-        if not (force and output.is_file()):
-            raise UsageError(f"-o {output} exists and differs; --force replaces it")
+        if not force:
+            raise UsageError(
+                f"-o {output} exists and differs; --force replaces it; to keep what was filled in, add --from {output}"
+            )
     write_whole_file(output, text)
     return "written"
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from common.command import suggest_name
 from common.errors import UsageError
-from compliance.model.system import OPEN, STATUSES, is_placeholder
+from compliance.model.system import OPEN, STATUSES, SystemDescription, is_placeholder
 from compliance.rules.package import FIELDS
 from compliance.rules.system import SYSTEM_TYPE, SYSTEM_TYPES
 from submission.system.hardware import Fields
@@ -94,10 +94,8 @@ def check_names(names: Iterable[str]) -> None:
     """Raise UsageError for the first name that is not a field of a description."""
     unknown = next((name for name in names if name not in ALL_FIELDS), None)
     if unknown is not None:
-        near = suggest_name(unknown, ALL_FIELDS)
-        raise UsageError(
-            f"a system description has no field {unknown!r}{near}; expected one of {', '.join(ALL_FIELDS)}"
-        )
+        near = suggest_name(unknown, ALL_FIELDS) or f"; expected one of {', '.join(ALL_FIELDS)}"
+        raise UsageError(f"a system description has no field {unknown!r}{near}")
 
 
 def check_values(fields: Mapping[str, str]) -> None:
@@ -106,6 +104,9 @@ def check_values(fields: Mapping[str, str]) -> None:
         value = fields.get(name)
         if value is not None and value.lower() not in choices:
             raise UsageError(f"{name} is {value!r}{suggest_name(value, choices)}; expected {' or '.join(choices)}")
+    name = "number_of_nodes"
+    if name in fields and SystemDescription("", "", dict(fields)).count(name) is None:
+        raise UsageError(f"{name} is {fields[name]!r}; expected a whole number, such as 2")
 
 
 def render_description(fields: Mapping[str, str]) -> str:

@@ -41,7 +41,7 @@ def bare(tmp_path):
 @pytest.mark.parametrize("name", PACKAGES)
 def test_training_without_its_extra_says_in_one_line_what_to_install(name, bare):
     status, said = bare("-m", f"{name}.train", "mini")
-    assert (status, said) == (1, f"error: {name}.train needs torch: pip install '{ROOT}[{name}]'\n")
+    assert (status, said) == (1, f"error: python -m {name}.train needs torch: pip install '{ROOT}[{name}]'\n")
 
 
 @pytest.mark.parametrize(("words", "module"), COMMANDS.items())
@@ -49,7 +49,7 @@ def test_the_installed_script_says_so_for_every_command(words, module, bare):
     call = f"import sys; from submission.cli import main; sys.exit(main({[*words.split(), '--help']}))"
     status, said = bare("-c", call)
     extra = "train" if module.startswith("common") else module.partition(".")[0]
-    assert status == 1 and said.startswith(f"error: {module} needs ")
+    assert status == 1 and said.startswith(f"error: python -m {module} needs ")
     assert said.endswith(f": pip install '{ROOT}[{extra}]'\n") and said.count("\n") == 1
 
 
@@ -62,7 +62,7 @@ def test_a_program_that_imports_the_suite_has_its_own_traceback(bare):
 def test_a_plug_in_is_installed_with_its_own_distribution(distribution, requirement, monkeypatch):
     monkeypatch.setattr(extras, "find_package", lambda name: Package(name, ROOT, "x", distribution=distribution))
     said = missing_extra(ModuleNotFoundError(name="torch_of_nobody"), "wave_speed.train")
-    assert said == f"wave_speed.train needs torch_of_nobody: pip install '{requirement}'"
+    assert said == f"python -m wave_speed.train needs torch_of_nobody: pip install '{requirement}'"
 
 
 def test_other_errors_keep_their_traceback():

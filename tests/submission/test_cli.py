@@ -1,5 +1,6 @@
 """`mlperf-hpc`: one name for all commands."""
 
+import json
 import os
 import re
 import subprocess
@@ -98,7 +99,9 @@ def test_version(mlperf_hpc, capsys):
 def test_help_shows_a_page(mlperf_hpc, capsys):
     assert mlperf_hpc("help", "docs/guide/check.md") == 0
     assert capsys.readouterr().out.strip() == (ROOT / "docs/guide/check.md").read_text().strip()
-    assert mlperf_hpc("help", "docs/guide/chekc.md") == 2
+    for name, page in (("README.md", "README.md"), ("cluster", "docs/guide/cluster.md")):
+        assert mlperf_hpc("help", name) == 0 and capsys.readouterr().out.strip() == (ROOT / page).read_text().strip()
+    assert mlperf_hpc("help", "./docs/guide/chekc.md") == 2
     assert "did you mean 'docs/guide/check.md'?" in capsys.readouterr().err
 
 
@@ -196,9 +199,55 @@ def test_a_command_that_another_replaced_answers_with_the_present_call(name, mlp
         (["measure", "rooflin"], "'rooflin' is not a benchmark or a command (did you mean 'roofline'?); usage: "),
         (["data", "split", "oc20"], "usage: mlperf-hpc data split {deepcam}"),
         (["data", "fech", "oc20"], "'fech' is not a command (did you mean 'fetch'?); usage: mlperf-hpc data {"),
+        (["help", "CHECK"], "(did you mean 'check'?)"),
+        (["-v"], "there is no option -v (did you mean '-V'?)"),
+        (["version", "x"], "unexpected argument 'x'"),
+        (["data", "--help", "x"], "unexpected argument 'x'"),
+        (["help", "docs/guide/check.md", "x"], "unexpected argument 'x'"),
         (["help", "evaluat"], "(did you mean 'evaluate'?)"),
     ],
 )
 def test_unknown_names_are_an_error_that_lists_the_known_ones(words, said, mlperf_hpc, capsys):
     assert mlperf_hpc(*words) == 2
     assert said in capsys.readouterr().err
+
+
+SCRIPT = "import sys; sys.argv[0] = 'mlperf-hpc'; from submission.cli import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "output"),
+    [
+        ("submit system 2>&-", 0, "{"),
+        ("check nosuch 2>&-", 2, ""),
+        ("nosuch 2>/dev/full", 2, ""),
+        ("check --nosuch 2>/dev/full", 2, ""),
+    ],
+)
+def test_texts_for_a_standard_error_that_takes_none_are_lost(words, status, output):
+    command = ["sh", "-c", f'"$0" -c "$1" {words}', sys.executable, SCRIPT]
+    ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stdout[:1]) == (status, output)
+    assert not output or json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("words", ["check .", "--benchmarks-from x check .", "summary .", "demo"])
+def test_a_removed_current_folder_is_told_in_one_line(words, tmp_path):
+    line = 'cd "$2"; rmdir "$2"; "$0" -P -c "$1" ' + words
+    command = ["sh", "-c", line, sys.executable, SCRIPT, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 1 and re.fullmatch("error: the current folder no longer exists.*\n", ended.stderr)
+
+
+def test_an_interrupt_while_a_command_is_imported_is_told(mlperf_hpc, monkeypatch, capsys):
+    def interrupt(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("submission.cli.import_module", interrupt)
+    assert mlperf_hpc("check", "x") == 130 and capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_report_on_a_full_disk_is_an_error_not_wrong_use(mlperf_hpc, tmp_path, capsys):
+    assert mlperf_hpc("check", str(tmp_path), "-o", "/dev/full") == 1
+    assert "cannot write /dev/full: No space left" in capsys.readouterr().err

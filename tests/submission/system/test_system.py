@@ -127,7 +127,7 @@ def test_the_command_writes_once(tmp_path, capsys):
     assert main(call) == 0 and "unchanged" in capsys.readouterr().err
     before = path.read_bytes()
     assert main([*call, "cooling=water"]) == 2 and path.read_bytes() == before
-    assert "--force replaces it" in capsys.readouterr().err
+    assert f"keep what was filled in, add --from {path}" in capsys.readouterr().err
     assert main([*call, "cooling=water", "--force"]) == 0 and json.loads(path.read_text())["cooling"] == "water"
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["ours.json"]
 
@@ -155,15 +155,17 @@ def test_the_command_checks(complete, tmp_path, capsys):
     ("arguments", "says"),
     [
         (["--set", "cooling"], "expected FIELD=VALUE"),
-        (["--set", "coolnig=air"], "no field 'coolnig' (did you mean 'cooling'?); expected one of submitter"),
+        (["--set", "submitter="], "--set submitter=: expected FIELD=VALUE"),
+        (["--set", "=x"], "--set =x: expected FIELD=VALUE"),
+        (["--set", "number_of_nodes=many"], "number_of_nodes is 'many'; expected a whole number"),
+        (["--set", "coolnig=air"], "no field 'coolnig' (did you mean 'cooling'?); see --help"),
         (["--set", "division=clsoed"], "division is 'clsoed' (did you mean 'closed'?); expected closed or open"),
         (["-o", "nowhere/x.json"], "there is no folder nowhere"),
-        (["--from", "missing.json"], "missing.json"),
+        (["--from", "missing.json"], "--from missing.json: No such file"),
         (["--check", "missing.json"], "no such file or folder: missing.json"),
         (["--check", __file__, "--logs", "missing"], "no such file or folder: missing"),
         (["--check", __file__, "-o", "x"], "--check only reads"),
         (["--logs", "."], "add --check FILE"),
-        (["-o", ".", "--force"], "-o . exists"),
     ],
 )
 def test_wrong_use(arguments, says, tmp_path, monkeypatch, capsys):

@@ -61,6 +61,7 @@ from submission.assemble.input_logs import (
     check_logs,
     check_one_system,
     files_below,
+    find_logs,
     read_copy,
     read_input_logs,
 )
@@ -127,7 +128,10 @@ class Packing:
         self._check_use()
         self.system = _name_folder(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
         runs, pruned = (
-            read_input_logs(paths, assembly.redact, assembly.read_runs) for paths in (assembly.runs, assembly.pruned)
+            read_input_logs(
+                [log for path in paths for log in find_logs(path, self.warnings)], assembly.redact, assembly.read_runs
+            )
+            for paths in (assembly.runs, assembly.pruned)
         )
         check_logs(runs, pruned, assembly.unfinished)
         self.root = assembly.output / name_organisation(assembly.organisation or runs[0].run.organisation, runs[0].path)

@@ -266,6 +266,22 @@ def test_wrong_use(place, capsys):
     assert not place.out.exists()
 
 
+def test_no_argument_and_no_log_is_left_out_silently(place):
+    paths = [place.run(number) for number in (1, 2)]
+    other = paths[1].with_name("Result 8.log")
+    other.write_bytes(SampleLog(run=3).bytes())
+    paths[1].with_name("train.log").write_text("epoch 1")
+    warnings = place.make().warnings
+    assert len(warnings) == 1 and str(other) in warnings[0] and "train.log" not in warnings[0]
+    paths[1].rename(paths[1].with_name("job_2.out"))
+    other.unlink()
+    with pytest.raises(AssemblyError, match=r"run_2: .* 1 other file with records.*run_2/\*\.out"):
+        place.make(*(path.parent for path in paths))
+    (empty := place.folder / "empty").mkdir()
+    with pytest.raises(AssemblyError, match="empty: no logs"):
+        place.make(paths[0], empty)
+
+
 def test_an_unfinished_run_is_accepted_on_request(place):
     place.run(1, SampleLog(run=1).drop("run_stop"))
     place.make(unfinished=True)

@@ -193,6 +193,14 @@ REFUSED = {
         lambda place: (place.run(1), place.describe(cooling="TO BE FILLED IN: air or liquid", framework="TBD")),
         "placeholders in .*: cooling, framework; .*--draft",
     ),
+    "a count that is no number": (
+        lambda place: (place.run(1), place.describe(number_of_nodes="sixteen")),
+        "number_of_nodes .*sixteen.*PKG06.*--draft",
+    ),
+    "a description of other machines than the logs": (
+        lambda place: (place.run(1), place.describe(accelerators_per_node="1")),
+        "mismatch.*RUN09",
+    ),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
     "a link to nothing": (
@@ -376,6 +384,7 @@ def test_logs_of_other_programs_without_their_code(place):
 
 def test_our_own_logs_come_with_their_code_and_scripts_that_run(place, monkeypatch):
     monkeypatch.chdir(place.folder)
+    place.describe(division="open")
     system = place.system.rename(place.folder / "laptop.json")
     for number in (1, 2):
         place.run(number, our_log(number))

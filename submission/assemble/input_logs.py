@@ -39,7 +39,8 @@ class AssemblyError(ValueError):
 class InputLog:
     """A log to copy.
 
-    sha256: of the copy. redacted: number of removals by kind of personal data. run: the copy as read.
+    sha256: of the copy. redacted: number of removals by kind of personal data. run: the copy as read. cut_line: the
+    last line, if the file ends in its middle.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class InputLog:
     original_sha256: str
     redacted: dict[str, int]
     run: Run
+    cut_line: int = 0
 
 
 def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes, dict[str, int], str]:
@@ -101,7 +103,8 @@ def read_input_logs(paths: Sequence[Path], redacted: bool, read_runs: Mapping[Pa
     for path in tqdm(log_paths, desc="reading", unit=" logs", disable=None, delay=2):
         copy, counts, original = read_copy(path, redacted)
         run = read_runs[path] if path in read_runs and not counts else parse_run(copy, str(path))
-        logs.append(InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run))
+        cut_line = 0 if copy.endswith(b"\n") else copy.count(b"\n") + 1
+        logs.append(InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run, cut_line))
     return logs
 
 
@@ -127,33 +130,43 @@ def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished:
 
     unfinished: accept runs without run_stop, as failed ones. Pruned instances may always lack it.
     """
+    problems = []
     first: dict[str, Path] = {}
     for log in (*runs, *pruned):
         if log.original_sha256 in first:
             other = first[log.original_sha256]
             twice = "is given twice" if other == log.path else f"and {other} are the same log"
-            raise AssemblyError(f"{log.path} {twice}: give it once, as a run or as pruned")
+            problems.append(f"{log.path} {twice}: give it once, as a run or as pruned")
         first[log.original_sha256] = log.path
         if not log.run.benchmark:
             expected = f"expected {names_in_words()}, or an installed plug-in"
-            raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
+            problems.append(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
         if log.run.variant == OWN:
-            raise AssemblyError(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")
+            problems.append(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")
         if log.run.without_target:
-            raise AssemblyError(f"{log.path}: trained without a target (train.target: none): leave it out")
-    open_ended = [log.path for log in runs if not log.run.finished]
-    if open_ended and not unfinished:
-        raise AssemblyError(
-            f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
-            "use --unfinished to submit it as a failed run"
-        )
-    for log in runs:
+            problems.append(f"{log.path}: trained without a target (train.target: none): leave it out")
+    open_ended = []
+    for log in [] if unfinished else runs:
         ending = log.run.ending
-        if ending and not ending.final and not unfinished:
-            raise AssemblyError(
+        if ending and not ending.final:
+            problems.append(
                 f"{log.path}: {ending.text}, by its own record, which is not a result: continue the run with --resume, "
                 "leave it out, or use --unfinished to submit it as a failed run"
             )
+        elif log.cut_line and not log.run.finished:
+            problems.append(
+                f"{log.path} ends in the middle of line {log.cut_line}, before run_stop: copy it again from where it "
+                "was written; if it ends there as well, leave it out, or use --unfinished to submit it as a failed run"
+            )
+        elif not log.run.finished:
+            open_ended.append(log.path)
+    if open_ended:
+        problems.append(
+            f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
+            "use --unfinished to submit it as a failed run"
+        )
+    if problems:
+        raise AssemblyError("\n".join(problems))
 
 
 def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:

@@ -137,7 +137,11 @@ class Packing:
             for paths in (assembly.runs, assembly.pruned)
         )
         check_logs(runs, pruned, assembly.unfinished)
-        self.root = assembly.output / name_organisation(assembly.organisation or runs[0].run.organisation, runs[0].path)
+        if assembly.organisation:
+            organisation = _name_folder(assembly.organisation, "--organisation", "state the name of yours")
+        else:
+            organisation = name_organisation(runs[0].run.organisation, runs[0].path)
+        self.root = assembly.output / organisation
         self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
         self._check_placeholders()

@@ -155,6 +155,13 @@ REFUSED = {
     "no logs": (lambda place: (place.folder / "runs").mkdir(), "no logs"),
     "the same twice": (lambda place: (place.run(1), place.run(2, SampleLog(run=1))), "are the same log"),
     "a run that goes on": (damaged(lambda log: log.drop("run_stop")), "no run_stop in .*run_2"),
+    "a log that was cut, and one more": (
+        lambda place: (
+            place.run(1, SampleLog(run=1).drop("run_stop")),
+            (path := place.run(2)).write_bytes(path.read_bytes()[:-300]),
+        ),
+        r"(?s)run_2.* ends in the middle of line \d+.*no run_stop in .*run_1",
+    ),
     "an unknown benchmark": (
         damaged(lambda log: log.set("submission_benchmark", "resnet")),
         "is not a known benchmark",
@@ -267,6 +274,8 @@ def test_wrong_use(place, capsys):
         assemble_package(Assembly(runs=(place.folder / "runs",), output=place.folder / "runs/out", system=place.system))
     with pytest.raises(UsageError, match="--scaling weak"):
         place.make(pruned=(place.folder / "runs",))
+    with pytest.raises(AssemblyError, match=r'^--organisation is "NAME", a placeholder'):
+        place.make(organisation="NAME")
     with pytest.raises(UsageError, match="--implementation"):
         place.make(implementation="../x")
     assert main([str(place.folder / "nowhere"), "-o", str(place.out), "--system", str(place.system)]) == 2

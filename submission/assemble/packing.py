@@ -473,7 +473,10 @@ def _part_of_package(root: Path) -> Iterator[Path]:
             rmtree(path, ignore_errors=True)
     folder = beside / f".{root.name}.{os.urandom(8).hex()}.tmp"
     try:
-        (folder / root.name).mkdir(parents=True)
+        try:
+            (folder / root.name).mkdir(parents=True)
+        except OSError as error:
+            raise AssemblyError(f"cannot write into {beside}: {error.strerror}; choose another -o") from error
         yield folder / root.name
     finally:
         rmtree(folder, ignore_errors=True)

@@ -477,6 +477,8 @@ def test_each_configuration_gets_its_own_file(place):
 
 def test_dry_run_shows_what_the_command_then_writes(place, capsys):
     place.run(1)
+    place.out = place.folder / "my out"
+    place.root = place.out / ORGANISATION
     given = [str(place.folder / "runs"), "-o", str(place.out), "--system", str(place.system)]
     given += ["--sources", str(place.code)]
     assert main([*given, "--dry-run"]) == 0
@@ -486,7 +488,7 @@ def test_dry_run_shows_what_the_command_then_writes(place, capsys):
     assert main(given) == 0
     shown = capsys.readouterr().out
     assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in shown
-    assert f"wrote {would} files, 0 unchanged" in shown
+    assert f"wrote {would} files, 0 unchanged" in shown and f"check '{place.root}'" in shown
     assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} unchanged" in capsys.readouterr().out
     place.describe(cooling="air")
     assert main(given) == 1 and "nothing was written" in capsys.readouterr().err

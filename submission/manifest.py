@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
-from common.command import CommandParser, UsageError, clean, run_command
+from common.command import CommandParser, UsageError, as_called, clean, run_command
 from common.datasets.manifest import ManifestError
 from common.tree import Tree
-from compliance.model.layout import PROVENANCE_FILE
+from compliance.model.layout import PROVENANCE_FILE, SYSTEMS
 from compliance.model.provenance import find_differences, read_provenance
 from submission.assemble.input_logs import files_below
 
@@ -53,7 +54,12 @@ def _print_differences(root: Path) -> int:
     problems = verify_package(root)
     for line in problems:
         print(clean(f"{root}/{line}"))
-    if not problems:
+    if problems:
+        system = next(iter(sorted((root / SYSTEMS).glob("*.json"))), root / SYSTEMS / "SYSTEM.json")
+        again = f"python -m submission.assemble LOGS -o {quote(str(root.parent))} --system {quote(str(system))}"
+        hint = f"restore changed logs; after an intended change of other files repeat `{again}`"
+        print(clean(as_called(hint)), file=sys.stderr)
+    else:
         recorded = read_provenance(root)
         number = len(recorded.files) if recorded else 0
         state = "" if recorded and recorded.complete else f"; INCOMPLETE: runs are missing, see {PROVENANCE_FILE}"

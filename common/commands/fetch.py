@@ -185,7 +185,7 @@ class _Fetch:
                     download.run(Transfer(self.args.connections, bar, threading.Event()), archive.md5)
             elif archive.md5:
                 check_md5(self.downloads / archive.name, archive.md5, f"rm {self.downloads / archive.name}")
-        with journal.open_part(self.heading, 0, 1, alone=True) as record:
+        with journal.open_part(self.heading, 0, 1) as record:
             journal = Journal(self.folder)  # another call may have added files
             for archive, _ in archives:
                 path = self.downloads / archive.name

@@ -85,15 +85,15 @@ class Journal:
             return None
 
     @contextmanager
-    def open_part(self, heading: Heading, task: int, tasks: int, *, alone: bool = False) -> Iterator[Part]:
+    def open_part(self, heading: Heading, task: int, tasks: int) -> Iterator[Part]:
         """Open the record of this task for more lines.
 
-        alone: ManifestError if another process has opened it so, where the file system has locks.
+        Raises ManifestError if another process has it open, where the file system has locks.
         """
         path = self.folder / PARTS / f"task-{task}-of-{tasks}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "ab", opener=follow_no_link) as file:
-            if alone and not try_lock(file):
+            if not try_lock(file):
                 raise ManifestError(f"{self.folder} is being filled by another process; wait for it, or stop it")
             part = Part(file)
             part.write_line(_Line(heading))

@@ -32,7 +32,7 @@ STATUSES = {
 """Each status of a description, in lower case, with the values of submission_status that agree with it."""
 _PLACEHOLDER = re.compile(
     rf"PLACEHOLDER|{OPEN}|Umbrella Corp|\b(?:TODO|FIXME|TBD|TBA)\b|<(?!https?:)[^>]+>|your[ _-]?(?:org|company|name)"
-    r"|^\W*(?:x{3,}|\?+|to be (?:defined|determined|done))\W*$",
+    r"|^\W*(?:x{3,}|\?+|name|org(?:ani[sz]ation)?|to be (?:defined|determined|done))\W*$",
     re.IGNORECASE,
 )
 

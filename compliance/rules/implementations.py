@@ -127,7 +127,10 @@ class UnchangedFiles(PackageRule, strict_only=True):
     cite = "docs/guide/submit.md"
     differs = "the official tool does not read provenance.json"
     why = "provenance.json says what was there when the package was made; what differs was changed afterwards."
-    fix = "Restore the files, or repeat `mlperf-hpc submit assemble`, which records the package as it is."
+    fix = (
+        "Restore the files, or repeat `mlperf-hpc submit assemble`, with `--system` from the package: it records the"
+        " package as it is."
+    )
     good = (
         lambda package: package().by_suite().record_files(),
         lambda package: package().replace(PROVENANCE_FILE, b'{"author": "somebody else"}'),
@@ -185,7 +188,8 @@ class UnchangedFiles(PackageRule, strict_only=True):
             if lines:
                 message = listed([*lines.values()], 4)
                 path = posixpath.join(package.root, next(iter(lines)))
-                yield self.finding(path, 0, message, "the file as it was assembled", severity=severity)
+                fix = "Restore the logs." if severity == ERROR else ""
+                yield self.finding(path, 0, message, "the file as it was assembled", "", severity, fix)
 
 
 class Reproducible(CodeRule):

@@ -12,7 +12,7 @@ from common.reference import ROUNDS, since
 from common.values import group_pairs, is_number, is_stated
 from compliance.model.finding import ERROR, NOTE, WARNING, Finding
 from compliance.model.judged_run import JudgedRun
-from compliance.model.layout import WEAK, result_name
+from compliance.model.layout import WEAK
 from compliance.model.package import Package
 from compliance.model.result_set import ResultSet
 from compliance.model.score import most_at_once
@@ -247,7 +247,7 @@ class DescribedSystem(SetRule, strict_only=True):
                 return
             message = (
                 f"node count mismatch: {counted(len(alike), 'log')} of {len(results.runs)} say {run.nodes} nodes with"
-                f" {run.accelerators_per_node} accelerators ({result_name(run.path)}.txt:"
+                f" {run.accelerators_per_node} accelerators ({os.path.basename(run.path)}:"
                 f"{run.lines.get('number_of_nodes', 0)}), the system description {nodes} with {accelerators}"
             )
             same = run.scale == nodes * max(accelerators, 1) and bool(run.accelerators_per_node) is bool(accelerators)

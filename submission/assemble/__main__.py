@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
-from common.command import CommandParser, as_called, clean, run_command
+from common.command import CommandParser, as_called, clean, counted, folder_place, run_command
 from common.datasets.manifest import ManifestError
 from common.styles import print_warning
 from compliance.model.layout import STRONG, WEAK
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandParser("python -m submission.assemble", description=DESCRIPTION, epilog=EXAMPLES, statuses=STATUSES)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUNS", help="logs, or folders with result_*.txt")
-    add("-o", "--output", type=Path, required=True, metavar="OUT", help="parent of the organisation's folder")
+    add("-o", "--output", type=folder_place, required=True, metavar="OUT", help="parent of the organisation's folder")
     add("--system", type=Path, required=True, metavar="FILE", help="system description, systems/<system>.json")
     add("--organisation", metavar="NAME", help="name of its folder (default: submission_org of the logs)")
     add("--scaling", choices=(STRONG, WEAK), default=STRONG, help="time to train (default) or throughput")
@@ -76,12 +77,12 @@ def _print_package(assembly: Assembly, dry_run: bool) -> int:
         for path in package.written:
             print(clean(path))
     did = "would write" if dry_run else "wrote"
-    print(clean(f"{package.root}: {did} {len(package.written)} files, {len(package.unchanged)} unchanged"))
+    print(clean(f"{package.root}: {did} {counted(len(package.written), 'file')}, {len(package.unchanged)} unchanged"))
     for name, runs in package.incomplete.items():
         print(clean(f"INCOMPLETE: {name}: {runs}"))
     if not dry_run:
         option = " --allow-mini" if package.mini else ""
-        print(clean(as_called(f"next: python -m compliance.check {package.root}{option}")))
+        print(clean(as_called(f"next: python -m compliance.check {quote(str(package.root))}{option}")))
     return 0
 
 

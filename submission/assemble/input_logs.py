@@ -12,7 +12,8 @@ from typing import Final
 
 from tqdm import tqdm
 
-from common.errors import UsageError
+from common.command import counted
+from common.record import TOKEN
 from common.reference import OWN
 from common.tree import ANYWHERE, Tree
 from compliance.benchmarks import names_in_words
@@ -20,9 +21,12 @@ from compliance.logs.inflate import GZIP
 from compliance.logs.personal_data import personal
 from compliance.logs.run import Run, parse_run
 from compliance.model.finding import listed
-from compliance.model.layout import MAX_FILE_BYTES, RESULT_NAME, natural
+from compliance.model.layout import LOG_NAME, MAX_FILE_BYTES, RESULT_NAME, natural
+from compliance.model.result_set import LIKE_A_LOG
 from compliance.rules.rule import show
 
+SEARCHED_BYTES: Final = 1 << 20
+"""Of a file of another name: where a log has its first record."""
 UNICODE_ESCAPE_BYTES: Final = 5
 """Length of `u00e9`, without the backslash."""
 
@@ -35,7 +39,8 @@ class AssemblyError(ValueError):
 class InputLog:
     """A log to copy.
 
-    sha256: of the copy. redacted: number of removals by kind of personal data. run: the copy as read.
+    sha256: of the copy. redacted: number of removals by kind of personal data. run: the copy as read. cut_line: the
+    last line, if the file ends in its middle.
     """
 
     path: Path
@@ -43,6 +48,7 @@ class InputLog:
     original_sha256: str
     redacted: dict[str, int]
     run: Run
+    cut_line: int = 0
 
 
 def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes, dict[str, int], str]:
@@ -60,18 +66,45 @@ def read_copy(path: Path, redacted: bool, tree: Tree = ANYWHERE) -> tuple[bytes,
     return copy, counts, hashlib.sha256(data).hexdigest()
 
 
-def read_input_logs(paths: Sequence[Path], redacted: bool, read_runs: Mapping[Path, Run]) -> list[InputLog]:
-    """Return the logs in files and folders, in the natural order of their paths: run_2 before run_10.
+def find_logs(path: Path, warnings: list[str]) -> list[Path]:
+    """Return a log, or result_*.txt at any depth of a folder; add a warning of logs there that have other names.
 
-    Takes result_*.txt at any depth of a folder. read_runs: logs that were read before, by path.
-    Raises UsageError for a path that does not exist.
+    Raises AssemblyError for a folder without such files.
+    """
+    if not path.is_dir():
+        return [path]
+    files = list(files_below(path))
+    logs = [file for file in files if RESULT_NAME.fullmatch(file.name)]
+    names = LIKE_A_LOG if logs else LOG_NAME
+    others = [file for file in files if names.fullmatch(file.name) and not RESULT_NAME.fullmatch(file.name)]
+    misnamed = [file for file in others if TOKEN in ANYWHERE.begin(file, SEARCHED_BYTES)]
+    pattern = f"{path}/{next((f'*{file.suffix}' for file in misnamed if file.parent == path), '**/*')}"
+    if not logs and misnamed:
+        raise AssemblyError(
+            f"{path}: no result_*.txt, but {counted(len(misnamed), 'other file')} with records: "
+            f"{listed([file.name for file in misnamed])}. Give them as {pattern}, or name them result_<i>.txt"
+        )
+    if not logs:
+        raise AssemblyError(f"{path}: no logs: expected files result_*.txt in it; leave it out, or name the logs")
+    if misnamed:
+        warnings.append(
+            f"not packed, because not named result_<i>.txt: {listed(misnamed)}; rename them, or give each by its name"
+        )
+    return logs
+
+
+def read_input_logs(paths: Sequence[Path], redacted: bool, read_runs: Mapping[Path, Run]) -> list[InputLog]:
+    """Return the logs as read, in the natural order of their paths: run_2 before run_10.
+
+    read_runs: logs that were read before, by path.
     """
     logs = []
-    log_paths = sorted(_find_logs(paths), key=lambda path: natural(path.as_posix()))
+    log_paths = sorted(paths, key=lambda path: natural(path.as_posix()))
     for path in tqdm(log_paths, desc="reading", unit=" logs", disable=None, delay=2):
         copy, counts, original = read_copy(path, redacted)
         run = read_runs[path] if path in read_runs and not counts else parse_run(copy, str(path))
-        logs.append(InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run))
+        cut_line = 0 if copy.endswith(b"\n") else copy.count(b"\n") + 1
+        logs.append(InputLog(path, hashlib.sha256(copy).hexdigest(), original, counts, run, cut_line))
     return logs
 
 
@@ -93,39 +126,47 @@ def files_below(folder: Path, tree: Tree = ANYWHERE) -> Iterator[Path]:
 
 
 def check_logs(runs: Sequence[InputLog], pruned: Sequence[InputLog], unfinished: bool) -> None:
-    """Raise AssemblyError if there are no runs, or for runs that cannot be submitted.
+    """Raise AssemblyError for runs that cannot be submitted.
 
     unfinished: accept runs without run_stop, as failed ones. Pruned instances may always lack it.
     """
-    if not runs:
-        raise AssemblyError("no logs: expected files result_*.txt in RUNS")
+    problems = []
     first: dict[str, Path] = {}
     for log in (*runs, *pruned):
         if log.original_sha256 in first:
             other = first[log.original_sha256]
             twice = "is given twice" if other == log.path else f"and {other} are the same log"
-            raise AssemblyError(f"{log.path} {twice}: give it once, as a run or as pruned")
+            problems.append(f"{log.path} {twice}: give it once, as a run or as pruned")
         first[log.original_sha256] = log.path
         if not log.run.benchmark:
             expected = f"expected {names_in_words()}, or an installed plug-in"
-            raise AssemblyError(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
+            problems.append(f"{log.path}: submission_benchmark is not a known benchmark; {expected}")
         if log.run.variant == OWN:
-            raise AssemblyError(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")
+            problems.append(f"{log.path}: dataset_variant is {OWN}, data of the user's own: leave it out")
         if log.run.without_target:
-            raise AssemblyError(f"{log.path}: trained without a target (train.target: none): leave it out")
-    open_ended = [log.path for log in runs if not log.run.finished]
-    if open_ended and not unfinished:
-        raise AssemblyError(
-            f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
-            "use --unfinished to submit it as a failed run"
-        )
-    for log in runs:
+            problems.append(f"{log.path}: trained without a target (train.target: none): leave it out")
+    open_ended = []
+    for log in [] if unfinished else runs:
         ending = log.run.ending
-        if ending and not ending.final and not unfinished:
-            raise AssemblyError(
+        if ending and not ending.final:
+            problems.append(
                 f"{log.path}: {ending.text}, by its own record, which is not a result: continue the run with --resume, "
                 "leave it out, or use --unfinished to submit it as a failed run"
             )
+        elif log.cut_line and not log.run.finished:
+            problems.append(
+                f"{log.path} ends in the middle of line {log.cut_line}, before run_stop: copy it again from where it "
+                "was written; if it ends there as well, leave it out, or use --unfinished to submit it as a failed run"
+            )
+        elif not log.run.finished:
+            open_ended.append(log.path)
+    if open_ended:
+        problems.append(
+            f"no run_stop in {listed(open_ended)}: the run is active, or was killed. Wait for it, leave it out, or "
+            "use --unfinished to submit it as a failed run"
+        )
+    if problems:
+        raise AssemblyError("\n".join(problems))
 
 
 def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
@@ -141,16 +182,6 @@ def check_one_system(logs: Iterable[tuple[Path, Run]]) -> None:
         if len(paths) > 1:
             values = listed([f"{show(value)} in {path}" for value, path in paths.items()])
             raise AssemblyError(f"several {kind}: {values}. Assemble each one separately")
-
-
-def _find_logs(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            yield from (file for file in files_below(path) if RESULT_NAME.fullmatch(file.name))
-        elif path.is_file():
-            yield path
-        else:
-            raise UsageError(f"no such file or folder: {path}")
 
 
 # -- redaction ---------------------------------------------------------------------------------------------

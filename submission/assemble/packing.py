@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -22,11 +23,13 @@ from common.files import LOG_NAME, remove_leftovers, whole_file
 from common.measure.power.keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
+from compliance.check_system import check_description
+from compliance.engine.options import Options
 from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
 from compliance.logs.secrets import secrets
-from compliance.model.finding import listed
+from compliance.model.finding import ERROR, WARNING, listed
 from compliance.model.layout import (
     MAX_FILE_BYTES,
     POWER,
@@ -44,7 +47,7 @@ from compliance.model.provenance import Redaction, read_provenance
 from compliance.model.system import is_placeholder, read_description
 from compliance.rules.package import FIELDS
 from compliance.rules.rule import show
-from compliance.rules.system import SYSTEM_TYPE
+from compliance.rules.system import SYSTEM_TYPE, NoPlaceholderInDescription
 from submission.assemble import provenance
 from submission.assemble.implementation import (
     Implementation,
@@ -61,6 +64,7 @@ from submission.assemble.input_logs import (
     check_logs,
     check_one_system,
     files_below,
+    find_logs,
     read_copy,
     read_input_logs,
 )
@@ -127,13 +131,22 @@ class Packing:
         self._check_use()
         self.system = _name_folder(assembly.system.name.removesuffix(".json"), "--system: the file's name", "rename it")
         runs, pruned = (
-            read_input_logs(paths, assembly.redact, assembly.read_runs) for paths in (assembly.runs, assembly.pruned)
+            read_input_logs(
+                [log for path in paths for log in find_logs(path, self.warnings)], assembly.redact, assembly.read_runs
+            )
+            for paths in (assembly.runs, assembly.pruned)
         )
         check_logs(runs, pruned, assembly.unfinished)
-        self.root = assembly.output / name_organisation(assembly.organisation or runs[0].run.organisation, runs[0].path)
+        if assembly.organisation:
+            organisation = _name_folder(assembly.organisation, "--organisation", "state the name of yours")
+        else:
+            organisation = name_organisation(runs[0].run.organisation, runs[0].path)
+        self.root = assembly.output / organisation
         self.tree = Tree.at(self.root)
         self.mini = runs[0].run.mini
         self._check_placeholders()
+        if not assembly.draft:
+            self._check_description([log.path for log in runs + pruned])
         self.earlier = read_provenance(self.root)
         self.read_runs: dict[str, Run] = {}
         input_runs = {log.sha256: log.run for log in runs + pruned}
@@ -201,6 +214,27 @@ class Packing:
                     f"use --draft and complete {SYSTEMS}/{self.system}.json in the package later; nothing was written"
                 )
             self.warnings.append(f"{problem}; complete {SYSTEMS}/{self.system}.json in the package before you submit")
+
+    def _check_description(self, logs: Sequence[Path]) -> None:
+        """Raise AssemblyError for errors in the description, or of it and the logs; a warning of mini runs."""
+        path = self.assembly.system
+        options = Options(allow_mini=True, progress=sys.stderr.isatty())
+        findings = [
+            finding
+            for package in check_description(str(path), [str(log) for log in logs], options).packages
+            for finding in package.findings
+            if finding.rule != NoPlaceholderInDescription.id
+        ]
+        errors, warnings = (
+            [f"{finding.message} ({finding.rule})" for finding in findings if finding.severity == severity]
+            for severity in (ERROR, WARNING)
+        )
+        if errors and not self.mini:
+            raise AssemblyError(
+                f"{path}: {listed(errors)}. Correct it (`python -m submission.system --check {path} --logs LOGS` says "
+                "how), or use --draft and correct it in the package later; nothing was written"
+            )
+        self.warnings += [f"{path}: {text}" for text in errors + warnings]
 
     def _read_present(self, name: str, input_runs: Mapping[str, Run]) -> str:
         """Return the hash of a log in the package; raise AssemblyError if the log has changed since assembly.
@@ -439,7 +473,10 @@ def _part_of_package(root: Path) -> Iterator[Path]:
             rmtree(path, ignore_errors=True)
     folder = beside / f".{root.name}.{os.urandom(8).hex()}.tmp"
     try:
-        (folder / root.name).mkdir(parents=True)
+        try:
+            (folder / root.name).mkdir(parents=True)
+        except OSError as error:
+            raise AssemblyError(f"cannot write into {beside}: {error.strerror}; choose another -o") from error
         yield folder / root.name
     finally:
         rmtree(folder, ignore_errors=True)

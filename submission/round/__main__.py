@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from common.command import CommandParser, UsageError, as_called, positive, run_command
+from common.command import CommandParser, UsageError, as_called, clean, positive, run_command
 from common.styles import print_warning
 from compliance.cli import add_rules_option
 from compliance.model.finding import FAIL, INCOMPLETE
@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UsageError("--instance-ranks needs --throughput M")
         return _emit(options) if options.emit else _round(options, arguments)
 
-    return run_command(run, (ValueError, OSError))
+    again = clean(as_called(f"python -m submission.round {shlex.join(arguments)}"))
+    return run_command(run, (ValueError, OSError), "" if options.emit else f"`{again}` continues")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -202,7 +202,7 @@ def _check_file(args: argparse.Namespace) -> int:
         if not os.path.lexists(path):
             raise UsageError(f"no such file or folder: {path}")
     report = check_description(str(args.check), args.logs, Options(allow_mini=True, progress=sys.stderr.isatty()))
-    style = Style(color=use_styles(sys.stdout), width=output_width() or 100, base=os.getcwd())
+    style = Style(color=use_styles(sys.stdout), verbose=True, width=output_width() or 100, base=os.getcwd())
     write_text(FORMATS["text"](report, style), None)
     return report.exit_code
 

@@ -29,9 +29,9 @@ def package(tmp_path, monkeypatch):
     return make().root
 
 
-def make():
+def make(system=Path("laptop.json")):
     return assemble_package(
-        Assembly(runs=(Path("result_0.txt"),), output=Path("out"), system=Path("laptop.json"), sources=Path("code"))
+        Assembly(runs=(Path("result_0.txt"),), output=Path("out"), system=system, sources=Path("code"))
     )
 
 
@@ -48,7 +48,8 @@ def test_differences_are_listed(package, capsys):
     (package / "other/x\x1b[2J").touch()
     (package / "README").touch()
     assert main([str(package)]) == 1
-    said = capsys.readouterr().out
+    said, hint = capsys.readouterr()
+    assert "repeat" in hint and "--system out/Example_University/systems/laptop.json" in hint
     lines = said.splitlines()
     assert len(lines) == 5 and "\x1b" not in said
     for line in (
@@ -66,6 +67,15 @@ def test_a_damaged_record_is_an_error(package, capsys, text):
     (package / "provenance.json").write_bytes(text.encode("latin-1"))
     assert main([str(package)]) == 1
     assert "is not a valid provenance.json" in capsys.readouterr().err
+
+
+def test_a_repeated_assembly_records_intended_changes(package):
+    system = package / "systems/laptop.json"
+    system.write_text('{"cooling": "air"}')
+    (package / "README").touch()
+    assert main([str(package)]) == 1
+    make(system)
+    assert main([str(package)]) == 0
 
 
 def test_a_path_outside_the_package_is_an_error(package, capsys):

@@ -9,7 +9,9 @@ from multiprocessing.connection import Connection
 import pytest
 
 from common.bar import open_bar
-from common.datasets.build import BuildError, DatasetPlan, Item, readable_bytes
+from common.datasets.build import BuildError, DatasetPlan, Item, Workers, build_dataset, readable_bytes
+from common.datasets.journal import Heading, Journal
+from common.datasets.manifest import ManifestError
 from common.processes import ProcessKilledError, in_processes
 
 
@@ -60,10 +62,22 @@ def test_errors_that_cannot_be_sent_are_told(function, told):
     assert function.__name__ in str(raised.value)
 
 
+def write_item(item, folder):
+    (folder / item.files[0]).write_text(item.name)
+
+
 def test_two_items_cannot_make_one_file():
     items = (Item("a", ("train/1",), None), Item("b", ("train/2", "train/1"), None))
     with pytest.raises(BuildError, match="b and a would both become train/1"):
         _ = DatasetPlan("cosmoflow", "synthetic", {}, items, print, 1).files
+
+
+def test_two_processes_do_not_build_the_same_part(tmp_path):
+    plan = DatasetPlan("cosmoflow", "synthetic", {}, (Item("a", ("a",), None), Item("b", ("b",), None)), write_item, 1)
+    with Journal(tmp_path).open_part(Heading("cosmoflow", "synthetic", {}, 2), 0, 2):
+        with pytest.raises(ManifestError, match="is being filled by another process; wait"):
+            build_dataset(plan, tmp_path, Workers(1, 0, 2))
+        assert build_dataset(plan, tmp_path, Workers(1, 1, 2)).generated == 1  # the other task of the same job
 
 
 def test_bytes_are_told_as_people_say_them():

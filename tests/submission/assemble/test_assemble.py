@@ -155,6 +155,13 @@ REFUSED = {
     "no logs": (lambda place: (place.folder / "runs").mkdir(), "no logs"),
     "the same twice": (lambda place: (place.run(1), place.run(2, SampleLog(run=1))), "are the same log"),
     "a run that goes on": (damaged(lambda log: log.drop("run_stop")), "no run_stop in .*run_2"),
+    "a log that was cut, and one more": (
+        lambda place: (
+            place.run(1, SampleLog(run=1).drop("run_stop")),
+            (path := place.run(2)).write_bytes(path.read_bytes()[:-300]),
+        ),
+        r"(?s)run_2.* ends in the middle of line \d+.*no run_stop in .*run_1",
+    ),
     "an unknown benchmark": (
         damaged(lambda log: log.set("submission_benchmark", "resnet")),
         "is not a known benchmark",
@@ -192,6 +199,14 @@ REFUSED = {
     "placeholders in the description": (
         lambda place: (place.run(1), place.describe(cooling="TO BE FILLED IN: air or liquid", framework="TBD")),
         "placeholders in .*: cooling, framework; .*--draft",
+    ),
+    "a count that is no number": (
+        lambda place: (place.run(1), place.describe(number_of_nodes="sixteen")),
+        "number_of_nodes .*sixteen.*PKG06.*--draft",
+    ),
+    "a description of other machines than the logs": (
+        lambda place: (place.run(1), place.describe(accelerators_per_node="1")),
+        "mismatch.*RUN09",
     ),
     "no JSON": (lambda place: (place.run(1), place.system.write_text("{")), "is not valid JSON"),
     "a compressed log": (lambda place: place.run(1).write_bytes(gzip.compress(b"x")), "gunzip"),
@@ -259,11 +274,29 @@ def test_wrong_use(place, capsys):
         assemble_package(Assembly(runs=(place.folder / "runs",), output=place.folder / "runs/out", system=place.system))
     with pytest.raises(UsageError, match="--scaling weak"):
         place.make(pruned=(place.folder / "runs",))
+    with pytest.raises(AssemblyError, match=r'^--organisation is "NAME", a placeholder'):
+        place.make(organisation="NAME")
     with pytest.raises(UsageError, match="--implementation"):
         place.make(implementation="../x")
     assert main([str(place.folder / "nowhere"), "-o", str(place.out), "--system", str(place.system)]) == 2
     assert "error: no such file or folder" in capsys.readouterr().err
     assert not place.out.exists()
+
+
+def test_no_argument_and_no_log_is_left_out_silently(place):
+    paths = [place.run(number) for number in (1, 2)]
+    other = paths[1].with_name("Result 8.log")
+    other.write_bytes(SampleLog(run=3).bytes())
+    paths[1].with_name("train.log").write_text("epoch 1")
+    warnings = place.make().warnings
+    assert len(warnings) == 1 and str(other) in warnings[0] and "train.log" not in warnings[0]
+    paths[1].rename(paths[1].with_name("job_2.out"))
+    other.unlink()
+    with pytest.raises(AssemblyError, match=r"run_2: .* 1 other file with records.*run_2/\*\.out"):
+        place.make(*(path.parent for path in paths))
+    (empty := place.folder / "empty").mkdir()
+    with pytest.raises(AssemblyError, match="empty: no logs"):
+        place.make(paths[0], empty)
 
 
 def test_an_unfinished_run_is_accepted_on_request(place):
@@ -360,6 +393,7 @@ def test_logs_of_other_programs_without_their_code(place):
 
 def test_our_own_logs_come_with_their_code_and_scripts_that_run(place, monkeypatch):
     monkeypatch.chdir(place.folder)
+    place.describe(division="open")
     system = place.system.rename(place.folder / "laptop.json")
     for number in (1, 2):
         place.run(number, our_log(number))
@@ -443,6 +477,8 @@ def test_each_configuration_gets_its_own_file(place):
 
 def test_dry_run_shows_what_the_command_then_writes(place, capsys):
     place.run(1)
+    place.out = place.folder / "my out"
+    place.root = place.out / ORGANISATION
     given = [str(place.folder / "runs"), "-o", str(place.out), "--system", str(place.system)]
     given += ["--sources", str(place.code)]
     assert main([*given, "--dry-run"]) == 0
@@ -452,7 +488,7 @@ def test_dry_run_shows_what_the_command_then_writes(place, capsys):
     assert main(given) == 0
     shown = capsys.readouterr().out
     assert f"INCOMPLETE: {SYSTEM}/strong/cosmoflow: 1 of 10 runs" in shown
-    assert f"wrote {would} files, 0 unchanged" in shown
+    assert f"wrote {would} files, 0 unchanged" in shown and f"check '{place.root}'" in shown
     assert main([*given, "--dry-run"]) == 0 and f"would write 0 files, {would} unchanged" in capsys.readouterr().out
     place.describe(cooling="air")
     assert main(given) == 1 and "nothing was written" in capsys.readouterr().err

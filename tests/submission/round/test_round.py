@@ -212,3 +212,14 @@ def test_two_runs_of_a_tiny_problem(tmp_path):
     again = call("--runs", "2")
     assert again.returncode == 1 and "/run_" not in again.stdout
     assert {path: path.read_bytes() for path in (tmp_path / "out/package").rglob("result_*.txt")} == logs
+
+
+def test_a_stopped_round_names_the_command_that_continues_it(tmp_path, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("submission.round.__main__.make_round", stop)
+    monkeypatch.setattr("submission.round.__main__.interrupt_by_signals", lambda: None)
+    out = str(tmp_path / "my round")
+    assert main(["--config", "mini", "--benchmarks", "cosmoflow", "-o", out]) == 130
+    assert f"round --config mini --benchmarks cosmoflow -o '{out}'` continues" in capsys.readouterr().err

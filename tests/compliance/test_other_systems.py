@@ -102,7 +102,7 @@ def test_what_only_posix_can_do_says_so_in_one_line(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="needs Linux or macOS"), open(tmp_path / "lock", "wb") as file:
         try_lock(file)
     text = missing_extra(ModuleNotFoundError(name="fcntl"), "submission.round.__main__")
-    assert text == "submission.round needs Linux or macOS"
+    assert text == "python -m submission.round needs Linux or macOS"
 
 
 def test_paths_of_findings_are_joined_by_slashes():

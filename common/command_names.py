@@ -27,7 +27,9 @@ class Command(NamedTuple):
 GROUPS: Final = {
     "Check results": {
         "check": Command("compliance.check", "check logs, result sets, packages and repositories", "PATH"),
-        "rcp": Command("compliance.rcp.__main__", "show reference convergence points, or record some", "COMMAND"),
+        "rcp": Command("", "show reference convergence points, or record some", "COMMAND"),
+        "rcp show": Command("compliance.rcp.__main__ show", "show the tables of convergence points"),
+        "rcp record": Command("compliance.rcp.__main__ record", "make a table from reference runs, or add runs to it"),
         "demo": Command("compliance.demo", "make example logs, good and bad, and check them"),
     },
     "Train": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -12,7 +12,9 @@ from common.values import group_pairs
 from compliance.engine.checker import apply_rules, check_paths
 from compliance.engine.inputs import initial_case
 from compliance.engine.options import Options
+from compliance.logs.run import Run
 from compliance.model.case import Case
+from compliance.model.judged_run import JudgedRun, add_judgement
 from compliance.model.layout import STRONG
 from compliance.model.package import Package
 from compliance.model.report import Report
@@ -34,6 +36,20 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     The logs themselves are neither judged nor listed: `check_paths` does that. If they belong to a submission, its own
     descriptions are ignored. Never raises; a file that cannot be read is a finding.
     """
+    if not logs:
+        return compare_description(path, (), options)
+    seen = check_paths(logs, options)
+    scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
+    report = compare_description(path, [(run, scalings.get(run.path, STRONG)) for run in seen.runs], options)
+    report.own.extend([] if seen.runs else seen.own)
+    return report
+
+
+def compare_description(path: str, runs: Sequence[tuple[Run, str]], options: Options) -> Report:
+    """Return the report on a system description, and on whether runs that were read agree with it.
+
+    runs: each with its scaling, "strong" or "weak".
+    """
     case = initial_case(path, options)
     report = options.start_report(rounds=[(path, case.round, case.round_why, "system description")])
     description = read_description(path, NAMED)
@@ -41,32 +57,27 @@ def check_description(path: str, logs: Sequence[str], options: Options) -> Repor
     import_all_rules()
     rules = tuple(rule for rule in rules_of(PackageRule, case.round, None, case.profile) if rule.id in ALONE)
     findings = apply_rules(rules, package, report, options)
-    if logs:
-        seen = check_paths(logs, options)
-        report.own.extend([] if seen.runs else seen.own)
-        for results in _make_results(seen, description):
-            applicable = rules_of(SetRule, results.round, results.division, options.profile)
-            together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
-            findings += apply_rules(together, results, report, options)
-        silent = (run.path for run in seen.runs if run.benchmark is None)
-        findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
+    for results in _make_results(runs, description, options):
+        applicable = rules_of(SetRule, results.round, results.division, options.profile)
+        together = tuple(rule for rule in applicable if rule.id in WITH_LOGS)
+        findings += apply_rules(together, results, report, options)
+    silent = (run.path for run, _ in runs if run.benchmark is None)
+    findings += [DescribedSystem().skipped(path, "the log does not name its benchmark") for path in silent]
     report.packages.append(replace(package, findings=findings))
     return report
 
 
-def _make_results(seen: Report, description: SystemDescription) -> list[ResultSet]:
-    """Return the logs as results of the described system, by benchmark and scaling; skip logs without a benchmark."""
-    scalings = {run.path: results.scaling for results in seen.sets for run in (*results.runs, *results.pruned)}
-    named = [(run, run.benchmark) for run in seen.runs if run.benchmark is not None]
-    groups = group_pairs(((run.round, name, scalings.get(run.path, STRONG)), run) for run, name in named)
-    return [
-        ResultSet(
-            os.path.dirname(runs[0].path),
-            Case(round_, seen.profile, description.division, benchmark),
-            scaling,
-            runs=runs,
-            description=description,
-            loose=True,
-        )
-        for (round_, benchmark, scaling), runs in groups.items()
+def _make_results(
+    runs: Sequence[tuple[Run, str]], description: SystemDescription, options: Options
+) -> Iterator[ResultSet]:
+    """Yield the runs as results of the described system, by benchmark and scaling; skip runs without a benchmark."""
+    judged = [
+        (run if isinstance(run, JudgedRun) else add_judgement(run, initial_case(run.path, options)), scaling)
+        for run, scaling in runs
+        if run.benchmark is not None
     ]
+    groups = group_pairs(((run.round, run.benchmark, scaling), run) for run, scaling in judged)
+    for (round_, benchmark, scaling), members in groups.items():
+        case = Case(round_, options.profile, description.division, benchmark)
+        folder = os.path.dirname(members[0].path)
+        yield ResultSet(folder, case, scaling, runs=members, description=description, loose=True)

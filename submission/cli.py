@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status, 2 for an unknown command, or 1 if an extra is missing."""
     open_stderr()
     try:
-        return _call(arguments)
+        return _run_words(arguments)
     except KeyboardInterrupt:  # also while a command is imported
         print("interrupted", file=sys.stderr)
         return 130
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
 
 
-def _call(arguments: Sequence[str] | None) -> int:
+def _run_words(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ and not CommandParser.completes:
         from submission.completion import complete  # a shell asks for completions
@@ -80,22 +80,22 @@ def _call(arguments: Sequence[str] | None) -> int:
             words = words[2:] if words[1:2] in (["help"], *([option] for option in HELP)) else words[1:]
             if words and (path := _find_named_page(words[0])):
                 _expect_no_more(words[1:])
-                return _print(path.read_text(encoding="utf-8"), 0)
+                return _print_text(path.read_text(encoding="utf-8"), 0)
             words.append("--help")
         if not words:
-            return _print(render_usage(), 2)
+            return _print_text(render_usage(), 2)
         if words[0] in RENAMED:
             return answer_renamed(words[0], words[1:])
         start = next((number for number, word in enumerate(words) if word in HELP), len(words))
         if words[0] in TEXTS:
             _expect_no_more([*words[1:start], *words[start + 1 :]])
-            return _print(TEXTS[words[0]], 0)
+            return _print_text(TEXTS[words[0]], 0)
         if start < len(words) and (text := render_group_usage(" ".join(words[:start])) if start else render_usage()):
             _expect_no_more(words[start + 1 :])
-            return _print(text, 0)
+            return _print_text(text, 0)
         module, rest = resolve_command(words)
     except UsageError as error:
-        return _fail(error)
+        return _refuse_words(error)
     return _run_module(module, rest)
 
 
@@ -142,7 +142,7 @@ def answer_renamed(name: str, rest: Sequence[str] = ()) -> int:
     """Print the present call of a command that had another name; return the exit status."""
     call = as_called(RENAMED[name])
     call += f" {shlex.join(rest)}" if rest and call.startswith(f"{PROGRAM} ") and call.count(" ") == 2 else ""
-    return _fail(f"{name} is now {call}")
+    return _refuse_words(f"{name} is now {call}")
 
 
 def render_usage() -> str:
@@ -232,14 +232,14 @@ def _has_module(benchmark: str, module: str) -> bool:
     return package is not None and (package.folder / f"{name}.py").exists()
 
 
-def _print(text: str, status: int) -> int:
+def _print_text(text: str, status: int) -> int:
     """Print a text, on standard error if the exit status is not 0; return the status."""
     with checked_output():
         print(text, file=sys.stderr if status else sys.stdout)
     return status
 
 
-def _fail(error: object) -> int:
+def _refuse_words(error: object) -> int:
     """Print an error of use; return its exit status."""
     print_error(error)
     return 2
@@ -251,7 +251,7 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
         try:
             import_facts(require_package(package))
         except PluginError as error:
-            return _fail(error)
+            return _refuse_words(error)
     try:
         if command == "train":  # what needs no network is answered without torch
             from common.commands.train import answer_at_once

@@ -114,7 +114,7 @@ UNGUARDED_WRITES = {
     "cosmoflow/data/dali.py": "a temporary folder",
     "oc20/data/extxyz.py": "the new files of `whole_file`",
     "submission/accept/outputs.py": "the new file of `whole_file`",
-    "submission/assemble/packing.py": "the new file of `whole_file`",
+    "submission/assemble/writing.py": "the new file of `whole_file`",
     "submission/round/make.py": "a temporary folder",
 }
 """Modules that write files without the opener, and where."""

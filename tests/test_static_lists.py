@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
 FOUND = packages(ROOT)
-SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg", "docs"} | FOUND
+SUITE = {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.cfg", "docs", "integrations"} | FOUND
 OTHER_EXTRAS = set("train all plot study triton mpi dali wandb mlflow dev docs storage completion".split())
 
 

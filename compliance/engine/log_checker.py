@@ -21,7 +21,7 @@ from compliance.logs.power import read_power
 from compliance.logs.run import Run, benchmark_of, extract_run, variant_of
 from compliance.model.case import OFFICIAL, Case
 from compliance.model.finding import ERROR, SKIPPED, Finding, listed
-from compliance.model.judged_run import OTHER_SUITE, JudgedRun
+from compliance.model.judged_run import OTHER_SUITE, JudgedRun, add_judgement
 from compliance.model.layout import PowerPlace
 from compliance.rules.catalog import import_log_rules
 from compliance.rules.damage import Damage, WholeLog, find_damage, is_whole
@@ -54,7 +54,7 @@ def check_log(task: LogTask) -> JudgedRun:
     """Read a log and its power files; return the run, judged, also by the official tool where that is asked for."""
     log = read_log(task.path, task.tree, task.options.benchmark)
     if not task.judged:
-        return _add_judgement(extract_run(log, None, None), task, task.case)
+        return _judge_run(extract_run(log, None, None), task, task.case)
     return judge_by_both(log, task)
 
 
@@ -98,9 +98,9 @@ def judge_log(log: Log, task: LogTask, known: JudgedRun | None = None) -> Judged
         findings.append(Finding(WholeLog.id if damage else "FRM03", SKIPPED, task.path, 0, reason))
     if only_rule:
         empty = extract_run(Log(log.path), None, None, (), task.options.details)
-        return replace(_add_judgement(empty, task, case, findings), only_rule=only_rule)
+        return replace(_judge_run(empty, task, case, findings), only_rule=only_rule)
     run = known or extract_run(log, case.benchmark, case.reference, case.settings, task.options.details)
-    judged = _add_judgement(run, task, case, findings, None if case.strict else read_officially(log, case.round))
+    judged = _judge_run(run, task, case, findings, None if case.strict else read_officially(log, case.round))
     return replace(judged, repaired_minutes=damage.minutes) if damage else judged
 
 
@@ -115,14 +115,14 @@ def _counts(rule: str, log: Log, options: Options) -> bool:
     return bool(options.filter([Finding(rule, ERROR, log.path, 0, "")])[0])
 
 
-def _add_judgement(
+def _judge_run(
     run: Run, task: LogTask, case: Case, findings: Sequence[Finding] = (), official: OfficialReading | None = None
 ) -> JudgedRun:
     files = task.power
     kept, ignored = task.options.filter(findings)
-    return JudgedRun(
-        **{name: getattr(run, name) for name in Run.__struct_fields__},
-        case=case,
+    return add_judgement(
+        run,
+        case,
         power=read_power(files.nodes, files.switches, run.start_ms, run.stop_ms, task.tree) if files else None,
         findings=kept,
         ignored=ignored,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import field
 
@@ -72,3 +72,8 @@ class JudgedRun(Run, frozen=True, kw_only=True):
     def total_inflated_bytes(self) -> int:
         """What was read of the compressed log and its compressed power files."""
         return self.inflated_bytes + (self.power.inflated_bytes if self.power else 0)
+
+
+def add_judgement(run: Run, case: Case, **judgement: Any) -> JudgedRun:
+    """Return a run that was read with what it was judged by, and the other fields of `JudgedRun`."""
+    return JudgedRun(**{name: getattr(run, name) for name in Run.__struct_fields__}, case=case, **judgement)

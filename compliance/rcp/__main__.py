@@ -61,7 +61,7 @@ def _print_points(points: Sequence[ReferencePoint], modes: Sequence[Mode]) -> No
         print("  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
-def show(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
+def print_table(path: Path, round_: str, variant: str | None, modes: Sequence[Mode]) -> None:
     """Print the points of a table file that apply to a round; all variants unless one is named."""
     table = read_table(path)
     runs = require_reference(table.benchmark).runs
@@ -120,7 +120,7 @@ def _show_points(arguments: argparse.Namespace) -> None:
     names = [arguments.benchmark] if arguments.benchmark else REFERENCES
     modes: tuple[Mode, ...] = ("official", "envelope") if arguments.mode == "both" else (arguments.mode,)
     for table in [arguments.table] if arguments.table else [locate_table(require_reference(name)) for name in names]:
-        show(table, arguments.round, arguments.variant, modes)
+        print_table(table, arguments.round, arguments.variant, modes)
     print(FOOTNOTE, flush=True)
 
 

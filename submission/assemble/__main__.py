@@ -13,7 +13,8 @@ from common.datasets.manifest import ManifestError
 from common.styles import print_warning
 from compliance.model.layout import STRONG, WEAK
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly, assemble_package
+from submission.assemble.packing import Assembly
+from submission.assemble.writing import assemble_package
 
 DESCRIPTION: Final = """\
 Make a submission, in the layout of rounds 1.0 and later, from result logs, a system description and the code:

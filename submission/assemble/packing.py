@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import sys
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from typing import Final, Literal
-
-from tqdm import tqdm
 
 from common.config import to_yaml
 from common.errors import UsageError
-from common.files import LOG_NAME, remove_leftovers, whole_file
+from common.files import LOG_NAME
 from common.measure.power.keys import PARTS_FILE
 from common.tree import ANYWHERE, Tree
 from common.version import DISTRIBUTION
-from compliance.check_system import check_description
+from compliance.check_system import compare_description
 from compliance.engine.options import Options
-from compliance.logs.inflate import InflateError, pieces
 from compliance.logs.power import read_power
 from compliance.logs.run import PER_RUN, Run, names_suite, parse_run
-from compliance.logs.secrets import secrets
 from compliance.model.finding import ERROR, WARNING, listed
 from compliance.model.layout import (
     MAX_FILE_BYTES,
@@ -37,7 +28,6 @@ from compliance.model.layout import (
     PRUNED,
     RESULTS,
     SYSTEMS,
-    UNFINISHED,
     WEAK,
     power_files,
     result_name,
@@ -63,7 +53,6 @@ from submission.assemble.input_logs import (
     InputLog,
     check_logs,
     check_one_system,
-    files_below,
     find_logs,
     read_copy,
     read_input_logs,
@@ -73,22 +62,6 @@ FOLDER_NAME: Final = re.compile(r"\w[\w.,+&@()-]{0,99}")
 RUN_NUMBER: Final = re.compile(r"result_([0-9]{1,9})\.txt")
 IMPLEMENTATION: Final = DISTRIBUTION
 """Name of the folder of this suite's code in a package."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """A package as assembled.
-
-    written: new files. unchanged: all others. incomplete: result sets with too few runs: "1 of 10 runs". mini: the
-    runs are on mini problems.
-    """
-
-    root: Path
-    written: list[Path]
-    unchanged: list[Path]
-    incomplete: dict[str, str]
-    warnings: list[str] = field(default_factory=list)
-    mini: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +119,7 @@ class Packing:
         self.mini = runs[0].run.mini
         self._check_placeholders()
         if not assembly.draft:
-            self._check_description([log.path for log in runs + pruned])
+            self._check_description([log.run for log in runs])
         self.earlier = read_provenance(self.root)
         self.read_runs: dict[str, Run] = {}
         input_runs = {log.sha256: log.run for log in runs + pruned}
@@ -215,13 +188,13 @@ class Packing:
                 )
             self.warnings.append(f"{problem}; complete {SYSTEMS}/{self.system}.json in the package before you submit")
 
-    def _check_description(self, logs: Sequence[Path]) -> None:
+    def _check_description(self, runs: Sequence[Run]) -> None:
         """Raise AssemblyError for errors in the description, or of it and the logs; a warning of mini runs."""
         path = self.assembly.system
-        options = Options(allow_mini=True, progress=sys.stderr.isatty())
+        with_scaling = [(run, self.assembly.scaling) for run in runs]
         findings = [
             finding
-            for package in check_description(str(path), [str(log) for log in logs], options).packages
+            for package in compare_description(str(path), with_scaling, Options(allow_mini=True)).packages
             for finding in package.findings
             if finding.rule != NoPlaceholderInDescription.id
         ]
@@ -410,102 +383,3 @@ def _check_outside(output: Path, folders: Iterable[Path]) -> None:
     for folder in folders:
         if folder.is_dir() and os.path.commonpath((target, real := os.path.realpath(folder))) == real:
             raise UsageError(f"-o {output} is inside {folder}, an input: choose a folder outside it")
-
-
-# -- writing --------------------------------------------------------------------------------------------------
-
-
-def assemble_package(assembly: Assembly, *, dry_run: bool = False) -> Assembled:
-    """Write the missing files of a package and return it; a second call writes nothing.
-
-    dry_run: write nothing, and return what would be written. Raises UsageError and AssemblyError, always before
-    anything is written, and ManifestError for a damaged provenance.json.
-    """
-    packing = Packing(assembly)
-    new = packing.files_to_write()
-    _refuse_secrets(new)
-    root = packing.root
-    written = [root / item.name for item in new]
-    record = root / PROVENANCE_FILE
-    if dry_run:
-        written += [record] if new or not record.exists() else []
-    elif _write_package(packing, new):
-        written.append(record)
-    unchanged = sorted({*files_below(root, packing.tree)} - {*written})
-    incomplete = provenance.find_incomplete({*packing.present, *packing.redactions})
-    return Assembled(root, written, unchanged, incomplete, packing.warnings, packing.mini)
-
-
-def _write_package(packing: Packing, new: Sequence[PackageFile]) -> bool:
-    """Write new files of a package and its provenance.json; return whether that changed.
-
-    All are written beside the package. A new one gets its name when it is whole; to another its new files are moved.
-    """
-    root = packing.root
-    with _part_of_package(root) if new else nullcontext(root) as part:
-        for item in tqdm(new, desc="copying", unit=" files", disable=None, delay=2):
-            _write_file(part / item.name, item.read(), item.executable)
-        is_new = not os.path.lexists(root)
-        for target in [] if is_new else [root / item.name for item in new]:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(target)
-            (part / target.relative_to(root)).replace(target)
-        package = part if is_new else root
-        text = provenance.record_package(package, packing.earlier, packing.redactions, packing.read_runs)
-        changes = Tree.at(package).begin(package / PROVENANCE_FILE, len(text) + 1) != text
-        if changes:
-            _write_file(package / PROVENANCE_FILE, text)
-        if is_new:
-            part.rename(root)
-    return changes
-
-
-@contextmanager
-def _part_of_package(root: Path) -> Iterator[Path]:
-    """Yield a folder of the same name, in a new one beside a package, which is removed at the end.
-
-    So are those of killed processes.
-    """
-    beside = Path(os.path.realpath(root)).parent
-    beside.mkdir(parents=True, exist_ok=True)
-    for path in beside.iterdir():
-        if UNFINISHED.fullmatch(path.name) and path.name.startswith(f".{root.name}."):
-            rmtree(path, ignore_errors=True)
-    folder = beside / f".{root.name}.{os.urandom(8).hex()}.tmp"
-    try:
-        try:
-            (folder / root.name).mkdir(parents=True)
-        except OSError as error:
-            raise AssemblyError(f"cannot write into {beside}: {error.strerror}; choose another -o") from error
-        yield folder / root.name
-    finally:
-        rmtree(folder, ignore_errors=True)
-
-
-def _refuse_secrets(items: Sequence[PackageFile]) -> None:
-    """Raise AssemblyError if a file to write contains a secret; the message names where each comes from."""
-    leaks = [
-        f"{item.source}:{mention.line} ({mention.kind}, {mention.text})"
-        for item in tqdm(items, desc="searching", unit=" files", disable=None, delay=2)
-        for mention in secrets(_inflate_text(item.read()))
-    ]
-    if leaks:
-        raise AssemblyError(
-            f"secrets would be published: {listed(leaks)}. Revoke them, take them from variables or files outside the "
-            "code, and assemble again; nothing was written"
-        )
-
-
-def _inflate_text(data: bytes) -> bytes:
-    """Return the contents of a file, of a compressed one what can be inflated within the limits."""
-    parts: list[bytes] = []
-    with suppress(InflateError, EOFError, zlib.error):
-        parts += pieces(io.BytesIO(data))[1]
-    return b"".join(parts)
-
-
-def _write_file(target: Path, data: bytes, executable: bool = False) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(target) as part:
-        part.write_bytes(data)
-        part.chmod(part.stat().st_mode | (0o111 if executable else 0))

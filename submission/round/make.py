@@ -26,7 +26,8 @@ from compliance.model.finding import FAIL, INCOMPLETE
 from compliance.model.layout import SYSTEMS
 from compliance.model.report import Report
 from submission.assemble.implementation import find_implementation
-from submission.assemble.packing import IMPLEMENTATION, Assembled, Assembly, assemble_package, name_organisation
+from submission.assemble.packing import IMPLEMENTATION, Assembly, name_organisation
+from submission.assemble.writing import Assembled, assemble_package
 from submission.results.page.page import write_report
 from submission.results.read_rows import rows
 from submission.results.tables import Summary

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from compliance.samples.log import SampleLog
-from submission.assemble.packing import Assembly, assemble_package
+from submission.assemble.packing import Assembly
+from submission.assemble.writing import assemble_package
 from submission.manifest import main
 
 LOG = "results/laptop/strong/cosmoflow/result_0.txt"

@@ -68,8 +68,7 @@ def test_a_round_reads_each_run_and_each_copy_once(runs, readings):
 
 
 def test_assemble_reads_each_log_once(runs, readings):
-    """Of a draft; otherwise the check of the description reads them, too."""
-    call = ["round/cosmoflow", "-o", "out", "--system", f"{PLATFORM}.json", "--draft"]
+    call = ["round/cosmoflow", "-o", "out", "--system", f"{PLATFORM}.json"]
     for extra in ([], [], ["-o", "redacted", "--redact"]):
         readings.clear()
         assert assemble([*call, *extra]) == 0

@@ -21,7 +21,8 @@ from common.version import VERSION
 from compliance.benchmarks import REFERENCES
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage
-from submission.assemble.packing import Assembly, assemble_package
+from submission.assemble.packing import Assembly
+from submission.assemble.writing import assemble_package
 from tests.conformance.forgeries.logtext import Line, LogText, Unsuitable
 
 NUMBER = re.compile(r"result_(\d+)\.txt$")

@@ -21,10 +21,11 @@ from compliance.model.layout import discover
 from compliance.model.provenance import read_provenance
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SYSTEM, SamplePackage, SamplePower
-from submission.assemble import packing
+from submission.assemble import writing
 from submission.assemble.__main__ import main
 from submission.assemble.input_logs import AssemblyError
-from submission.assemble.packing import Assembly, assemble_package
+from submission.assemble.packing import Assembly
+from submission.assemble.writing import assemble_package
 from submission.manifest import verify_package
 
 ORGANISATION = "Example_University"
@@ -448,14 +449,14 @@ def test_an_interrupted_call_leaves_the_package_as_it_was(place, monkeypatch, ki
     runs = [place.run(number) for number in (1, 2, 3, 4)]
     if kind == "extended":
         place.make(runs[0])
-    before, write, left = contents(place.out), packing._write_file, itertools.count()
+    before, write, left = contents(place.out), writing._write_file, itertools.count()
 
     def fails(*arguments):
         if next(left) == 2:
             raise OSError(5, "Input/output error", str(arguments[0]))
         write(*arguments)
 
-    monkeypatch.setattr(packing, "_write_file", fails)
+    monkeypatch.setattr(writing, "_write_file", fails)
     with pytest.raises(OSError, match="Input/output error"):
         place.make()
     assert contents(place.out) == before and place.root.exists() == (kind == "extended")

@@ -10,7 +10,8 @@ from common.provenance import source_hash
 from compliance.engine import Options, check_paths
 from compliance.samples.log import SampleLog
 from compliance.samples.package import SamplePackage
-from submission.assemble.packing import Assembly, assemble_package
+from submission.assemble.packing import Assembly
+from submission.assemble.writing import assemble_package
 
 NAME = "provenance.json"
 CODE = "benchmarks/cosmoflow/implementations/mlperf-hpc-suite"

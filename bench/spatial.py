@@ -166,7 +166,7 @@ def page(found: dict[str, Any]) -> str:
         *map(_halos, [row for row in found["strong"] if row["ranks"] > 1]),
     ]
     if "epoch" in found:
-        lines += ["", *_epochs(found["epoch"])]
+        lines += ["", *_epochs(found["epoch"], found["epoch_date"])]
     return "\n".join(lines) + "\n"
 
 
@@ -215,7 +215,7 @@ def _halos(row: dict[str, Any]) -> str:
     return f"| {extents} | {row['dtype']} | {shown[0]} | {shown[1]} | {gathered:,} |"
 
 
-def _epochs(found: list[dict[str, Any]]) -> list[str]:
+def _epochs(found: list[dict[str, Any]], date: str) -> list[str]:
     rows: list[str] = []
     ways: dict[str, list[tuple[float, float]]] = {}
     for row in found:
@@ -236,7 +236,8 @@ def _epochs(found: list[dict[str, Any]]) -> list[str]:
     return [
         "## The first epoch of the mini problem",
         "",
-        "Loss of the epoch and quality after it, 128 steps of Muon, apart from one process on one thread. In double "
+        f"Trained on {date}. Loss of the epoch and quality after it, 128 steps of Muon, apart from one process on one "
+        "thread. In double "
         "precision, ranks that share samples train as one process does. In single precision no two orders of summation "
         "do: with a million pools in a step, the greatest voxels of some tie but for rounding, and pass their gradient "
         "to another one. So it is without sharing, and in one process on two threads.",
@@ -258,7 +259,7 @@ def main() -> int:
     """Measure, print the page; exit 1 if a rank needs more memory than it should."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
-    parser.add_argument("--epoch", metavar="DATA", help="the mini problem's data, to train its first epoch, too")
+    parser.add_argument("--epoch", metavar="DATA", help="the mini problem's data, to train its first epoch; else kept")
     given = parser.parse_args()
     import torch
 
@@ -269,7 +270,10 @@ def main() -> int:
     found["large"] = [steps(extents, (LARGE, LARGE, LARGE), "bf16", 3) for extents in ((1, 1), (4, 1))]
     found["projected"] = projections()
     if given.epoch:
-        found["epoch"] = epochs(str(Path(given.epoch).resolve()))
+        found["epoch"], found["epoch_date"] = epochs(str(Path(given.epoch).resolve())), found["machine"]["date"]
+    elif given.output and (before := given.output.with_suffix(".json")).exists():
+        kept = json.loads(before.read_text())
+        found |= {key: kept[key] for key in ("epoch", "epoch_date") if key in kept}
     text = page(found)
     print(text)
     if given.output:

@@ -72,7 +72,7 @@ def test_help_names_commands_as_they_were_called(name, mlperf_hpc, capsys):
         ("check --profil official x", "--profil (did you mean '--profile'?)"),
         ("check --b=oc20 x", "--b (did you mean '--benchmark'?)"),
         ("rcp record --outptu x", "--outptu (did you mean '--output'?)"),
-        ("rcp --versoin", "--versoin"),
+        ("rcp show --zzz", "--zzz"),
         ("train oc20 mini --resum", "--resum (did you mean '--resume'?)"),
         ("data prepare deepcam verify --size x", "--size (did you mean '--sizes-only'?)"),
     ],

@@ -271,6 +271,8 @@ def main() -> int:
         machine_of_runs = json.loads((arguments.runs / ABOUT).read_text())
         rates = [read_measurement(path).samples_per_s for path in files]
         measured = {"samples_per_s": rates, "machine": machine_of_runs, "shares": resample(rates, 2000)}
+    elif arguments.output and (before := arguments.output.with_suffix(".json")).exists():
+        measured = json.loads(before.read_text())["measured"]  # the page has the date of these
     machines = MACHINES // 10 if arguments.quick else MACHINES
     results = {"machine": about, "simulation": simulate_all(machines), "measured": measured}
     text = page(results)

@@ -26,6 +26,9 @@ VARIANTS: Final = (FULL, MINI, MINI_2)
 """The problems of the suite: values of `dataset_variant` in a log; a log without it is about the full problem."""
 OWN: Final = "own"
 """A user's own data: without published sizes, target and reference runs, and never an MLPerf result."""
+VALIDATION: Final = "validation"
+SPLITS: Final = ("train", VALIDATION)
+"""The folders of a dataset, by what its samples are for."""
 
 
 def since(first: str, last: str = ROUNDS[-1]) -> tuple[str, ...]:

@@ -19,8 +19,9 @@ from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.errors import UsageError
 from common.files import is_foreign
+from common.reference import SPLITS
 from cosmoflow.data.raw import UniverseError, open_universe
-from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SPLITS, SampleFormat
+from cosmoflow.data.sample_files import CHANNELS, ENDINGS, FORMATS, SampleFormat
 from cosmoflow.data.tfrecord import RecordError, Sample, WrongSizeError, read_sample
 from cosmoflow.data.values import read_contents
 

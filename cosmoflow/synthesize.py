@@ -14,8 +14,9 @@ import numpy as np
 from common.command import UsageError, count, positive
 from common.commands.synthesize import Synthesis
 from common.datasets.build import DatasetPlan, Item
+from common.reference import SPLITS
 from cosmoflow.data.raw import write_universe
-from cosmoflow.data.sample_files import CHANNELS, FORMATS, SPLITS, SampleFormat
+from cosmoflow.data.sample_files import CHANNELS, FORMATS, SampleFormat
 from cosmoflow.reference import TARGET
 from cosmoflow.simulation.plot import draw_samples
 from cosmoflow.simulation.recipe import PRESETS, PRIORS, Recipe

@@ -14,13 +14,13 @@ from common.commands.prepare import PrepareCommand, add_work, build_and_compare
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.datasets.manifest import read_variant_and_digest
 from common.processes import in_processes, usable_cores
+from common.reference import SPLITS
 from oc20.data import metadata
 from oc20.data.conversion import (
     EDGES,
     FORMATS,
     GRAPH,
     SHARD,
-    SPLITS,
     Converted,
     FrameSource,
     Published,

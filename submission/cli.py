@@ -257,6 +257,11 @@ def _run_module(module: str, arguments: Sequence[str]) -> int:
             from common.commands.train import answer_at_once
 
             answer_at_once(package, arguments)
+        elif package in PACKAGES and any(word in HELP for word in arguments):
+            from common.commands.arguments import PARSERS
+
+            if parse := PARSERS.get(command):
+                parse(package, arguments)
         status: int = import_module(module).main(arguments)
     except ModuleNotFoundError as error:
         problem = missing_extra(error, module)

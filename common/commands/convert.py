@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from common.command import CommandParser, UsageError, run_command
-from common.commands.evaluate import separate_overrides
+from common.commands.arguments import separate_overrides
 from common.config import load, rebuild, to_dict
 from common.files import check_regular, open_whole_file
 from common.named_configs import CLOSED, find_config

@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from common.command import CommandParser, UsageError, check_new, counted, place, run_command
+from common.command import UsageError, check_new, counted, run_command
+from common.commands.arguments import parse_evaluation
 from common.config import load as load_config
 from common.config import rebuild
 from common.files import instance_folders, write_whole_file
@@ -23,7 +24,7 @@ from common.own_code import import_all
 from common.precision import Precision
 from common.ranks.connect import connect
 from common.ranks.dist import Dist
-from common.reference import NO_TARGET, NoTarget, Target
+from common.reference import NO_TARGET, VALIDATION, NoTarget, Target
 from common.settings.run import RunConfig
 from common.training import ensemble
 from common.training.benchmark import Benchmark, Problem, check_network_code
@@ -38,12 +39,11 @@ from common.training.run import TRAINING_ERRORS, check_seed
 from common.training.weights import check_fit, load_fitting
 
 NO_RESULT: Final = "An ensemble is not an MLPerf result."
-VALIDATION: Final = "validation"
 
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the target is met, 1 if not or after an error, 2 for wrong use."""
-    arguments = _parse_arguments(benchmark.name, argv)
+    arguments = parse_evaluation(benchmark.name, argv)
 
     def evaluate() -> int:
         if arguments.output is not None:
@@ -330,65 +330,3 @@ def _write_json(path: Path | None, content: dict[str, Any]) -> None:
     """Write the file of numbers, if one is asked for."""
     if path is not None:
         write_whole_file(path, json.dumps(content, indent=1) + "\n")
-
-
-def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(
-        prog=f"python -m {name}.evaluate",
-        usage=f"""\
-python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]
-       python -m {name}.evaluate [-h] --predictions FILE [-o FILE.json] [RUN | CONFIG] [section.key=value ...]""",
-        description=f"""\
-Evaluate a checkpoint on the whole validation set, with its own configuration. Under torchrun, mpirun or srun the ranks
-share the work, as in training.
-
-  python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
-  python -m {name}.evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
-  python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
-  python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
-  python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
-  python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
-  python -m {name}.evaluate --predictions FILE mini          a file from predict, by the data
-
-Several runs are an ensemble, which is not an MLPerf result. The table has the quality of each member, and of their mean
-prediction (of the class probabilities). The device holds the weights of all members. Memory does not grow with the
-data; time grows with the members.
-
---predictions judges a file from predict (docs/guide/predict.md) by the data of a run or of a configuration, which must
-have the same names, number and truth. Without a run or configuration it judges by the truth in the file.""",
-        statuses={
-            0: "target met (by the ensemble), or no target applies: a file alone, predictions of training samples",
-            1: "target not met, or an error",
-        },
-    )
-    parser.add_argument(
-        "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
-    )
-    parser.add_argument(
-        "--predictions", type=place, metavar="FILE", help="judge the predictions in a file from predict"
-    )
-    parser.add_argument(
-        "--best", action="store_true", help="use the checkpoint of each run's best evaluation: see checkpoint.best"
-    )
-    parser.add_argument(
-        "--out-of-bag",
-        action="store_true",
-        help="for runs with bagging: judge each training sample by the members that did not draw it",
-    )
-    parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
-    arguments = parser.parse_intermixed_args(argv)
-    arguments.runs, arguments.overrides = separate_overrides(arguments.words)
-    if not arguments.runs and arguments.predictions is None:
-        parser.error("no run is named")
-    return arguments
-
-
-def word(text: str) -> str:
-    """Return an argument, a path or an override; an `argparse` type."""
-    return text if place(text) else ""
-
-
-def separate_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Return the paths among arguments, and the overrides: what has a = and is no file."""
-    overrides = [text for text in words if "=" in text and not Path(text).exists()]
-    return [Path(text) for text in words if text not in overrides], overrides

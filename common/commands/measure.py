@@ -19,13 +19,14 @@ import torch
 from tqdm import tqdm
 
 from common import mllog
-from common.command import CommandParser, UsageError, as_called, file_place, place, positive, run_command
+from common.command import UsageError, as_called, run_command
+from common.commands.arguments import FEWEST, FIDELITY_STEPS, FIRST, FIRST_ACCELERATOR, parse_measurement
 from common.config import load
 from common.data.sampling import step_seed
 from common.files import LOG_NAME, POWER
 from common.measure.fom import NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
-from common.named_configs import CLOSED, find_config, is_name
+from common.named_configs import find_config, is_name
 from common.own_code import describe_codes, import_all
 from common.precision import Precision, resolved
 from common.ranks.connect import connect
@@ -44,11 +45,6 @@ from common.training.run import TRAINING_ERRORS, ranks_text
 from common.training.step import Step
 from common.training.warm_up import warm_up, warms_up
 
-FEWEST: Final = 3
-"""Steps that are measured, however long they take."""
-FIRST, FIRST_ACCELERATOR = 2, 15
-"""Steps that are left out; on an accelerator without `train.warm_up` until recorded ones are replayed."""
-FIDELITY_STEPS: Final = 20
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
 
 
@@ -64,7 +60,7 @@ class Measurable(NamedTuple):
 
 def main(measurable: Measurable, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 after an error, 2 for wrong use."""
-    arguments = _parse_arguments(measurable.benchmark.name, argv)
+    arguments = parse_measurement(measurable.benchmark.name, argv)
     return run_command(lambda: _measure(measurable, arguments), TRAINING_ERRORS)
 
 
@@ -307,50 +303,3 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     )
     m.write_file(path)  # afterwards: if it fails, the numbers are there
     print(f"{path}: {NO_RESULT}\n{as_called(following)}", flush=True)
-
-
-def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    module = f"python -m {name}.measure"
-    parser = CommandParser(
-        module,
-        description=f"""\
-Measure training steps of {name}: the network at full size, one sample for each rank, in a few minutes and without a
-dataset. It is not an MLPerf result.
-
-  {module}                                  the network at full size
-  {module} mini                             the mini problem's network
-  {module} train.global_batch_size=8        another batch, over all ranks
-  {module} --data /data/{name}              reading included, from these files
-  torchrun --nproc-per-node 4 -m {name}.measure
-  mpirun -n 2 {module}
-  srun -n 512 {module}""",
-        epilog=f"""\
-Without --data the command generates a few samples of the published shape and distribution once, in
-data/{name}-measure-full (or -mini, -mini2), and keeps them in memory. It writes {NAME}
-(docs/reference/fom.schema.json), replacing an earlier one, and one line on standard output:
-  FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
-units: ranks. spread: standard deviation of the steps' times divided by their median.""",
-        statuses={0: "measured"},
-    )
-    parser.add_argument(
-        "config", nargs="?", default=CLOSED, help=f"name of a configuration, or a YAML file (default: {CLOSED})"
-    )
-    parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
-    parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
-    fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
-    parser.add_argument("--seconds", type=positive, default=60, help=fewer)
-    before = f"steps before (default {FIRST}, or {FIRST_ACCELERATOR} with an accelerator and train.warm_up=off)"
-    parser.add_argument("--warmup", type=positive, help=before)
-    parser.add_argument(
-        "--fidelity",
-        action="store_true",
-        help=f"also train for {FIDELITY_STEPS} steps as configured, and in float32, and compare the losses",
-    )
-    parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation to read")
-    parser.add_argument(
-        "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
-    )
-    arguments = parser.parse_intermixed_args(argv)
-    if "=" in arguments.config and not Path(arguments.config).exists():  # an override without a configuration before it
-        arguments.override, arguments.config = [arguments.config, *arguments.override], CLOSED
-    return arguments

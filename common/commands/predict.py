@@ -13,16 +13,14 @@ import numpy as np
 import torch
 
 from common.bar import open_bar
-from common.command import CommandParser, UsageError, counted, file_place, run_command
+from common.command import UsageError, counted, run_command
+from common.commands.arguments import parse_prediction
 from common.commands.evaluate import (
-    VALIDATION,
     check_whole,
     format_verdict,
     load_member,
     load_problem,
     samples_of,
-    separate_overrides,
-    word,
 )
 from common.data.prefetch import sum_flaws
 from common.picture import new_figure, save_figure
@@ -32,7 +30,7 @@ from common.training.benchmark import Benchmark, Problem
 from common.training.data_faults import DataFaultError, find_faults
 from common.training.ensemble import Member
 from common.training.predictions import report as reports
-from common.training.predictions.file import INDEX, NAMES, SPLITS, About, Output, check_output, write_predictions
+from common.training.predictions.file import INDEX, NAMES, About, Output, check_output, write_predictions
 from common.training.predictions.report import PredictionReport, arrays
 from common.training.run import TRAINING_ERRORS
 
@@ -64,7 +62,7 @@ class _Batch(NamedTuple):
 
 def main(benchmark: Benchmark, argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if the file is written, 1 after an error, 2 for wrong use."""
-    arguments = _parse_arguments(benchmark.name, argv)
+    arguments = parse_prediction(benchmark.name, argv)
     return run_command(lambda: _predict_samples(benchmark, arguments), TRAINING_ERRORS)
 
 
@@ -148,40 +146,3 @@ def _show_results(member: Member, arguments: argparse.Namespace, report: Predict
         figure.suptitle(f"{problem.reference.name}, {arguments.run}\n{verdict}")
         save_figure(figure, arguments.plot)
         print(f"{arguments.plot}: a picture of them")
-
-
-def _parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = CommandParser(
-        prog=f"python -m {name}.predict",
-        usage=f"python -m {name}.predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
-        description=f"""\
-Write a checkpoint's prediction for each sample beside the truth, and print a summary. The configuration comes from the
-checkpoint. Under torchrun, mpirun or srun the ranks share the work, as in training.
-
-  python -m {name}.predict runs/{name}-mini -o predictions.npz
-  python -m {name}.predict runs/{name}-mini -o predictions.h5 --plot predictions.png
-  python -m {name}.predict RUN -o train.npz --split train         the training samples, not augmented
-  python -m {name}.predict RUN -o FILE data.data_dir=/data/{name}   with the data of this machine
-  python -m {name}.evaluate --predictions predictions.npz         judge the file again
-
-An npz file stays in memory until it is written; HDF5 is written batch by batch, for any number of samples.
-docs/guide/predict.md has the format. Samples keep their order on any number of ranks; with the same
-train.eval_batch_size=N the numbers are equal too, otherwise they can differ by rounding.""",
-        statuses={0: "the file is written"},
-    )
-    parser.add_argument("words", nargs="+", type=word, metavar="RUN", help="the folder of a run, or a checkpoint")
-    parser.add_argument(
-        "-o", "--output", type=file_place, required=True, metavar="FILE", help="the file to write: .npz, or .h5 (HDF5)"
-    )
-    parser.add_argument(
-        "--plot", type=file_place, metavar="PICTURE", help="also draw predictions and truth: .png, .svg or .pdf"
-    )
-    parser.add_argument(
-        "--split", choices=SPLITS, default=VALIDATION, help="which samples to predict (default: %(default)s)"
-    )
-    arguments = parser.parse_intermixed_args(argv)
-    runs, arguments.overrides = separate_overrides(arguments.words)
-    if len(runs) != 1:
-        parser.error(f"{len(runs)} runs are named; expected one")
-    arguments.run = runs[0]
-    return arguments

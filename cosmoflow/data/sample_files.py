@@ -21,7 +21,6 @@ from cosmoflow.data.tfrecord import RecordError
 from cosmoflow.simulation.universe import REDSHIFTS
 
 FORMATS: Final = ("tfrecord", "npy")
-SPLITS: Final = ("train", "validation")
 CHANNELS: Final = len(REDSHIFTS)
 ENDINGS: Final = {"tfrecord": (".tfrecord",), "npy": ("_data.npy", "_label.npy")}
 """Of the files of a sample, by format."""

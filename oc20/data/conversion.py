@@ -25,6 +25,7 @@ import numpy as np
 
 from common.datasets.build import BadItemError, BuildError, DatasetPlan, Item
 from common.files import list_data, write_whole_file
+from common.reference import SPLITS
 from common.values import group_pairs
 from oc20.data import compact, extxyz, metadata, records, reference_edges
 from oc20.data.extxyz import Pair
@@ -34,7 +35,6 @@ from oc20.data.records import FrameError
 from oc20.graphs import MOST_NEIGHBOURS, Frame, find_neighbours
 from oc20.settings import CUTOFF_ANGSTROM
 
-SPLITS: Final = ("train", "validation")
 GRAPH: Final = {"cutoff": CUTOFF_ANGSTROM, "most_neighbours": MOST_NEIGHBOURS}
 """The facts about edges for a manifest."""
 EDGES: Final = ("nearest", "reference")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from common.errors import UsageError
-from oc20.data.conversion import SPLITS
+from common.reference import SPLITS
 from oc20.data.extxyz import ExtxyzFrame, importing_ase
 
 FIRST_SYSTEM: Final = 1_000_000

@@ -18,9 +18,10 @@ import pytest
 
 from common.datasets.journal import Journal
 from common.datasets.manifest import read_manifest
+from common.reference import SPLITS
 from cosmoflow import prepare
 from cosmoflow.data import tfrecord
-from cosmoflow.data.sample_files import ENDINGS, SPLITS
+from cosmoflow.data.sample_files import ENDINGS
 from cosmoflow.data.tfrecord import Sample
 from cosmoflow.prepare import HashSplit
 

@@ -17,6 +17,8 @@ NEEDED = ("msgspec", "yaml", "tqdm")
 """What the suite is always installed with."""
 WRITE = ("fetch", "integrations")
 """Commands that would fill the folder of that name."""
+HELPFUL = ("check", "rcp show", *(f"{name} cosmoflow" for name in ("train", "evaluate", "predict", "measure")))
+"""Commands whose help needs no more."""
 RUN_ALL = """
 import json, os, sys
 from submission.cli import main
@@ -75,6 +77,8 @@ def test_no_command_ends_with_a_traceback(installed, tmp_path):
     for words, (status, output, error) in zip(calls(), json.loads(done.stdout), strict=True):
         case = f"{' '.join(words)}: {status}\n{output[-500:]}\n{error}"
         assert "Traceback" not in error, case
+        if installed and words[-1] == "--help" and " ".join(words[:-1]) in HELPFUL:
+            assert status == 0, case
         if status:
             lines = (output if status == 1 and not error else error).splitlines()
             assert lines and (words == ["check", "."] or len(lines) <= 2), case

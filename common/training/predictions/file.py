@@ -17,7 +17,7 @@ import numpy as np
 
 from common.command import UsageError, check_new
 from common.files import check_regular, whole_file
-from common.reference import FULL, OWN, VARIANTS
+from common.reference import FULL, OWN, SPLITS, VARIANTS
 from common.tree import RefusedFileError, open_regular
 
 Rows = Mapping[str, np.ndarray]
@@ -25,7 +25,6 @@ Rows = Mapping[str, np.ndarray]
 
 INDEX: Final = "index"
 NAMES: Final = "names"
-SPLITS: Final = ("train", "validation")
 HDF5: Final = (".h5", ".hdf5")
 NPZ: Final = ".npz"
 MOST_NPZ_BYTES: Final = 2**30

@@ -1,0 +1,179 @@
+"""The arguments of the commands that are about networks, apart from these: help needs no torch.
+
+name: of the benchmark's package, everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from common.command import CommandParser, file_place, place, positive
+from common.measure.fom import NAME
+from common.named_configs import CLOSED
+from common.reference import SPLITS, VALIDATION
+
+FEWEST: Final = 3
+"""Steps that `measure` measures, however long they take."""
+FIRST, FIRST_ACCELERATOR = 2, 15
+"""Steps that it leaves out; on an accelerator without `train.warm_up` until recorded ones are replayed."""
+FIDELITY_STEPS: Final = 20
+
+
+def parse_evaluation(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of `evaluate`; ends the process for help, and for wrong use."""
+    parser = CommandParser(
+        prog=f"python -m {name}.evaluate",
+        usage=f"""\
+python -m {name}.evaluate [-h] [--best] [--out-of-bag] [-o FILE.json] RUN [RUN ...] [section.key=value ...]
+       python -m {name}.evaluate [-h] --predictions FILE [-o FILE.json] [RUN | CONFIG] [section.key=value ...]""",
+        description=f"""\
+Evaluate a checkpoint on the whole validation set, with its own configuration. Under torchrun, mpirun or srun the ranks
+share the work, as in training.
+
+  python -m {name}.evaluate runs/{name}-mini                        the newest checkpoint of a run
+  python -m {name}.evaluate runs/{name}-mini --best                 that of its best evaluation (checkpoint.best=true)
+  python -m {name}.evaluate runs/{name}-mini/checkpoints/epoch-0009-step-0000000.pt
+  python -m {name}.evaluate RUN data.data_dir=/data/{name}          with the data of this machine
+  python -m {name}.evaluate RUN RUN RUN                      several networks, and the mean of their predictions
+  python -m {name}.evaluate JOB                              the same for JOB/instance_0, JOB/instance_1, ...
+  python -m {name}.evaluate --predictions FILE mini          a file from predict, by the data
+
+Several runs are an ensemble, which is not an MLPerf result. The table has the quality of each member, and of their mean
+prediction (of the class probabilities). The device holds the weights of all members. Memory does not grow with the
+data; time grows with the members.
+
+--predictions judges a file from predict (docs/guide/predict.md) by the data of a run or of a configuration, which must
+have the same names, number and truth. Without a run or configuration it judges by the truth in the file.""",
+        statuses={
+            0: "target met (by the ensemble), or no target applies: a file alone, predictions of training samples",
+            1: "target not met, or an error",
+        },
+    )
+    parser.add_argument(
+        "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
+    )
+    parser.add_argument(
+        "--predictions", type=place, metavar="FILE", help="judge the predictions in a file from predict"
+    )
+    parser.add_argument(
+        "--best", action="store_true", help="use the checkpoint of each run's best evaluation: see checkpoint.best"
+    )
+    parser.add_argument(
+        "--out-of-bag",
+        action="store_true",
+        help="for runs with bagging: judge each training sample by the members that did not draw it",
+    )
+    parser.add_argument("-o", "--output", type=place, metavar="FILE.json", help="also write the numbers to a file")
+    arguments = parser.parse_intermixed_args(argv)
+    arguments.runs, arguments.overrides = separate_overrides(arguments.words)
+    if not arguments.runs and arguments.predictions is None:
+        parser.error("no run is named")
+    return arguments
+
+
+def parse_prediction(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of `predict`; ends the process for help, and for wrong use."""
+    parser = CommandParser(
+        prog=f"python -m {name}.predict",
+        usage=f"python -m {name}.predict [-h] -o FILE [--plot PICTURE] [--split SPLIT] RUN [section.key=value ...]",
+        description=f"""\
+Write a checkpoint's prediction for each sample beside the truth, and print a summary. The configuration comes from the
+checkpoint. Under torchrun, mpirun or srun the ranks share the work, as in training.
+
+  python -m {name}.predict runs/{name}-mini -o predictions.npz
+  python -m {name}.predict runs/{name}-mini -o predictions.h5 --plot predictions.png
+  python -m {name}.predict RUN -o train.npz --split train         the training samples, not augmented
+  python -m {name}.predict RUN -o FILE data.data_dir=/data/{name}   with the data of this machine
+  python -m {name}.evaluate --predictions predictions.npz         judge the file again
+
+An npz file stays in memory until it is written; HDF5 is written batch by batch, for any number of samples.
+docs/guide/predict.md has the format. Samples keep their order on any number of ranks; with the same
+train.eval_batch_size=N the numbers are equal too, otherwise they can differ by rounding.""",
+        statuses={0: "the file is written"},
+    )
+    parser.add_argument("words", nargs="+", type=word, metavar="RUN", help="the folder of a run, or a checkpoint")
+    parser.add_argument(
+        "-o", "--output", type=file_place, required=True, metavar="FILE", help="the file to write: .npz, or .h5 (HDF5)"
+    )
+    parser.add_argument(
+        "--plot", type=file_place, metavar="PICTURE", help="also draw predictions and truth: .png, .svg or .pdf"
+    )
+    parser.add_argument(
+        "--split", choices=SPLITS, default=VALIDATION, help="which samples to predict (default: %(default)s)"
+    )
+    arguments = parser.parse_intermixed_args(argv)
+    runs, arguments.overrides = separate_overrides(arguments.words)
+    if len(runs) != 1:
+        parser.error(f"{len(runs)} runs are named; expected one")
+    arguments.run = runs[0]
+    return arguments
+
+
+def parse_measurement(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of `measure`; ends the process for help, and for wrong use."""
+    module = f"python -m {name}.measure"
+    parser = CommandParser(
+        module,
+        description=f"""\
+Measure training steps of {name}: the network at full size, one sample for each rank, in a few minutes and without a
+dataset. It is not an MLPerf result.
+
+  {module}                                  the network at full size
+  {module} mini                             the mini problem's network
+  {module} train.global_batch_size=8        another batch, over all ranks
+  {module} --data /data/{name}              reading included, from these files
+  torchrun --nproc-per-node 4 -m {name}.measure
+  mpirun -n 2 {module}
+  srun -n 512 {module}""",
+        epilog=f"""\
+Without --data the command generates a few samples of the published shape and distribution once, in
+data/{name}-measure-full (or -mini, -mini2), and keeps them in memory. It writes {NAME}
+(docs/reference/fom.schema.json), replacing an earlier one, and one line on standard output:
+  FOM {name} samples/s 123.4 units 4 batch 64 dtype bf16 spread 0.021
+units: ranks. spread: standard deviation of the steps' times divided by their median.""",
+        statuses={0: "measured"},
+    )
+    parser.add_argument(
+        "config", nargs="?", default=CLOSED, help=f"name of a configuration, or a YAML file (default: {CLOSED})"
+    )
+    parser.add_argument("override", nargs="*", help="section.key=value, replacing the file's value")
+    parser.add_argument("--steps", type=positive, default=30, help="steps to measure at most (default 30)")
+    fewer = f"measure fewer steps, but at least {FEWEST}, if they take longer (default 60)"
+    parser.add_argument("--seconds", type=positive, default=60, help=fewer)
+    before = f"steps before (default {FIRST}, or {FIRST_ACCELERATOR} with an accelerator and train.warm_up=off)"
+    parser.add_argument("--warmup", type=positive, help=before)
+    parser.add_argument(
+        "--fidelity",
+        action="store_true",
+        help=f"also train for {FIDELITY_STEPS} steps as configured, and in float32, and compare the losses",
+    )
+    parser.add_argument("--data", type=place, metavar="DIR", help="folder with train and validation to read")
+    parser.add_argument(
+        "-o", "--output", type=file_place, metavar="FILE.json", help=f"default: runs/{name}-measure/{NAME}"
+    )
+    arguments = parser.parse_intermixed_args(argv)
+    if "=" in arguments.config and not Path(arguments.config).exists():  # an override without a configuration before it
+        arguments.override, arguments.config = [arguments.config, *arguments.override], CLOSED
+    return arguments
+
+
+def word(text: str) -> str:
+    """Return an argument, a path or an override; an `argparse` type."""
+    return text if place(text) else ""
+
+
+def separate_overrides(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the paths among arguments, and the overrides: what has a = and is no file."""
+    overrides = [text for text in words if "=" in text and not Path(text).exists()]
+    return [Path(text) for text in words if text not in overrides], overrides
+
+
+PARSERS: Final[dict[str, Callable[[str, Sequence[str] | None], argparse.Namespace]]] = {
+    "evaluate": parse_evaluation,
+    "predict": parse_prediction,
+    "measure": parse_measurement,
+}
+"""The function that reads the arguments of each command."""

@@ -220,7 +220,7 @@ target, else 0.""",
         parser.error(f"--sweep is now `{study}`")
     arguments = parser.parse_intermixed_args(_keep_overrides(words))
     if arguments.config is None and not arguments.list_configs:
-        parser.error("no configuration is named; --list-configs shows those that come with the suite")
+        parser.error("no configuration is named, such as mini; --list-configs shows those that come with the suite")
     if arguments.all and not arguments.print_config:
         parser.error("--all is given without --print-config")
     if arguments.auto_resume and arguments.resume is not None:

@@ -597,7 +597,7 @@ class Training:
         }
         options = shlex.join(f"{name}={value}" for name, value in fields.items())
         yield f"pack it:     python -m submission.system -o {system} --set {options}   (then fill in the other fields)"
-        yield f"             python -m submission.assemble {run} -o submission --system {system}"
+        yield f"             python -m submission.assemble {run} -o out --system {system}"
 
     def _say(self, text: str) -> None:
         if self.dist.is_main:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from compliance.rcp.judge import Verdict  # only results pay for it, not single logs
 
 PLUGIN_FIX = "Repair or uninstall the plug-in, or pass --no-plugins; until then its logs are of an unknown benchmark."
-NO_LOGS_FIX = "Name the folder of the logs, or a log itself, whatever its name."
+NO_LOGS_FIX = "Name a folder in which there are logs, or a log itself, whatever its name."
 Kinds = set[tuple[str, str]]
 """Rule and severity of findings."""
 

@@ -32,7 +32,7 @@ RECORD_HELP: Final = """\
 Record the reference runs of all result_*.txt under RUNS, one log for each run. Runs of one batch size make one point;
 the convergence of a run is the epoch_num of its last evaluation before run_stop with status "success".
 A point needs twice as many runs as a result (10 where a result has 5), each with a different seed. Runs on
-the mini problem (dataset_variant mini) make separate points.
+a mini problem (dataset_variant mini or mini2) make separate points.
 
 To add runs, call it again: it skips logs already in the table (same sha256), removes nothing, and leaves the old table
 if interrupted. It skips runs without run_stop for now; runs that did not converge stand in the table and do not count.

@@ -13,7 +13,7 @@ from common.errors import UsageError
 from compliance.model.system import OPEN, STATUSES, SystemDescription, is_placeholder
 from compliance.rules.package import FIELDS
 from compliance.rules.system import SYSTEM_TYPE, SYSTEM_TYPES
-from submission.system.hardware import Fields
+from submission.system.hardware import ACCELERATOR_DETAILS, Fields
 from submission.system.machine import Machine, probe_machine
 
 ALL_FIELDS: Final = (*FIELDS[:3], SYSTEM_TYPE, *FIELDS[3:])
@@ -67,13 +67,16 @@ def describe_system(
     """Return the description of a system.
 
     set_fields: by the user; they take precedence over detected ones. other: another description, for fields that cannot
-    be detected. detected: the detected fields; None: those of this machine. added_notes: texts to add to notes, as
-    `subject: text`.
+    be detected. detected: the detected fields; None: those of this machine. If it has no accelerators, but the user
+    states some, all about them is to be filled in. added_notes: texts to add to notes, as `subject: text`.
     """
+    found = probe_machine(Machine()) if detected is None else detected
+    if found.get("accelerators_per_node") == "0" != set_fields.get("accelerators_per_node", "0"):
+        found = {name: value for name, value in found.items() if name not in ACCELERATOR_DETAILS}
     other_fields = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
     # Notes by people are better than detected ones.
     notes = {name: other_fields[name] for name in NOTES if other_fields.get(name, NOTHING) != NOTHING}
-    values = {**other_fields, **(probe_machine(Machine()) if detected is None else detected), **notes}
+    values = {**other_fields, **found, **notes}
     for name, texts in added_notes.items():  # in place of earlier ones of the same subjects
         subjects = {text.partition(": ")[0] for text in texts}
         parts = values.get(name, NOTHING).split("; ")

@@ -51,6 +51,15 @@ def test_all_fields_exist_and_unknown_ones_are_marked(bare):
     assert json.loads(render_description(description.fields)) == description.fields
 
 
+def test_accelerators_that_are_stated_are_described_by_the_user(bare):
+    stated = {"accelerators_per_node": "4", "accelerator_model_name": "NVIDIA A100"}
+    fields = describe_system({**KNOWN, **stated}, detected=bare).fields
+    assert bare["accelerator_memory_capacity"] == "N/A" and fields["accelerator_memory_capacity"].startswith(OPEN)
+    assert fields["accelerator_model_name"] == "NVIDIA A100"
+    for fields in (KNOWN, {**KNOWN, "accelerators_per_node": "0"}):
+        assert describe_system(fields, detected=bare).fields["accelerator_memory_capacity"] == "N/A"
+
+
 def test_another_description_fills_in_unknown_fields(bare):
     other = {"cooling": "Liquid", "number_of_nodes": "9", "hw_notes": "hot water", "sw_notes": "", "status": 3}
     fields = describe_system({"system_name": "Ours"}, other, bare).fields

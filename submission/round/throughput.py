@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from common.command import clean
+from common.command import clean, counted
 from common.ending import TARGET_MET, read_ending
 from common.files import LOG_NAME, instance_folders
 from compliance.benchmarks import reference_of
@@ -52,7 +52,7 @@ def make_throughput(plan: Sequence[Series], output: Path, runner: JobRunner, inp
         jobs = [_plan_job(setup, inputs, output, runner.size) for setup in setups]
         announce_runs(jobs, setups, 1, {})
         prepare_benchmarks(setups, output, locked_runner)
-        execute_plan(jobs, replace(locked_runner, size=1))
+        execute_plan(jobs, replace(locked_runner, size=1), _describe_job)
         trained = {job.benchmark: _read_results(job) for job in jobs}
         return _finish(package, trained, setups)
 
@@ -63,6 +63,13 @@ def _plan_job(setup: Setup, inputs: RoundInputs, output: Path, size: int) -> Pla
     settings = ("train.seed=null", f"instances.ranks={inputs.instance_ranks}")
     series = Series(setup.benchmark, str(output / setup.benchmark / CONFIG), 1, settings)
     return plan_instances(series, output, inputs.instances, min(size, inputs.instances) * inputs.instance_ranks)
+
+
+def _describe_job(job: PlannedRun) -> str:
+    """Return how many instances of a finished job have met the target, for its line of progress."""
+    endings = [read_ending(folder) for folder in job.result_folders]
+    met = sum(ending is not None and ending.how == TARGET_MET for ending in endings)
+    return f"done: {met} of {counted(len(endings), 'instance')} met the target"
 
 
 def _read_results(job: PlannedRun) -> tuple[Logs, Logs]:

@@ -46,7 +46,7 @@ def test_training_without_its_extra_says_in_one_line_what_to_install(name, bare)
 
 @pytest.mark.parametrize(("words", "module"), COMMANDS.items())
 def test_the_installed_script_says_so_for_every_command(words, module, bare):
-    call = f"import sys; from submission.cli import main; sys.exit(main({[*words.split(), '--help']}))"
+    call = f"import sys; from submission.cli import main; sys.exit(main({[*words.split(), 'missing']}))"
     status, said = bare("-c", call)
     extra = "train" if module.startswith("common") else module.partition(".")[0]
     assert status == 1 and said.startswith(f"error: python -m {module} needs ")

@@ -106,7 +106,7 @@ def test_an_empty_folder_is_said_to_be_empty(tmp_path):
     report = check_paths([tmp_path], Options())
     assert report.verdict == "FAIL"
     assert "no logs" in report.findings[0].message
-    assert "Name the folder" in report.findings[0].fix
+    assert "Name a folder" in report.findings[0].fix
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,9 @@ def test_the_checker_alone_runs_and_names_what_else_needs_an_extra(checker, tmp_
     )
     shutil.rmtree(tmp_path / "common")
     assert "cosmoflow, full, round 3.0" in shell("mlperf-hpc rcp show cosmoflow")
-    wanted = r"error: .*(\btrain {0}|{0}\.train) .*needs (numpy|torch): pip install 'mlperf-hpc-suite\[{0}\]'"
+    wanted = (
+        r"error: (python -m {0}\.train|mlperf-hpc train {0}) needs (numpy|torch): pip install 'mlperf-hpc-suite\[{0}\]'"
+    )
     for name in PACKAGES:
         assert "Train" in shell(f"python -m {name}.train --help")
         for line in (f"python -m {name}.train mini", f"mlperf-hpc train {name} mini"):

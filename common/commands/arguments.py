@@ -53,7 +53,11 @@ have the same names, number and truth. Without a run or configuration it judges 
         },
     )
     parser.add_argument(
-        "words", nargs="*", type=word, metavar="RUN", help="the folder of a run or of its instances, or a checkpoint"
+        "words",
+        nargs="*",
+        type=run_or_override,
+        metavar="RUN",
+        help="the folder of a run or of its instances, or a checkpoint",
     )
     parser.add_argument(
         "--predictions", type=place, metavar="FILE", help="judge the predictions in a file from predict"
@@ -94,7 +98,9 @@ docs/guide/predict.md has the format. Samples keep their order on any number of 
 train.eval_batch_size=N the numbers are equal too, otherwise they can differ by rounding.""",
         statuses={0: "the file is written"},
     )
-    parser.add_argument("words", nargs="+", type=word, metavar="RUN", help="the folder of a run, or a checkpoint")
+    parser.add_argument(
+        "words", nargs="+", type=run_or_override, metavar="RUN", help="the folder of a run, or a checkpoint"
+    )
     parser.add_argument(
         "-o", "--output", type=file_place, required=True, metavar="FILE", help="the file to write: .npz, or .h5 (HDF5)"
     )
@@ -160,8 +166,8 @@ units: ranks. spread: standard deviation of the steps' times divided by their me
     return arguments
 
 
-def word(text: str) -> str:
-    """Return an argument, a path or an override; an `argparse` type."""
+def run_or_override(text: str) -> str:
+    """Return an argument that is a path or an override; an `argparse` type."""
     return text if place(text) else ""
 
 

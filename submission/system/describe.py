@@ -70,13 +70,14 @@ def describe_system(
     be detected. detected: the detected fields; None: those of this machine. If it has no accelerators, but the user
     states some, all about them is to be filled in. added_notes: texts to add to notes, as `subject: text`.
     """
-    found = probe_machine(Machine()) if detected is None else detected
-    if found.get("accelerators_per_node") == "0" != set_fields.get("accelerators_per_node", "0"):
-        found = {name: value for name, value in found.items() if name not in ACCELERATOR_DETAILS}
+    detected = probe_machine(Machine()) if detected is None else detected
+    stated = set_fields.get("accelerators_per_node", "0")
+    if stated != "0" and detected.get("accelerators_per_node") == "0":
+        detected = {name: value for name, value in detected.items() if name not in ACCELERATOR_DETAILS}
     other_fields = {name: value for name, value in (other or {}).items() if isinstance(value, str) and value.strip()}
     # Notes by people are better than detected ones.
     notes = {name: other_fields[name] for name in NOTES if other_fields.get(name, NOTHING) != NOTHING}
-    values = {**other_fields, **found, **notes}
+    values = {**other_fields, **detected, **notes}
     for name, texts in added_notes.items():  # in place of earlier ones of the same subjects
         subjects = {text.partition(": ")[0] for text in texts}
         parts = values.get(name, NOTHING).split("; ")

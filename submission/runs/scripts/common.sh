@@ -20,6 +20,7 @@ set +u  # modules and virtual environments read variables that are not set
 {{setup}}
 set -u
 #: suite
+# shellcheck disable=SC2317  # not every job calls it
 suite() { {{suite}}python -m "$@"; }
 #: caches
 # A run should start with empty page caches: let the prologue of the job run `sync; echo 3 >/proc/sys/vm/drop_caches` as
@@ -48,7 +49,7 @@ submit() {
 result={{ended}}
 how() {
   if [ "$result" != {{ended}} ]; then
-    if [ -e "$1/$result" ]; then echo done; fi
+    if [ -e "$1/$result" ]; then echo "done"; fi
   elif [ -e "$1/$result" ]; then
     sed -n 's/^{"how": "\([a-z_]*\)".*/\1/p' "$1/$result"
   fi
@@ -78,7 +79,7 @@ stopped=
 # Say what became of a run. Return 0: it has its result; 1: an error; 2: wrong use; 3: continue it later. Set `stopped`
 # if a signal has stopped it. Arguments: its folder, the status of the launcher, and the stamp from before the start.
 outcome() {
-  local ending= owner=none
+  local ending="" owner=none
   # The record of an earlier attempt is still there if this one ended before it owned the folder.
   if [ "$(stamp "$1")" != "$3" ]; then ending=$(how "$1"); fi
   # A training has a lease for its folder while it writes there; one that was killed leaves it behind. Status 3 without

@@ -146,7 +146,6 @@ class Script:
         resources = cluster.describe_job(first.ranks)
         prepared = [self._add_staging(run, setups) for run in group]
         before = self.before if is_first else ""
-        before += self._fill("secret") if cluster.starts_by_srun else ""
         alone = bool(cluster.count_instance_nodes(first))
         if alone:
             body = self._render_instances(first, prepared[0], before)
@@ -157,7 +156,7 @@ class Script:
             body = self._fill("run", table=table) + before
             body += self._fill("launch", launch=cluster.launch(first.ranks))
         if cluster.scheduler not in SUBMIT:
-            return self._fill("loop", indices=" ".join(map(str, range(len(group)))), body=body.rstrip("\n"))
+            return self._fill("loop", count=len(group), body=body.rstrip("\n"))
         count = 0 if alone else len(group)
         array = bool(count) and (count > 1 or cluster.scheduler == "slurm")  # PBS refuses an array of one job
         directives = self._fill(

@@ -37,6 +37,3 @@ again() {
     scontrol requeue "$job" || echo "cannot be queued again: call the script again to continue" >&2
   fi
 }
-#: secret
-# A secret of this job, by which its ranks know each other; srun passes it on.
-export MLPERF_HPC_JOB_KEY="$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')"

@@ -10,7 +10,7 @@
 #   TENTH        which tenth of the exhaustive tests `make test-tenth` runs, 0 to 9
 #   TORCH_INDEX  a wheel index for torch. For most Linux machines the default index has the CUDA build, which is
 #                gigabytes larger than the CPU build. Without TORCH_INDEX, a Linux machine without an accelerator takes
-#                the CPU build from CPU_INDEX, if that answers; TORCH_INDEX=https://pypi.org/simple prevents it.
+#                the CPU build from CPU_INDEX if that answers within a second, else the default index's build.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -135,7 +135,7 @@ $(PARITY)/pymatgen/.installed: $(VENV)/.training-installed
 define INSTALL_WITH_TORCH
 @index='$(TORCH_INDEX)'; \
 if [ -z "$$index" ] && [ "$$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/kfd ] && ! command -v nvidia-smi >/dev/null; then \
-  if timeout 5 $(PY) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=4)' $(CPU_INDEX)/torch/ 2>/dev/null; \
+  if timeout 1 $(PY) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=1)' $(CPU_INDEX)/torch/ 2>/dev/null; \
   then index=$(CPU_INDEX); echo "no accelerator found: installing the CPU build of torch from $$index (TORCH_INDEX overrides)"; \
   else echo "no accelerator found, but $(CPU_INDEX) does not answer: installing torch from the default index"; fi; \
 fi; \

@@ -1,7 +1,8 @@
-"""Measure what `measure` and `roofline` cost and find: each benchmark twice, and the ceilings beside other tools.
+"""Measure what `measure` and `roofline` cost and find: each benchmark twice, ceilings beside other tools, the fidelity.
 
-    python bench/measure.py                                 shows it; about 6 minutes
+    python bench/measure.py                                 shows it; about 15 minutes
     python bench/measure.py -o docs/performance/measure     also writes measure.md and measure.json
+    python bench/measure.py --fidelity -o …                 measures only how far bf16 is from float32, keeps the rest
 
 The other tools are hpcc (STREAM, DGEMM; with an mpirun), fio and iperf3, of Debian's packages of these names; one that
 is missing is left out, and the page says so. hpcc also needs libopenblas0-pthread: with the BLAS that its package
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from machine import about, cores, describe_machine
@@ -32,6 +34,12 @@ BENCHMARKS = ("cosmoflow", "deepcam", "oc20")
 FILES, FILE_BYTES = 8, 128 << 20
 MATRIX = 6000
 """Side of HPL's matrix: decides the size of STREAM's vectors and of DGEMM's matrices, and how long hpcc takes."""
+ARITHMETIC = {
+    "AVX2, bf16 emulated": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+    "AVX-512, bf16 emulated": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    "all instructions": {},
+}
+ERRORS = ("output_errors", "fp32_output_errors", "gradient_errors", "fp32_gradient_errors", "loss_errors")
 LIMIT_S = 300
 """What a measurement may take."""
 LIMIT_APART = 0.1
@@ -94,6 +102,21 @@ def faults(measurements: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{name}: a measurement took {longest_s:.0f} s; expected at most {LIMIT_S} s"
         if difference > LIMIT_APART:
             yield f"{name}: CPU times of a step are {difference:.1%} apart; expected at most {LIMIT_APART:.0%}"
+
+
+# -- how far bf16 is from float32 ----------------------------------------------------------------------------
+
+
+def fidelity(folder: Path) -> dict[str, Any]:
+    """Measure the minis with the instructions of other processors, as far as this one has them."""
+    words = ["mini", "precision.dtype=bf16", "--steps", "3", "--fidelity", "-o", "fidelity.json"]
+    rows = []
+    for arithmetic, variables in ARITHMETIC.items():
+        for benchmark in BENCHMARKS:
+            ran([sys.executable, "-m", f"{benchmark}.measure", *words], folder, **variables)
+            found = json.loads((folder / "fidelity.json").read_text())
+            rows.append({"benchmark": benchmark, "arithmetic": arithmetic} | {name: found[name] for name in ERRORS})
+    return {"machine": about(), "rows": rows}
 
 
 # -- ceilings, and the tools that others use for them --------------------------------------------------------
@@ -203,6 +226,17 @@ def page(found: dict[str, Any]) -> str:
         "| ceiling | ours | peer | peer's | ratio |",
         "|---|---|---|---|---|",
         *_ceilings(found["ceilings"]),
+        "",
+        "## How far from float32",
+        "",
+        "`python -m <benchmark>.measure mini precision.dtype=bf16 --fidelity` on "
+        f"{describe_machine(found['fidelity']['machine'])}: the median over 5 seeds, and the lowest and highest. "
+        "Float32 reversed is float32 itself with sums in another order. "
+        "The same again: `python bench/measure.py --fidelity -o docs/performance/measure`.",
+        "",
+        "| benchmark | instructions | outputs | float32 reversed | ratio | gradients | float32 reversed | ratio | losses |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *map(_fidelity, sorted(found["fidelity"]["rows"], key=lambda row: row["benchmark"])),
     ]
     return "\n".join(lines) + "\n"
 
@@ -228,6 +262,17 @@ def _measured(one: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _fidelity(row: dict[str, Any]) -> str:
+    def shown(name: str, digits: str) -> str:
+        return f"{median(row[name]):{digits}} ({min(row[name]):{digits}} to {max(row[name]):{digits}})"
+
+    cells = [row["benchmark"], row["arithmetic"]]
+    for name in ("output_errors", "gradient_errors"):
+        ratio = median(row[name]) / median(row[f"fp32_{name}"])
+        cells += [shown(name, ".2%"), shown(f"fp32_{name}", ".1e"), f"{ratio:,.0f}"]
+    return f"| {' | '.join([*cells, shown('loss_errors', '.2%')])} |"
+
+
 def _ceilings(found: dict[str, Any]) -> Iterator[str]:
     for key, (name, unit, tool, what) in CEILINGS.items():
         if (ours := found["ours"][key]) is None:  # messages of a single rank
@@ -242,15 +287,21 @@ def main() -> int:
     """Measure, print the page; exit 1 if a measurement takes too long or finds something else when it is repeated."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="write OUTPUT.md and OUTPUT.json")
+    parser.add_argument("--fidelity", action="store_true", help="measure only that, and keep the rest of OUTPUT.json")
     given = parser.parse_args()
+    if given.fidelity and not given.output:
+        parser.error("--fidelity: expected -o, with the rest of the page")
     import torch
 
-    found: dict[str, Any] = {"machine": about(), "torch": torch.__version__}
-    left_out = missing()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found["measurements"] = [twice(benchmark, folder) for benchmark in BENCHMARKS]
-        found["ceilings"] = ceilings(folder, left_out)
+        if given.fidelity:
+            found: dict[str, Any] = json.loads(given.output.with_suffix(".json").read_text())
+        else:
+            found = {"machine": about(), "torch": torch.__version__}
+            found["measurements"] = [twice(benchmark, folder) for benchmark in BENCHMARKS]
+            found["ceilings"] = ceilings(folder, missing())
+        found["fidelity"] = fidelity(folder)
     text = page(found)
     print(text)
     if given.output:

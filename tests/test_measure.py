@@ -1,7 +1,9 @@
 """`python -m BENCHMARK.measure`: its figure of merit as tools read it, its samples, and wrong use."""
 
 import json
+import os
 import re
+import statistics
 import subprocess
 import sys
 from importlib import import_module
@@ -70,26 +72,35 @@ def test_mini(benchmark, tmp_path, monkeypatch, capsys):
 
 def test_fidelity(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    measure, command = import_module("cosmoflow.measure").main, ["mini", "--steps", "3", "--fidelity", "-o", "f.json"]
+    monkeypatch.setattr("common.commands.measure.FIDELITY_SEEDS", 2)
+    monkeypatch.setattr("common.commands.measure.FIDELITY_STEPS", 4)
+    small = ["mini", "model.conv_size=4", "train.global_batch_size=2", "schedule.warmup_epochs=0"]
+    measure, command = import_module("cosmoflow.measure").main, [*small, "--steps", "3", "--fidelity", "-o", "f.json"]
     assert measure([*command, "precision.dtype=bf16"]) == 0
     out = capsys.readouterr().out
     _, found = measured(out, Path("f.json"))
-    assert (
-        found["fidelity"] == pytest.approx(abs(found["loss"] / found["loss_fp32"] - 1)) and 0 < found["fidelity"] < 0.05
-    )
-    assert f"fidelity: loss after 20 steps {found['loss']:.6g} in bf16" in out
+    # A sum is off by a few roundings: of 2**-24 in float32, of 2**-8 in bf16.
+    for ruler, errors in ((found[f"fp32_{name}"], found[name]) for name in ("output_errors", "gradient_errors")):
+        assert len(errors) == 2 and 0 < max(ruler) < 2**-12 < min(errors) < 1
+    assert len(found["loss_errors"]) == 2 and 0 < max(found["loss_errors"]) < 1
+    assert f"losses {statistics.median(found['loss_errors']):.2%} of their fall apart" in out
     assert measure([*command, "precision.dtype=fp32"]) == 0
     out = capsys.readouterr().out
     _, found = measured(out, Path("f.json"))
-    assert found["fidelity"] == 0 and found["loss"] is None and "float32 itself" in out
+    assert found["loss_errors"] == [0] and not found["fp32_output_errors"] and "float32 itself" in out
+    assert measure([*command, "precision.dtype=bf16", "schedule.base_lr=1e6"]) == 1
+    assert "expected it to fall: change schedule.base_lr" in capsys.readouterr().err
 
 
 def test_fidelity_counts_the_rounding_of_messages_between_ranks(tmp_path):
-    command = ["-m", "cosmoflow.measure", "mini", "--steps", "3", "--fidelity", "-o", "f.json"]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *command]
-    subprocess.run([*torchrun, "precision.dtype=fp32", "dist.gradients=bf16"], cwd=tmp_path, check=True)
+    small = ["mini", "model.conv_size=4", "train.global_batch_size=4", "--steps", "3", "--fidelity", "-o", "f.json"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "cosmoflow.measure", *small, "precision.dtype=fp32", "dist.gradients=bf16"]
+    subprocess.run(command, cwd=tmp_path, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     found = json.loads((tmp_path / "f.json").read_text())
-    assert found["dtype"] == "fp32" and 0 < found["fidelity"] < 0.5
+    # Each gradient is rounded to bf16 before it is sent, and the sum again: by 2**-9 at most.
+    assert found["dtype"] == "fp32" and set(found["output_errors"]) == {0}
+    assert all(2**-12 < error < 2**-8 for error in found["gradient_errors"]) and min(found["loss_errors"]) > 0
 
 
 def test_a_training_is_not_measured_over(tmp_path, monkeypatch, capsys):

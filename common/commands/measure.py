@@ -8,23 +8,36 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
 from common import mllog
 from common.command import UsageError, as_called, run_command
-from common.commands.arguments import FEWEST, FIDELITY_STEPS, FIRST, FIRST_ACCELERATOR, parse_measurement
+from common.commands.arguments import (
+    FEWEST,
+    FIDELITY_SEEDS,
+    FIDELITY_STEPS,
+    FIRST,
+    FIRST_ACCELERATOR,
+    parse_measurement,
+)
 from common.config import load
 from common.data.sampling import step_seed
 from common.files import LOG_NAME, POWER
-from common.measure.fom import NAME, SYNTHETIC, Measurement
+from common.measure.fom import ERRORS, NAME, SYNTHETIC, Measurement
 from common.measure.meter import Meter, count_bytes
 from common.named_configs import find_config, is_name
 from common.own_code import describe_codes, import_all
@@ -42,10 +55,11 @@ from common.training.merit import describe_energy, describe_units
 from common.training.power import recording_power
 from common.training.profile import FOLDER, Profiler
 from common.training.run import TRAINING_ERRORS, ranks_text
-from common.training.step import Step
+from common.training.step import FlatGradients, Step
 from common.training.warm_up import warm_up, warms_up
 
 NO_RESULT: Final = "a measurement of training steps, not an MLPerf result"
+_ATEN: Final = torch.ops.aten
 
 
 class Measurable(NamedTuple):
@@ -185,17 +199,18 @@ def _pass_batches(problem: Problem, precision: Precision, batches: Iterator[Any]
         precision.backward(loss)
 
 
-def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
-    """Yield this rank's parts of global batches without end; the samples come again and again, as many as there are."""
+def _repeat_batches(problem: Problem, dist: Dist, numbers: Iterable[int] | None = None) -> Generator[Any]:
+    """Yield this rank's parts of global batches; the samples come again and again, as many as there are.
+
+    numbers: of the batches, each of other samples while there are any; None: all, without end.
+    """
     size = problem.batching.global_batch_size
 
     def yield_indices() -> Iterator[np.ndarray]:
-        first = 0
-        while True:
-            order: np.ndarray = np.arange(first, first + size) % problem.train_samples
+        for number in count() if numbers is None else numbers:
+            order: np.ndarray = np.arange(number * size, (number + 1) * size) % problem.train_samples
             for batch in problem.batching.batches(problem.drawn[order], dist.data_rank, dist.data_size):
                 yield from batch.parts
-            first += size
 
     with closing(problem.read(problem.sets["train"], yield_indices())) as batches:
         for batch in batches:
@@ -205,42 +220,106 @@ def _repeat_batches(problem: Problem, dist: Dist) -> Generator[Any]:
 # -- the fidelity --------------------------------------------------------------------------------------------
 
 
-def _measure_fidelity(benchmark: Benchmark, config: Any, dist: Dist) -> dict[str, Any]:
-    """Return how much the configured precision, of messages too, changes the loss after some steps, for `Measurement`.
+class _ReversedSums(TorchDispatchMode):
+    """Adds up the terms of products and convolutions in reverse, which changes nothing but the rounding."""
 
-    Both trainings have the same seed, batches and rates. A collective call; FloatingPointError for a loss that is not
-    finite.
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.overloadpacket in (_ATEN.mm, _ATEN.addmm, _ATEN.bmm, _ATEN.baddbmm):
+            *added, left, right = args
+            return func(*added, left.flip(-1), right.flip(-2), **kwargs)
+        if func.overloadpacket in (_ATEN.convolution, _ATEN.convolution_backward):
+            return _reverse(func(*_reverse(args), **_reverse(kwargs)))
+        return func(*args, **kwargs)
+
+
+def _reverse(tree: Any) -> Any:
+    """Reverse samples and channels of inputs and outputs, and the channels of weights: the first two dimensions."""
+    return tree_map_only(Tensor, lambda each: each.flip(tuple(range(min(2, each.dim())))), tree)
+
+
+class _Trial(NamedTuple):
+    """What a precision makes of a network. losses: of each step. outputs, gradients: of samples not trained on."""
+
+    losses: list[float]
+    weights: dict[str, Tensor]
+    outputs: list[Tensor]
+    gradients: list[Tensor]
+
+
+def _measure_fidelity(benchmark: Benchmark, config: Any, dist: Dist) -> dict[str, Any]:
+    """Return how far the configured precision, of messages too, is from float32, for `Measurement`.
+
+    The ruler is float32 with sums in another order. Seeds, samples and rates are the same for all three. A collective
+    call; FloatingPointError for a loss that is not finite, or does not fall.
     """
     dtype, reference = resolved(config.precision, dist.device), replace(config.precision, dtype="fp32")
     if dtype == "fp32" and (dist.world_size == 1 or config.dist.gradients == "fp32"):
-        return {"fidelity": 0.0}
-    loss = _train_briefly(benchmark, config, dist)
-    loss_fp32 = _train_briefly(benchmark, replace(config, precision=reference), dist.in_float32())
-    if not (math.isfinite(loss) and math.isfinite(loss_fp32)):
-        raise FloatingPointError(
-            f"--fidelity: the loss after {FIDELITY_STEPS} steps is {loss} in {dtype}, and {loss_fp32} in float32; "
-            "lower schedule.base_lr"
-        )
-    return {"loss": loss, "loss_fp32": loss_fp32, "fidelity": abs(loss - loss_fp32) / abs(loss_fp32 or 1.0)}
-
-
-def _train_briefly(benchmark: Benchmark, config: Any, dist: Dist) -> float:
-    """Return the loss of the last of some steps, at the rates of a first epoch of that many. A collective call."""
-    free_memory(dist.device)
-    torch.manual_seed(0)
-    problem, precision = benchmark.build_problem(config, dist, 0), Precision(config.precision, dist.device)
-    optimizer = optim.build(config.optim, problem.model.parameters(), config.schedule.base_lr)
-    size = problem.batching.global_batch_size
-    step = Step(problem, optimizer, precision, dist)
-    problem.model.train()
+        return dict.fromkeys(ERRORS, (0.0,))
+    errors: dict[str, list[float]] = defaultdict(list)
+    build = partial(benchmark.build_problem, config, dist)
+    build_fp32 = partial(benchmark.build_problem, replace(config, precision=reference), dist.in_float32())
     hidden = None if dist.is_main else True  # None: shown on a terminal only
-    numbers = tqdm(range(FIDELITY_STEPS), f"loss in {precision.name}", unit="step", leave=False, disable=hidden)
-    with closing(problem), closing(step), closing(_repeat_batches(problem, dist)) as batches:
-        for number in numbers:
-            torch.manual_seed(step_seed(0, dist.data_rank, 0, number))
+    for seed in tqdm(range(FIDELITY_SEEDS), f"{dtype} and fp32", unit="seed", leave=False, disable=hidden):
+        exact = _try_precision(build_fp32, seed, FIDELITY_STEPS)
+        tried = _try_precision(build, seed, FIDELITY_STEPS, exact.weights)
+        with _ReversedSums():
+            again = _try_precision(build_fp32, seed, 0, exact.weights)
+        fall = exact.losses[0] - exact.losses[-1]
+        if not (fall > 0 and all(map(math.isfinite, tried.losses))):
+            raise FloatingPointError(
+                f"--fidelity: in {FIDELITY_STEPS} steps on one batch the loss goes from {exact.losses[0]:.6g} to "
+                f"{exact.losses[-1]:.6g} in float32, and to {tried.losses[-1]:.6g} as configured; expected it to fall: "
+                "change schedule.base_lr"
+            )
+        errors["loss_errors"].append(
+            statistics.fmean(abs(one - other) for one, other in zip(tried.losses, exact.losses, strict=True)) / fall
+        )
+        for prefix, trial in (("", tried), ("fp32_", again)):
+            errors[f"{prefix}output_errors"].append(_find_error(trial.outputs, exact.outputs, dist))
+            errors[f"{prefix}gradient_errors"].append(_find_error(trial.gradients, exact.gradients, dist))
+    return {name: tuple(values) for name, values in errors.items()}
+
+
+def _try_precision(
+    build: Callable[[int], Problem], seed: int, steps: int, weights: dict[str, Tensor] | None = None
+) -> _Trial:
+    """Train on one batch at the rates of a first epoch of that many steps; then compute with another batch.
+
+    build: makes the problem of a seed. weights: of the network that computes; None: those trained. It is in evaluation
+    mode, without dropout and without statistics of the batch. A collective call.
+    """
+    problem = build(seed)
+    config, dist = problem.config, problem.dist
+    free_memory(dist.device)  # of the trial before
+    precision = Precision(config.precision, dist.device)
+    network, parts, size = problem.model, problem.batching.accumulation, problem.batching.global_batch_size
+    step = Step(problem, optim.build(config.optim, network.parameters(), config.schedule.base_lr), precision, dist)
+    losses = []
+    network.train()
+    with closing(problem), closing(step), closing(_repeat_batches(problem, dist, [0] * steps + [1, 1])) as batches:
+        for number in range(steps):
+            torch.manual_seed(step_seed(seed, dist.data_rank, 0, number))
             step.summed.zero_()
-            step(batches, problem.batching.accumulation, size, config.schedule.rate(size, 0, number, FIDELITY_STEPS))
-        return float(dist.all_reduce(step.summed.clone())) / size
+            step(batches, parts, size, config.schedule.rate(size, 0, number, steps))
+            losses.append(float(dist.all_reduce(step.summed.clone())) / size)
+        weights = weights or {name: value.clone() for name, value in network.state_dict().items()}
+        network.load_state_dict(weights)
+        network.eval().zero_grad()
+        with torch.no_grad(), problem.evaluating(), precision.autocast():
+            outputs = [problem.predictions(network, batch).float() for batch in islice(batches, parts)]
+        _pass_batches(problem, precision, batches, parts)
+        FlatGradients(network.parameters(), dist).average()
+        gradients = [precision.unscaled(each.grad) for each in network.parameters() if each.grad is not None]
+    return _Trial(losses, weights, outputs, gradients)
+
+
+def _find_error(tensors: Sequence[Tensor], exact: Sequence[Tensor], dist: Dist) -> float:
+    """Return the norm of the differences of all ranks' tensors by the norm of the exact ones. A collective call."""
+    pairs = [(tensor.double(), other.double()) for tensor, other in zip(tensors, exact, strict=True)]
+    squares = [torch.stack([(tensor - other).square().sum(), other.square().sum()]) for tensor, other in pairs]
+    apart, norm = dist.all_reduce(torch.stack(squares).sum(0)).tolist()
+    return math.sqrt(apart / norm) if norm else math.inf
 
 
 # -- the figure of merit -------------------------------------------------------------------------------------
@@ -285,12 +364,16 @@ def _show_measurement(measurement: Measurement, path: Path) -> None:
     if m.network == FULL:
         following += f"\ncompare it:    python -m submission.summary {path}"
     fidelity = ""
-    if m.loss is not None:
-        messages = " with messages in bf16" if m.dtype == "fp32" else ""  # float32 itself has no loss
-        losses = f"{m.loss:.6g} in {m.dtype}{messages}, {m.loss_fp32:.6g} in float32"
-        fidelity = f"fidelity: loss after {FIDELITY_STEPS} steps {losses}: {m.fidelity:.2%} apart\n"
-    elif m.fidelity is not None:
+    if m.loss_errors:
         fidelity = "fidelity: the precision is float32 itself, that of messages too\n"
+    if m.loss_errors and m.fp32_output_errors and m.fp32_gradient_errors:
+        output, gradient, loss = (statistics.median(getattr(m, name)) for name in ERRORS)
+        messages = " with messages in bf16" if m.dtype == "fp32" else ""
+        fidelity = (
+            f"fidelity of {m.dtype}{messages}: outputs {output:.2%} from float32's, gradients {gradient:.2%}; another "
+            f"order of sums changes float32's by {statistics.median(m.fp32_output_errors):.2g} and "
+            f"{statistics.median(m.fp32_gradient_errors):.2g}; losses {loss:.2%} of their fall apart\n"
+        )
     print(
         f"{len(m.step_ms)} steps after {m.warmup_steps} of warm-up: median {m.median_step_ms:,.1f} ms"
         f", {low:,.1f} to {high:,.1f} ms\n"

@@ -27,11 +27,13 @@ MOST: Final = 1e30
 LOWEST: Final = {
     **dict.fromkeys(("samples_per_s", "median_step_ms"), 1e-06),
     **dict.fromkeys(("units", "batch", "flop_per_step", "memory_bytes"), 1.0),
-    **dict.fromkeys(("quality", "qualities", "target", "loss", "loss_fp32"), -MOST),
+    **dict.fromkeys(("quality", "qualities", "target", "loss"), -MOST),
 }
 """The least value of a field, of others 0."""
 SYNTHETIC: Final = "synthetic"
 """The data of a measurement that names none."""
+ERRORS: Final = {"output_errors": "outputs", "gradient_errors": "gradients", "loss_errors": "losses"}
+"""How far a precision is from float32, by field of a measurement."""
 EXPONENTS: Final = {"deepcam": 10.0}
 """The n of VFLOPS: 10 for Extreme Weather in HPC AI500, whose counterpart DeepCAM is."""
 N: Final = 5.0
@@ -122,11 +124,14 @@ class Measurement(FigureOfMerit):
     table3_flop_per_step: the same as HPC AI500 counts, see `common.training.flops`. waiting_ms, computing_ms,
     communicating_ms, the bytes read, stored and reduced: medians or means over the steps, see
     `common.measure.meter.combine_ranks`. bytes_touched_per_step: of all units, see `common.measure.meter.count_bytes`.
-    loss, loss_fp32: of training after the same few steps in dtype and in float32. fidelity: their difference by the
-    latter; 0 where dtype is float32 itself, None if it was not asked for.
+    output_errors, gradient_errors, loss_errors: how far dtype is from float32, for each seed: relative norms for
+    samples that were not trained on, and the mean distance of the loss curves by the fall of float32's. (0,) where
+    dtype is float32 itself, None if not asked for. fp32_output_errors, fp32_gradient_errors: the same norms of float32
+    with sums in another order.
     """
 
     kind: ClassVar = "measurement"
+    removed: ClassVar = dict.fromkeys(("loss", "loss_fp32", "fidelity"), "0.3.0")
     step_ms: tuple[float, ...]
     median_step_ms: float
     warmup_steps: int
@@ -145,9 +150,11 @@ class Measurement(FigureOfMerit):
     flop_per_s: float
     table3_flop_per_step: float
     data: str
-    loss: float | None = None
-    loss_fp32: float | None = None
-    fidelity: float | None = None
+    output_errors: tuple[float, ...] | None = None
+    gradient_errors: tuple[float, ...] | None = None
+    loss_errors: tuple[float, ...] | None = None
+    fp32_output_errors: tuple[float, ...] | None = None
+    fp32_gradient_errors: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,7 @@ from submission.accept.outputs import (
     write_archive,
 )
 from submission.accept.statistics import ALPHA, POWER, THRESHOLD, find_loss
-from submission.accept.verdict import EXIT_STATUS, FIDELITY_BOUND, judge_machine
+from submission.accept.verdict import EXIT_STATUS, judge_machine
 from submission.runs.processes import WRONG_USE, interrupt_by_signals
 
 RUNS: Final = 5
@@ -76,8 +76,8 @@ would decide. PASS: otherwise.
 The command measures the baseline's benchmarks on the ranks of one node. For several nodes call
 `srun python -m cosmoflow.measure` several times, each with another -o, and pass the files: each --fom is one job, which
 began when its first file was written. Files whose dtype, batch, units or network differ from the baseline's are
-refused. With --fidelity, a warning says if the loss is further from float32's than in the baseline by over
-{FIDELITY_BOUND:.0%} of the loss. No file is overwritten."""
+refused. With --fidelity, a warning says if outputs, gradients or losses are further from float32's, in the median over
+the seeds, than in the baseline with any seed. No file is overwritten."""
 
 
 STATUSES: Final = {
@@ -124,7 +124,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("words", nargs="*", metavar="BENCHMARK", help=words)
     add("--ranks", type=positive, default=1, help="processes on this node (default 1)")
     add("--steps", type=positive, help="steps of a measurement")
-    add("--fidelity", action="store_true", help="also measure how far the loss is from float32's")
+    add("--fidelity", action="store_true", help="also measure how far outputs, gradients and losses are from float32's")
     return parser.parse_intermixed_args(arguments)
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from common.closed import find_config_class
 from common.command import counted, describe_error
 from common.config import load
 from common.errors import UsageError
-from common.measure.fom import LOWEST, MOST, SYNTHETIC, Measurement, read_measurement
+from common.measure.fom import ERRORS, LOWEST, MOST, SYNTHETIC, Measurement, read_measurement
 from common.named_configs import find_config, is_name
 from common.tree import ANYWHERE
 from compliance import __version__
@@ -103,7 +103,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The measurements of one job. begin: when the first was written. fidelity: of those that state it.
+    """The measurements of one job. begin: when the first was written. errors: `ERRORS` of all seeds, where measured.
 
     environment: the machine and the versions on it.
     """
@@ -111,7 +111,7 @@ class Job(msgspec.Struct, frozen=True):
     begin: Annotated[datetime, msgspec.Meta(tz=True)]
     environment: dict[str, str]
     samples_per_s: tuple[float, ...]
-    fidelity: tuple[float, ...] = ()
+    errors: dict[str, tuple[float, ...]] = {}
 
 
 class MeasuredWorkload(NamedTuple):
@@ -313,7 +313,10 @@ def read_jobs(files: Sequence[Path], is_own: bool) -> list[MeasuredWorkload]:
             begin=datetime.fromtimestamp(begin, UTC).replace(microsecond=0),
             environment=environment | stated,
             samples_per_s=tuple(measurement.samples_per_s for measurement in measurements.values()),
-            fidelity=tuple(value for m in measurements.values() if (value := m.fidelity) is not None),
+            errors={
+                name: tuple(chain.from_iterable(getattr(m, name) or () for m in measurements.values()))
+                for name in ERRORS
+            },
         )
         measured.append(MeasuredWorkload(source, workload, settings, job))
     return measured

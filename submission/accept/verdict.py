@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from common.errors import UsageError
+from common.measure.fom import ERRORS
 from submission.accept.baseline import JOBS, Baseline, Job, Series, check_apart, read_jobs
 from submission.accept.statistics import FAIL, PASS, UNDECIDED, Comparison, compare_jobs, explain_verdict, judge_jobs
 
 EXIT_STATUS: Final = {PASS: 0, FAIL: 1, UNDECIDED: 3}
-FIDELITY_BOUND: Final = 0.01
-"""How much further than in the worst measurement of the baseline a loss may be from float32's, relative to that."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadVerdict:
-    """The verdict on one workload. runs: of each job of the check. fidelity: the largest of the check."""
+    """The verdict on one workload. runs: of each job of the check. fidelity: the median of loss_errors."""
 
     name: str
     verdict: str
@@ -62,7 +62,6 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
     verdicts = judge_jobs(comparisons, threshold)
     workloads = []
     for (series, jobs), comparison, verdict in zip(pairs, comparisons, verdicts, strict=True):
-        fidelity = _find_worst(jobs)
         reason = explain_verdict(verdict, comparison, len(pairs), threshold)
         if verdict == UNDECIDED and len(series.jobs) < JOBS:
             reason = f"complete the baseline first, which has {len(series.jobs)} of {JOBS} jobs; as it is, {reason}"
@@ -73,8 +72,8 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
                 reason=reason,
                 comparison=comparison,
                 runs=tuple(len(job.samples_per_s) for job in jobs),
-                fidelity=fidelity,
-                warnings=tuple(_find_warnings(series, jobs, fidelity)),
+                fidelity=median(losses) if (losses := _list_errors(jobs, "loss_errors")) else None,
+                warnings=tuple(_find_warnings(series, jobs)),
             )
         )
     return Acceptance(
@@ -87,18 +86,22 @@ def judge_machine(baseline: Baseline, files: Sequence[Sequence[Path]], threshold
     )
 
 
-def _find_worst(jobs: Sequence[Job]) -> float | None:
-    return max((value for job in jobs for value in job.fidelity), default=None)
+def _list_errors(jobs: Sequence[Job], name: str) -> list[float]:
+    """Return the errors of all seeds in jobs; [] where none were measured."""
+    return [value for job in jobs for value in job.errors.get(name, ())]
 
 
-def _find_warnings(series: Series, jobs: Sequence[Job], fidelity: float | None) -> Iterator[str]:
+def _find_warnings(series: Series, jobs: Sequence[Job]) -> Iterator[str]:
     """Yield what a reader of the verdict should know, and what does not decide it."""
-    worst = _find_worst(series.jobs)
-    if fidelity is not None and worst is not None and fidelity > worst + FIDELITY_BOUND:
-        yield (
-            f"the loss is {fidelity:.2%} from float32's, in the baseline {worst:.2%} at most: worse by over "
-            f"{FIDELITY_BOUND:.0%} of the loss"
-        )
+    for name, noun in ERRORS.items():
+        now, before = _list_errors(jobs, name), _list_errors(series.jobs, name)
+        if now and not before:
+            yield f"the baseline does not say how far {noun} are from float32's: record it again with --fidelity"
+        elif now and median(now) > max(before):
+            yield (
+                f"{noun} are {median(now):.2%} from float32's, the median over seeds: in the baseline no seed is "
+                f"further off than {max(before):.2%}"
+            )
     for name in dict.fromkeys(name for job in jobs for name in job.environment):
         now, before = (
             {job.environment[name] for job in side if name in job.environment} for side in (jobs, series.jobs)

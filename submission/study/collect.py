@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Final
 
 from common.ending import DIVERGED, STOPPED_EARLY, read_ending
@@ -106,6 +106,7 @@ def _read_figure(folder: Path) -> Iterator[tuple[str, float]]:
     figure = _read_json(folder / FIGURE)
     for name, quantity in QUANTITIES.items():
         number = figure.get(quantity.field or name)
+        number = median(number) if isinstance(number, list) else number
         if isinstance(number, int | float) and math.isfinite(number):
             yield name, number * quantity.scale
 

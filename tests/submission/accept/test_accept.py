@@ -6,6 +6,7 @@ import os
 import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -256,3 +257,26 @@ def test_damaged_baselines_are_refused(content, tmp_path, capsys):
     (tmp_path / "base.json").write_text(content)
     assert main([str(tmp_path / "base.json")]) == 2
     assert str(tmp_path / "base.json") in capsys.readouterr().err
+
+
+def test_a_machine_that_is_fast_and_wrong_is_warned_of(tmp_path, capsys):
+    path = tmp_path / "base.json"
+    for hours in range(3):
+        job = write_job(tmp_path / f"job_{hours}", hours, 100.0, 101.0, output_errors=(0.001, 0.002, 0.004))
+        assert main(["--record", str(path), "--fom", *job]) == 0
+    for name, errors, word in (
+        ("same", {"output_errors": (0.0005, 0.002, 0.009)}, ""),
+        ("worse", {"output_errors": (0.003, 0.005, 0.006)}, "outputs are 0.50% from float32's"),
+        ("more", {"loss_errors": (0.1,)}, "the baseline does not say how far losses are from float32's"),
+    ):
+        capsys.readouterr()
+        assert main([str(path), "--fom", *write_job(tmp_path / name, 9, 100.0, 101.0, **errors)]) in (0, 3)
+        said = " ".join(capsys.readouterr().out.split())
+        assert word in said and ("float32" in said) == bool(word)
+
+
+def test_the_former_fidelity_is_ignored(tmp_path):
+    files = write_job(tmp_path / "a", 0, 100.0, 101.0)
+    for file in map(Path, files):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"loss": 1.0, "loss_fp32": 1.1, "fidelity": 0.09}))
+    assert main(["--record", str(tmp_path / "base.json"), "--fom", *files]) == 0

@@ -231,10 +231,10 @@ def page(found: dict[str, Any]) -> str:
         "",
         "`python -m <benchmark>.measure mini precision.dtype=bf16 --fidelity` on "
         f"{describe_machine(found['fidelity']['machine'])}: the median over 5 seeds, and the lowest and highest. "
-        "Float32 reversed is float32 itself with sums in another order. "
+        "Reversed is float32 itself with sums in another order. "
         "The same again: `python bench/measure.py --fidelity -o docs/performance/measure`.",
         "",
-        "| benchmark | instructions | outputs | float32 reversed | ratio | gradients | float32 reversed | ratio | losses |",
+        "| benchmark | instructions | outputs | reversed | ratio | gradients | reversed | ratio | losses |",
         "|---|---|---|---|---|---|---|---|---|",
         *map(_fidelity, sorted(found["fidelity"]["rows"], key=lambda row: row["benchmark"])),
     ]

@@ -87,13 +87,18 @@ def emitted(capsys, *arguments, config="closed"):
     return said.out
 
 
-def bash(script, **environment):
-    """Run a script, after its syntax was checked; return the exit status."""
+def check_script(script):
+    """Check the syntax of a script, and its style where shellcheck is installed, as in CI."""
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     if shutil.which("shellcheck"):
         command = ["shellcheck", "--shell=bash", "--severity=style", "-"]
         checked = subprocess.run(command, input=script, text=True, capture_output=True, check=False)
         assert not checked.returncode, checked.stdout
+
+
+def bash(script, **environment):
+    """Run a script, after it was checked; return the exit status."""
+    check_script(script)
     Path("script.sh").write_text(script)
     return subprocess.run(["bash", "script.sh"], env=os.environ | environment, check=False).returncode
 
@@ -137,6 +142,7 @@ def test_every_job_searches_the_folders_of_other_benchmarks(scheduler, cluster, 
     assert calls("python")[0] == "python /usual:/my plug-ins:/b"  # of the data, made where the script is called
     for text in [script, *(path.read_text() for path in tmp_path.glob("job_*.sh"))]:
         assert f"export {FOLDERS_VARIABLE}='/my plug-ins:/b'\n" in text
+        check_script(text)
     image = Cluster(scheduler=scheduler, container="image.sif").suite
     assert '--bind "/my plug-ins"' in image and '--bind "/b"' in image
 

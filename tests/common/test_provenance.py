@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def test_versions():
     assert set(facts.versions()) == {"python", "torch", "numpy", "mlperf-logging", "mlperf-hpc-suite"}
 
 
+@pytest.mark.needs("git", shutil.which("git"), "git")
 def test_git_revision(repository, tmp_path, monkeypatch):
     assert facts.git_revision(tmp_path) is None  # no commit yet
     (tmp_path / "a.py").write_text("a = 1\n")

@@ -46,13 +46,15 @@ def measured(text, path):
 def test_mini(benchmark, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     measure, variant = import_module(f"{benchmark}.measure").main, MINIS[benchmark][0].variant
-    assert measure(["mini", "--steps", "4"]) == 0
+    # Four steps also where they take long: float32 is not emulated anywhere.
+    assert measure(["mini", "precision.dtype=fp32", "--steps", "4", "--seconds", "1000"]) == 0
     out = capsys.readouterr().out
     _, found = measured(out, Path(f"runs/{benchmark}-measure/fom.json"))
     assert found["network"] == variant and len(found["step_ms"]) == 4 and "not an MLPerf result" in out
     assert not list(tmp_path.rglob("result_0.txt"))
     data = f"data/{benchmark}-measure-{variant}"
-    options = ["train.global_batch_size=5", "profile.steps=2", "--steps", "1", "--data", data, "-o", "here.json"]
+    options = ["precision.dtype=fp32", "train.global_batch_size=5", "profile.steps=2", "--steps", "1"]
+    options += ["--data", data, "-o", "here.json"]
     metered = ["power.source=command:echo 250", "power.interval_s=0.05"]
     assert measure(["mini", *options, *metered]) == 0
     out = capsys.readouterr().out
@@ -168,7 +170,7 @@ def test_a_configuration_whose_data_are_not_read_says_so(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     mini = Path(__file__).parents[1] / "cosmoflow" / "mini.yaml"
     (tmp_path / "mine.yaml").write_text(
-        f"base: {mini}\ndata: {{data_dir: /data/mine}}\ntrain: {{global_batch_size: 2}}\n"
+        f"base: {mini}\ndata: {{data_dir: /data/mine}}\ntrain: {{global_batch_size: 1}}\nprecision: {{dtype: fp32}}\n"
     )
     assert import_module("cosmoflow.measure").main(["mine.yaml", "--steps", "3", "--warmup", "1"]) == 0
     assert "data.data_dir of mine.yaml is not read; --data /data/mine measures with" in capsys.readouterr().out
@@ -178,6 +180,7 @@ def test_steps_are_recorded_also_where_a_batch_repeats_samples(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     tapes = Tapes()
     record_on(tapes, monkeypatch.setattr)
-    words = ["mini", "model.conv_size=4", "train.global_batch_size=40", "--steps", "3"]  # of 32 samples
+    # Of 32 samples.
+    words = ["mini", "model.conv_size=2", "precision.dtype=fp32", "train.global_batch_size=40", "--steps", "3"]
     assert import_module("cosmoflow.measure").main(words) == 0
     assert tapes.played >= 5 and "without CUDA graphs" not in capsys.readouterr().out

@@ -44,6 +44,7 @@ SHORTER = {
     r"(data synthesize (\w+) data/\S+(?: --seed \d+)?)$": lambda match: " ".join([match[1], *SMALL[match[2]]]),
     r"(synthesize \w+) --plot": r"\1 data/drawn --train 8 --validation 8 --plot",
     r"(round --config mini(?!.*--(benchmarks|emit)).*)": r"\1 --emit plain",
+    r"(\btrain \w+ mini)$": r"\1 train.epochs=2",
     r"=128,256\b": "=16,32",
     r"=/tmp/": "=",
 }

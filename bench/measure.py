@@ -109,11 +109,11 @@ def faults(measurements: list[dict[str, Any]]) -> Iterator[str]:
 
 def fidelity(folder: Path) -> dict[str, Any]:
     """Measure the minis with the instructions of other processors, as far as this one has them."""
-    words = ["mini", "precision.dtype=bf16", "--steps", "3", "--fidelity", "-o", "fidelity.json"]
+    words = ["mini", "precision.dtype=bf16", "train.global_batch_size=4", "--steps", "3", "--fidelity"]
     rows = []
     for arithmetic, variables in ARITHMETIC.items():
         for benchmark in BENCHMARKS:
-            ran([sys.executable, "-m", f"{benchmark}.measure", *words], folder, **variables)
+            ran([sys.executable, "-m", f"{benchmark}.measure", *words, "-o", "fidelity.json"], folder, **variables)
             found = json.loads((folder / "fidelity.json").read_text())
             rows.append({"benchmark": benchmark, "arithmetic": arithmetic} | {name: found[name] for name in ERRORS})
     return {"machine": about(), "rows": rows}
@@ -229,7 +229,7 @@ def page(found: dict[str, Any]) -> str:
         "",
         "## How far from float32",
         "",
-        "`python -m <benchmark>.measure mini precision.dtype=bf16 --fidelity` on "
+        "`python -m <benchmark>.measure mini precision.dtype=bf16 train.global_batch_size=4 --fidelity` on "
         f"{describe_machine(found['fidelity']['machine'])}: the median over 5 seeds, and the lowest and highest. "
         "Reversed is float32 itself with sums in another order. "
         "The same again: `python bench/measure.py --fidelity -o docs/performance/measure`.",

@@ -48,6 +48,7 @@ def batches(folder, pipeline, steps=STEPS):
 
 
 @needs_dali
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["raw", "npy"])
 def test_dali_gives_the_batches_of_the_native_pipeline(write, kind):
     folder = write(kind)
@@ -58,12 +59,14 @@ def test_dali_gives_the_batches_of_the_native_pipeline(write, kind):
 
 
 @needs_dali
+@pytest.mark.exhaustive
 def test_a_rank_without_samples_gets_empty_batches(write):
     (batch,) = batches(write("raw"), "dali", STEPS[-1:])
     assert batch.x.shape == (0, *SHAPE) and batch.y.shape == (0, 4)
 
 
 @needs_dali
+@pytest.mark.exhaustive
 def test_what_dali_cannot_read_is_refused(write):
     with pytest.raises(DatasetError, match=r"s4.tfrecord is gzipped.*staging.inflate"):
         batches(write("gzip"), "dali")

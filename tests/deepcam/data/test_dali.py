@@ -37,6 +37,7 @@ def batches(folder, pipeline, steps=STEPS, **options):
 
 
 @needs_dali
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [{}, {"channels": (7, 2)}, {"direct": True}], ids=str)
 def test_dali_gives_the_batches_of_the_native_pipeline(folder, options):
     for ours, theirs in zip(batches(folder, "native", **options), batches(folder, "dali", **options), strict=True):
@@ -46,12 +47,14 @@ def test_dali_gives_the_batches_of_the_native_pipeline(folder, options):
 
 
 @needs_dali
+@pytest.mark.exhaustive
 def test_a_rank_without_samples_gets_empty_batches(folder):
     (batch,) = batches(folder, "dali", STEPS[-1:], channels=(3, 4))
     assert batch.x.shape == (0, H, W, 2) and batch.y.shape == (0, H, W)
 
 
 @needs_dali
+@pytest.mark.exhaustive
 def test_wrong_files_have_a_clear_error(folder):
     np.save(folder / f"{NPY_DATA}4.npy", np.zeros((H, W, 15), np.float32))
     with pytest.raises(SnapshotError, match=r"data-4.npy has the shape \(16, 32, 15\)"):

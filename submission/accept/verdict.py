@@ -94,13 +94,13 @@ def _list_errors(jobs: Sequence[Job], name: str) -> list[float]:
 def _find_warnings(series: Series, jobs: Sequence[Job]) -> Iterator[str]:
     """Yield what a reader of the verdict should know, and what does not decide it."""
     for name, noun in ERRORS.items():
-        now, before = _list_errors(jobs, name), _list_errors(series.jobs, name)
-        if now and not before:
+        errors, former = _list_errors(jobs, name), _list_errors(series.jobs, name)
+        if errors and not former:
             yield f"the baseline does not say how far {noun} are from float32's: record it again with --fidelity"
-        elif now and median(now) > max(before):
+        elif errors and median(errors) > max(former):
             yield (
-                f"{noun} are {median(now):.2%} from float32's, the median over seeds: in the baseline no seed is "
-                f"further off than {max(before):.2%}"
+                f"{noun} are {median(errors):.2%} from float32's, the median over seeds: in the baseline no seed is "
+                f"further off than {max(former):.2%}"
             )
     for name in dict.fromkeys(name for job in jobs for name in job.environment):
         now, before = (

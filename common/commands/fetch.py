@@ -29,10 +29,8 @@ DOWNLOADS: Final = "download"
 """The folder below the dataset's with incomplete files and archives."""
 MOST_LIST_BYTES: Final = 64 << 20
 HREF: Final = re.compile(rb'href="([^"/?]+)"')
-NO_SPACE_LEFT: Final = "Free disk space, or choose another folder"
 BYTES: Final[dict[str, Any]] = {"unit": "B", "unit_scale": True, "disable": None}
 """How a bar shows bytes."""
-ERRORS: Final = (*DATASET_ERRORS, DownloadError)
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,8 @@ class FetchCommand:
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run the command line; return the exit code."""
         args = self.build_parser().parse_args(argv)
-        return run_command(lambda: self._fetch_data(args), ERRORS, "finished work is kept; the same command continues")
+        errors = (*DATASET_ERRORS, DownloadError)
+        return run_command(lambda: self._fetch_data(args), errors, "finished work is kept; the same command continues")
 
     def _fetch_data(self, args: argparse.Namespace) -> int:
         if args.list:
@@ -253,7 +252,7 @@ class _Fetch:
         if needed > free:
             raise DownloadError(
                 f"{self.folder}: about {readable_bytes(needed)} needed, {readable_bytes(free)} free; nothing was "
-                f"downloaded. {NO_SPACE_LEFT}"
+                "downloaded. Free disk space, or choose another folder"
             )
 
     def _complete_dataset(self) -> Manifest:

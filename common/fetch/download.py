@@ -248,7 +248,10 @@ class Downloader:
                         f"{url}: {cause}: there is no such file; if it has moved, name the new address by --url"
                     ) from error
                 if not may_pass:
-                    raise DownloadError(f"{url}: cannot be read: {cause}; look at it in a browser") from error
+                    raise DownloadError(
+                        f"{url}: cannot be read: {cause}; look at it in a browser; behind a proxy of your centre, set "
+                        "https_proxy, and SSL_CERT_FILE if it has certificates of its own"
+                    ) from error
                 if failures == ATTEMPTS:
                     raise DownloadError(
                         f"{url}: cannot be read, tried {failures} times, the last time: {cause}; what arrived is kept: "

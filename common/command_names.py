@@ -56,7 +56,6 @@ GROUPS: Final = {
             "common.measure.__main__ roofline", "measure what the machine allows, and what limits these steps"
         ),
         "measure power": Command("common.measure.__main__ power", "record the power of this node"),
-        "measure dlio": Command("common.measure.__main__ dlio", "write a workload for DLIO, to test storage"),
         "accept": Command("submission.accept.__main__", "compare this machine with its baseline", "BASELINE"),
         "study": Command("submission.study.__main__", "make runs over axes, and fit and draw their curves", "PLAN"),
     },
@@ -72,7 +71,7 @@ GROUPS: Final = {
         "submit manifest": Command("submission.manifest", "verify that no file of a package has changed"),
         "summary": Command("submission.summary", "show results as tables, or compare two of them", "PATH"),
         "report": Command("submission.report", "write results as a page, and analyse them", "PATH"),
-        "integrations": Command("submission.integrations", "write what ReFrame, JUBE, Ramble, Spack, DLIO run", "DIR"),
+        "integrations": Command("submission.integrations", "write what ReFrame, JUBE, Ramble, Spack run", "DIR"),
     },
 }
 """The commands by the heading of the help. A command of two words follows its first word, which the help shows."""

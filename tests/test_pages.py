@@ -28,7 +28,6 @@ CANNOT = {
     r"^(srun|sbatch|mpirun)\b|--node|--container": "needs a cluster",
     r"\bfetch\b(?!.*(--list|--dry-run))|https://|s3://|\bgit ": "needs the network",
     r"cosmoUni|All-Hist|\bs2ef\b|ClimateNet|data/mine|/data/|data/(oc20|cosmoflow)(?![-\w])": "needs published data",
-    r"point-010|\.cpt|point\.pt oc20": "needs weights of the reference codes",
     r"\btrain \w+ (config|gbs\d+)(?!.*--print-config)|\.train (config|gbs\d+)": "needs the full-size data",
     r"full-size|data/(\S+-)?(128|512|64|small|slabs|full|lmdb|raw)\b": "makes or needs gigabytes of data",
     r"\bmeasure (cosmoflow|deepcam|oc20)\b(?! mini)|\.measure\b(?! mini)|\baccept --record|-measure/|runs/now": (

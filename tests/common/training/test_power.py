@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config import rebuild
 from common.measure.power.recorder import Measurement, read_energy, record_power
 from common.measure.power.sources import Clock, open_source
 from common.ranks.dist import alone
@@ -133,6 +134,10 @@ def test_a_source_without_readings_fails_the_run_before_it_begins(arguments, sta
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and error.count("\n") == 1
     assert not Path("run/result_0.txt").exists()
+
+
+def test_a_checkpoint_of_a_former_source_can_be_read():
+    assert rebuild(PowerConfig, {"source": "ipmi"}, "checkpoint").source == "ipmi"
 
 
 @pytest.fixture

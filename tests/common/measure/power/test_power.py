@@ -370,6 +370,11 @@ def test_wrong_use_is_explained(arguments, message, tmp_path, monkeypatch, capsy
 def test_estimates_are_not_written_as_power_of_a_node(powercap, tmp_path, capsys):
     assert main(["power", "--source", f"rapl:{powercap}", "-o", str(tmp_path / "node_0.txt")]) == 2
     assert "choose another name, such as rapl_0.txt" in capsys.readouterr().err
+    command = ["power", "--source", "command:device:watts:printf '70\\n30\\n'", "--seconds", "0.5", "--interval", "0.1"]
+    assert main([*command, "-o", str(tmp_path / "node_0.txt")]) == 2
+    assert "choose another name, such as command_0.txt" in capsys.readouterr().err
+    assert main([*command, "-o", str(tmp_path / "command_0.txt")]) == 0
+    assert b'"value": 100.0' in (tmp_path / "command_0.txt").read_bytes()
 
 
 def test_power_is_recorded_while_a_command_runs(tmp_path, capfd):
@@ -501,7 +506,7 @@ def power_file(path, watts=250.0, seconds=100, **settings):
 def test_the_energy_of_a_run_is_that_of_its_nodes(tmp_path):
     assert energy_of(tmp_path, 2, *WINDOW) == (None, None)
     power_file(tmp_path / "rapl_0.txt", 70, scope="estimate of parts")
-    power_file(tmp_path / "rapl_1.txt", 30, scope="estimate of parts")
+    power_file(tmp_path / "command_1.txt", 30, scope="estimate of parts")
     assert energy_of(tmp_path, 2, *WINDOW) == (pytest.approx(10_000), "estimate of parts")
     power_file(tmp_path / "node_0.txt")
     assert energy_of(tmp_path, 2, *WINDOW) == (None, None), "the file of a node is missing"

@@ -33,7 +33,7 @@ CANNOT = {
     r"\bmeasure (cosmoflow|deepcam|oc20)\b(?! mini)|\.measure\b(?! mini)|\baccept --record|-measure/|runs/now": (
         "measures for minutes"
     ),
-    r"source[ =](ipmi|redfish|nvidia|rapl)": "needs a meter of power",
+    r"source[ =]'command:node:watts:COMMAND": "needs a meter of power",
     r"litmatter(?!.*--dry-run)|left-out|instances/|runs/weak/|runs/batch": "takes hours, or needs runs that do",
     r"ocean.eddies": "tests/test_installed.py makes and trains one",
     r"my-|own\.py|base\.json|cluster\.json|data/universes|plan\.yaml|\.sif|old/|FILE|DIR|NAME": "needs readers' files",

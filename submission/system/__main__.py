@@ -54,8 +54,8 @@ OTHER.json; --set FIELD=VALUE overrides. If a node is missing after the timeout,
 written. Give each process all accelerators of its node. Host names are on standard error only, never in FILE.
 
 --power SOURCE reads a meter of the whole node; `python -m common.measure power --help` lists them. {host} is the node's
-host name, without its domain, as in 'redfish:https://{host}-bmc/redfish/v1/Chassis/1/Power' (untested on hardware).
-Standard error has the reading of each node, hw_notes that of all. If a node gives no reading, a warning names it."""
+host name, without its domain, as in 'file:node:watts:/run/meters/{host}'. Standard error has the reading of each node,
+hw_notes that of all. If a node gives no reading, a warning names it."""
 STATUSES: Final = {
     0: "written, or checked without errors (warnings are possible)",
     1: "errors in the description, or a node is missing",

@@ -123,13 +123,15 @@ def test_the_power_of_each_node_is_told_and_noted_once(tmp_path):
     )
     meter.chmod(0o755)
     path = tmp_path / "system.json"
-    words = ("-o", path, "--power", f"command:{meter} {{host}}")
+    words = ("-o", path, "--power", f"command:node:watts:{meter} {{host}}")
     statuses, said = ended([start(srun(rank, nodes=3), *words) for rank in range(3)])
     assert statuses == [0, 0, 0] and not any(said[1:]), said
     host = socket.gethostname()
     assert "3 nodes, all the same" in said[0]
     assert f"\nnode 0 ({host}): 240 W\n" in said[0] and f"\nnode 2 ({host}): 260 W\n" in said[0]
-    assert f"warning: no power of node 1 ({host}): {meter}: exit status 3: no answer" in said[0]
+    assert (
+        f"warning: no power of node 1 ({host}): {meter} {host.partition('.')[0]}: exit status 3: no answer" in said[0]
+    )
     notes = json.loads(path.read_text())["hw_notes"]
     assert notes.endswith("power of a node when described: 240 to 260 W (command, 2 of 3 nodes)")
 

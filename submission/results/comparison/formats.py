@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -22,9 +21,6 @@ MAX_FACT: Final = 48
 """Maximum characters of a fact in a table; some system descriptions have hundreds."""
 MAX_LISTED_RUNS: Final = 12
 """Up to this number of runs each value is shown; above it, only the range."""
-PLAIN_WORD: Final = re.compile(r"[A-Za-z_][\w/-]*")
-YAML_KEYWORDS: Final = {"null", "true", "false"}
-"""Words that YAML does not read as text."""
 SMALLEST: Final = 0.001
 """Smaller values, such as the minutes of an empty staging, are shown as `< 0.001`."""
 
@@ -104,21 +100,8 @@ def _format_fact(value: Any) -> str:
         return "–"
     if isinstance(value, Varied):
         return ", ".join(f"{_format_fact(each)} ({counted(runs, 'run')})" for each, runs in value.counts)
-    text = value if isinstance(value, str) and not _is_json(value) else _yaml_text(value)
+    text = value if isinstance(value, str) and not _is_json(value) else json.dumps(value)
     return shortened(text, MAX_FACT)
-
-
-def _yaml_text(value: Any) -> str:
-    """Return a value as one line of YAML; text is quoted only if it would be read as another type."""
-    if isinstance(value, str):
-        return value if PLAIN_WORD.fullmatch(value) and value.lower() not in YAML_KEYWORDS else json.dumps(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_yaml_text, value))}]"
-    if isinstance(value, dict):
-        # JSON turns numeric keys, such as the epochs of a schedule, into text.
-        keys = (key if re.fullmatch(r"-?\d+", key) else _yaml_text(key) for key in value)
-        return f"{{{', '.join(f'{key}: {_yaml_text(item)}' for key, item in zip(keys, value.values(), strict=True))}}}"
-    return json.dumps(value)
 
 
 def _is_json(text: str) -> bool:

@@ -20,7 +20,6 @@ NAMES: Final = {"staging": "staging", "train": "training", "eval": "evaluation",
 BAR: Final = 19
 NAME_WIDTH, TIME_WIDTH = 350, 214
 """Width of the names before the bars and of the times after them."""
-NOT_COUNTED, NOT_LOGGED = "staging not counted", "no staging logged"
 COLUMNS: Final = 6
 GAP: Final = 14
 LABELS: Final = 62
@@ -60,7 +59,7 @@ def shares(each: AnalysedSet) -> dict[str, float]:
 
 def _explain_missing(each: AnalysedSet) -> str:
     """Return why a bar has no staging, "" if it has."""
-    reason = NOT_LOGGED if each.excluded.get(STAGING) == NO_STAGING else NOT_COUNTED
+    reason = "no staging logged" if each.excluded.get(STAGING) == NO_STAGING else "staging not counted"
     return "" if "staging" in shares(each) else reason
 
 

@@ -156,7 +156,7 @@ def test_the_configurations_in_logs_of_this_suite_are_compared(tmp_path, capsys)
     keys = lines(comparison, "Configuration")
     assert set(keys) == {"schedule.base_lr", "schedule.decay"}, "of equal ones only the number"
     assert main(a, b) == 0
-    assert "{19: 0.5, 21: 0.25}" in capsys.readouterr().out
+    assert '{"19": 0.5, "21": 0.25}' in capsys.readouterr().out
 
 
 def test_several_benchmarks_and_scalings(tmp_path, capsys):

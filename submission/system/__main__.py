@@ -39,15 +39,15 @@ same environment or container. Fields that cannot be detected are marked "{OPEN}
   python -m submission.system                                       show the description
   python -m submission.system -o our_cluster.json --set submitter="Example University" status=onprem
   python -m submission.system -o our_cluster.json --from last_round.json       take unknown fields from there
-  srun --ntasks-per-node=1 python -m submission.system --node > nodes.jsonl    a line about each node of the job
+  srun --ntasks-per-node=1 python -m submission.system --this-node > nodes.jsonl    a line about each node of the job
   python -m submission.system --merge nodes.jsonl -o our_cluster.json          the description of these nodes
   python -m submission.system --check our_cluster.json              list missing or wrong fields
   python -m submission.system --check our_cluster.json --logs runs/cosmoflow   also compare with logs"""
 EPILOG: Final = """\
 In one process, number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
 
-On several nodes, start --node by the launcher: srun, mpirun or torchrun. One process of each node prints a line, or
-every process if the launcher does not say which share a node. --merge skips other lines, counts each host once as
+On several nodes, start --this-node by the launcher: srun, mpirun or torchrun. One process of each node prints a line,
+or every process if the launcher does not say which share a node. --merge skips other lines, counts each host once as
 number_of_nodes, and writes nothing if the launcher started more nodes. Where nodes differ, a warning names them, the
 description gets the value of most nodes, and hw_notes or sw_notes list the others, after the notes of OTHER.json;
 --set FIELD=VALUE overrides. Give each process all accelerators of its node. The lines and standard error have the names
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=file_place, metavar="FILE", help="write there instead of standard output")
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
     add("--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from")
-    add("--node", action="store_true", help="print one line about this node, for --merge")
+    add("--this-node", action="store_true", help="print one line about this node, for --merge")
     add("--merge", nargs="+", type=Path, metavar="FILE", help="describe the nodes with a line in these files")
     add("--power", metavar="SOURCE", help="also read the power of this node once; see below")
     add("--force", action="store_true", help="replace an existing, different FILE")
@@ -92,7 +92,7 @@ def _describe(args: argparse.Namespace) -> int:
         if launch.rank:  # rank 0 tells
             return 2
         raise
-    if args.node:
+    if args.this_node:
         print(format_line(describe_node(launch, args.power)), flush=True)
         return 0
     nodes = read_nodes(args.merge) if args.merge else [describe_node(launch, args.power)]
@@ -116,16 +116,16 @@ def _check_use(args: argparse.Namespace, processes: int) -> tuple[Mapping[str, s
 
     processes: that were started to describe their nodes.
     """
-    if args.node and (args.output or args.set or args.other or args.merge):
-        raise UsageError("--node prints what this node detects: give -o, --set and --from to --merge")
+    if args.this_node and (args.output or args.set or args.other or args.merge):
+        raise UsageError("--this-node prints what this node detects: give -o, --set and --from to --merge")
     if args.merge and args.power is not None:
-        raise UsageError("--power reads the node it runs on: give it to --node")
+        raise UsageError("--power reads the node it runs on: give it to --this-node")
     if args.logs:
         raise UsageError("--logs needs a description to compare with: add --check FILE")
-    if processes > 1 and not args.node:
+    if processes > 1 and not args.this_node:
         raise UsageError(
-            f"{processes} processes would each describe their node: add --node and write their output to a file, such "
-            "as nodes.jsonl; then run python -m submission.system --merge nodes.jsonl once, with the other options"
+            f"{processes} processes would each describe their node: add --this-node and write the output to a file; "
+            "then run python -m submission.system --merge FILE once, with the other options"
         )
     if args.output and not args.output.parent.is_dir():
         raise UsageError(f"-o {args.output}: there is no folder {args.output.parent}; make it first")
@@ -141,7 +141,7 @@ def _node_names(nodes: Sequence[Node]) -> list[str]:
 def _report_powers(nodes: Sequence[Node]) -> list[str]:
     """Print the power of each node, or why there is none; return the texts for the notes."""
     for name, node in zip(_node_names(nodes), nodes, strict=True):
-        watts, problem = node.power.watts, node.power.problem or "--node ran there without --power"
+        watts, problem = node.power.watts, node.power.problem or "--this-node ran there without --power"
         line = f"warning: no power of node {name}: {problem}" if watts is None else f"node {name}: {watts:g} W"
         print(clean(line), file=sys.stderr)
     sources = dict.fromkeys(node.source for node in nodes if node.source)
@@ -199,9 +199,9 @@ def _write_file(text: str, output: Path, force: bool) -> str:
 
 def _check_file(args: argparse.Namespace) -> int:
     """Print the findings; return the exit status of the checker."""
-    if args.output or args.set or args.other or args.force or args.node or args.merge or args.power is not None:
+    if args.output or args.set or args.other or args.force or args.this_node or args.merge or args.power is not None:
         raise UsageError(
-            "--check only reads: do not combine it with -o, --set, --from, --force, --node, --merge or --power"
+            "--check only reads: do not combine it with -o, --set, --from, --force, --this-node, --merge or --power"
         )
     for path in (args.check, *args.logs):
         if not os.path.lexists(path):

@@ -92,7 +92,7 @@ def read_nodes(paths: Sequence[Path]) -> list[Node]:
     nodes = sorted(by_host.values(), key=lambda node: (node.rank, node.host))
     files, total = ", ".join(map(str, paths)), max((node.total for node in nodes), default=0)
     if not nodes:
-        raise LaunchError(f"{files}: no line about a node; `python -m submission.system --node` on each prints them")
+        raise LaunchError(f"{files}: no line about a node; `python -m submission.system --this-node` prints one")
     if (parts := sum(node.parts for node in nodes)) < total:
         hosts = listed([node.host for node in nodes], MOST_NAMED)
         raise LaunchError(
@@ -110,7 +110,7 @@ def _parse_line(text: str, where: str) -> Node:
             raise ValueError(f"{node.parts} parts, {watts} W")
     except (ValueError, RecursionError) as error:
         raise LaunchError(
-            f"{where}: not the description of a node ({error}): run --node on all nodes with this version of the "
+            f"{where}: not the description of a node ({error}): run --this-node on all nodes with this version of the "
             "suite; nothing is written"
         ) from error
     return node

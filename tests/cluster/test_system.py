@@ -20,7 +20,7 @@ LAUNCHERS = {
 def test_the_system_of_a_job_has_its_nodes(cluster, tmp_path, name):
     nodes, command = LAUNCHERS[name]
     lines, path = tmp_path / "nodes.jsonl", tmp_path / "system.json"
-    done = cluster.run(*command.split(), *"-m submission.system --node".split())
+    done = cluster.run(*command.split(), *"-m submission.system --this-node".split())
     assert done.status == 0, str(done)
     lines.write_text(done.text)
     done = cluster.run(*"python -m submission.system --set submitter=us --merge".split(), str(lines), "-o", str(path))

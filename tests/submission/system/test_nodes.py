@@ -44,7 +44,7 @@ def by_hand(rank):
 
 
 def print_node(variables, monkeypatch, capsys, host="", power=""):
-    """Return what --node prints in a process with a launcher's variables; host: that it takes itself to be on."""
+    """Return what --this-node prints in a process with a launcher's variables; host: that it takes itself to be on."""
     with monkeypatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("SLURM_")]:
             patch.delenv(name)
@@ -52,7 +52,7 @@ def print_node(variables, monkeypatch, capsys, host="", power=""):
             patch.setenv(name, value)
         if host:
             patch.setattr("socket.gethostname", lambda: host)
-        assert main(["--node", *(["--power", power] if power else [])]) == 0
+        assert main(["--this-node", *(["--power", power] if power else [])]) == 0
     return capsys.readouterr().out
 
 
@@ -168,9 +168,9 @@ def test_lines_that_do_not_describe_all_nodes_are_refused(tmp_path, lines, capsy
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["-o", "system.json"], "2 processes would each describe their node: add --node"),
-        (["--node", "-o", "system.json"], "--node prints"),
-        (["--node", "--power", "rapl"], "reads parts of a node"),
+        (["-o", "system.json"], "2 processes would each describe their node: add --this-node"),
+        (["--this-node", "-o", "system.json"], "--this-node prints"),
+        (["--this-node", "--power", "rapl"], "reads parts of a node"),
     ],
 )
 def test_wrong_use_ends_all_ranks_and_is_told_once(words, said, monkeypatch, capsys):

@@ -30,7 +30,7 @@ from submission.system.describe import (
 )
 from submission.system.hardware import Fields
 from submission.system.machine import check_source, power_note
-from submission.system.nodes import Node, count_parts, describe_node, format_line, read_nodes
+from submission.system.nodes import Node, count_parts, describe_node, format_lines, read_nodes
 
 DESCRIPTION: Final = f"""\
 Describe this machine for a submission: systems/<system>.json. Call it on a node of the type used for the runs, in the
@@ -39,14 +39,14 @@ same environment or container. Fields that cannot be detected are marked "{OPEN}
   python -m submission.system                                       show the description
   python -m submission.system -o our_cluster.json --set submitter="Example University" status=onprem
   python -m submission.system -o our_cluster.json --from last_round.json       take unknown fields from there
-  srun --ntasks-per-node=1 python -m submission.system --this-node > nodes.jsonl    a line about each node of the job
+  srun --ntasks-per-node=1 python -m submission.system --this-node > nodes.jsonl    lines about each node of the job
   python -m submission.system --merge nodes.jsonl -o our_cluster.json          the description of these nodes
   python -m submission.system --check our_cluster.json              list missing or wrong fields
   python -m submission.system --check our_cluster.json --logs runs/cosmoflow   also compare with logs"""
 EPILOG: Final = """\
 In one process, number_of_nodes is that of the Slurm job, else 1; override it with --set number_of_nodes=64.
 
-On several nodes, start --this-node by the launcher: srun, mpirun or torchrun. One process of each node prints a line,
+On several nodes, start --this-node by the launcher: srun, mpirun or torchrun. One process of each node prints lines,
 or every process if the launcher does not say which share a node. --merge skips other lines, counts each host once as
 number_of_nodes, and writes nothing if the launcher started more nodes. Where nodes differ, a warning names them, the
 description gets the value of most nodes, and hw_notes or sw_notes list the others, after the notes of OTHER.json;
@@ -69,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("-o", "--output", type=file_place, metavar="FILE", help="write there instead of standard output")
     add("--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help="set fields")
     add("--from", dest="other", type=Path, metavar="OTHER.json", help="description to take unknown fields from")
-    add("--this-node", action="store_true", help="print one line about this node, for --merge")
-    add("--merge", nargs="+", type=Path, metavar="FILE", help="describe the nodes with a line in these files")
+    add("--this-node", action="store_true", help="print JSON lines about this node, for --merge")
+    add("--merge", nargs="+", type=Path, metavar="FILE", help="describe the nodes with lines in these files")
     add("--power", metavar="SOURCE", help="also read the power of this node once; see below")
     add("--force", action="store_true", help="replace an existing, different FILE")
     add = parser.add_argument_group("check a description").add_argument
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _describe(args: argparse.Namespace) -> int:
-    """Print a line about this node, or write the description of this machine or of merged nodes; return the status."""
+    """Print lines about this node, or write the description of this machine or of merged nodes; return the status."""
     launch = find_rank_position({} if args.merge else os.environ)
     parts, total = count_parts(launch)
     if not parts:  # another process of the node describes it
@@ -93,7 +93,7 @@ def _describe(args: argparse.Namespace) -> int:
             return 2
         raise
     if args.this_node:
-        print(format_line(describe_node(launch, args.power)), flush=True)
+        print(*format_lines(describe_node(launch, args.power)), sep="\n", flush=True)
         return 0
     nodes = read_nodes(args.merge) if args.merge else [describe_node(launch, args.power)]
     fields, notes = _merge_nodes(nodes, set_fields) if args.merge else (nodes[0].fields, {})

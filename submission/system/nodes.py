@@ -1,10 +1,10 @@
-"""The nodes of a job: each prints a line about itself, and the lines of all nodes are read together; without torch."""
+"""The nodes of a job: each prints lines about itself, and the lines of all nodes are read together; without torch."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,8 @@ from submission.system.machine import NO_READING, Machine, Reading, probe_machin
 
 START: Final = '{"mlperf_hpc_node":'
 """Start of a line about a node; what a launcher writes before it, such as the rank, is skipped."""
+LONGEST_LINE: Final = 1000
+"""Characters. srun passes on at most 1024 bytes at once, between those of other nodes: it cuts longer lines."""
 MOST_BYTES: Final = 1 << 28
 """Of a file of lines."""
 MOST_NAMED: Final = 10
@@ -28,7 +30,7 @@ MOST_NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as one of its processes describes it.
+    """A node as one of its processes describes it; in a line, perhaps only some of its fields. count: of all fields.
 
     parts: the number of nodes or ranks it answers for, of a total; 0 if the launcher does not say who shares a node.
     power: the reading, if requested. source: the name of its source, "" if no reading was requested.
@@ -38,6 +40,7 @@ class Node:
     rank: int
     parts: int
     total: int
+    count: int
     fields: Fields
     power: Reading = NO_READING
     source: str = ""
@@ -63,13 +66,18 @@ def describe_node(launch: RankPosition, power: str | None) -> Node:
     """Describe the node of this process. power: the source to read its power from, None for no reading."""
     host, (parts, total) = socket.gethostname(), count_parts(launch)
     reading = read_node(power, host) if power else NO_READING
-    total = 0 if launch.local_rank is None else total
-    return Node(host, launch.rank, parts, total, probe_machine(Machine()), reading, source_name(power or ""))
+    total, fields = 0 if launch.local_rank is None else total, probe_machine(Machine())
+    return Node(host, launch.rank, parts, total, len(fields), fields, reading, source_name(power or ""))
 
 
-def format_line(node: Node) -> str:
-    """Return the line about a node."""
-    return f"{START}{msgspec.json.encode(node).decode()}}}"
+def format_lines(node: Node) -> Iterator[str]:
+    """Yield the line about a node; several with a part of the fields each where it would be too long."""
+    line, items = f"{START}{msgspec.json.encode(node).decode()}}}", list(node.fields.items())
+    if len(line.encode()) <= LONGEST_LINE or len(items) < 2:
+        yield line
+    else:
+        for part in (items[::2], items[1::2]):
+            yield from format_lines(replace(node, fields=dict(part)))
 
 
 def read_nodes(paths: Sequence[Path]) -> list[Node]:
@@ -84,15 +92,22 @@ def read_nodes(paths: Sequence[Path]) -> list[Node]:
             if start:
                 node = _parse_line(start + rest, f"{path}:{number}")
                 first = by_host.setdefault(node.host, node)
-                if differing := sorted(name for name, _ in first.fields.items() ^ node.fields.items()):
-                    raise LaunchError(
-                        f"{path}:{number}: an earlier line about {node.host} has another {differing[0]}; "
-                        "remove the line that is out of date, or give each node a host name of its own"
-                    )
+                for name, value in node.fields.items():
+                    if first.fields.setdefault(name, value) != value:
+                        raise LaunchError(
+                            f"{path}:{number}: an earlier line about {node.host} has another {name}; remove the lines "
+                            "that are out of date, or give each node a host name of its own"
+                        )
     nodes = sorted(by_host.values(), key=lambda node: (node.rank, node.host))
     files, total = ", ".join(map(str, paths)), max((node.total for node in nodes), default=0)
     if not nodes:
-        raise LaunchError(f"{files}: no line about a node; `python -m submission.system --this-node` prints one")
+        raise LaunchError(f"{files}: no lines about a node; `python -m submission.system --this-node` prints them")
+    for node in nodes:
+        if len(node.fields) != node.count:
+            raise LaunchError(
+                f"{files}: {len(node.fields)} of the {node.count} fields of {node.host}: a line is missing; repeat "
+                "--this-node there. Nothing is written"
+            )
     if (parts := sum(node.parts for node in nodes)) < total:
         hosts = listed([node.host for node in nodes], MOST_NAMED)
         raise LaunchError(

@@ -91,11 +91,11 @@ def read_fields(tmp_path):
     ],
     ids=["srun", "srun-2-per-node", "srun-1-node", "torchrun", "openmpi", "by-hand", "single"],
 )
-def test_a_node_prints_one_line(tmp_path, ranks, printing, monkeypatch, capsys):
+def test_one_process_of_a_node_prints_lines_that_srun_leaves_whole(tmp_path, ranks, printing, monkeypatch, capsys):
     hosts = [rank.get("SLURM_NODEID", str(at // 2)) for at, rank in enumerate(ranks)]
     printed = [print_node(rank, monkeypatch, capsys, host) for rank, host in zip(ranks, hosts, strict=True)]
     said = [text for text in printed if text]
-    assert len(said) == printing and all(text.count("\n") == 1 for text in said)
+    assert len(said) == printing and all(len(line.encode()) < 1024 for text in said for line in text.splitlines())
     assert merge(tmp_path, "".join(printed)) == 0
     assert read_fields(tmp_path)["number_of_nodes"] == str(len(set(hosts)))
 
@@ -103,7 +103,8 @@ def test_a_node_prints_one_line(tmp_path, ranks, printing, monkeypatch, capsys):
 def test_lines_are_read_from_files_in_any_order_among_others(tmp_path, lines, capsys):
     first, second, third = lines("8", "8", "8")
     (tmp_path / "more").write_text(f"{second}{first}")
-    text = f'Loading modules\n1: {third}{first}\x00\n{{"node": 1}}\n'
+    mixed = "".join(f"1: {line}\nLoading modules\n" for line in reversed(third.splitlines()))
+    text = mixed + first + '\x00\n{"node": 1}\n'
     assert merge(tmp_path, text, "--merge", str(tmp_path / "nodes.jsonl"), str(tmp_path / "more")) == 0
     assert "3 nodes read\n" in capsys.readouterr().err
     assert read_fields(tmp_path)["number_of_nodes"] == "3" and "nid" not in str(read_fields(tmp_path))
@@ -150,10 +151,11 @@ def test_the_power_of_each_node_is_told_and_noted_once(tmp_path, lines, capsys):
     [
         (lambda one, two, three: one + three, "2 nodes (nid0, nid2), which are 2 of the 3 nodes or ranks"),
         (lambda one, two, three: one + two + three.replace('"nid2"', '"nid1"'), "2 nodes (nid0, nid1)"),
-        (lambda one, two, three: "srun: error\n", "no line about a node"),
+        (lambda one, two, three: "srun: error\n", "no lines about a node"),
         (lambda one, two, three: one + two.replace("cuDNN 8", "cuDNN 9").replace("nid1", "nid0"), "another other_soft"),
-        (lambda one, two, three: one[:-9] + two + three, "nodes.jsonl:1: not the description of a node"),
-        (lambda one, two, three: one + two.replace('"parts":1', '"parts":0'), "nodes.jsonl:2: not the description"),
+        (lambda one, two, three: one[:90] + two + three, "nodes.jsonl:1: not the description of a node"),
+        (lambda one, two, three: one.partition("\n")[2] + two + three, "fields of nid0: a line is missing"),
+        (lambda one, two, three: one + two.replace('"parts":1', '"parts":0'), "not the description of a node"),
         (lambda one, two, three: one.replace('"parts":1', '"parts":true'), "not the description of a node"),
         (lambda one, two, three: one.replace('"watts":null', '"watts":-1'), "not the description of a node"),
         (lambda one, two, three: one.replace('"fields":{', '"fields":{"cooling":3,'), "not the description of a node"),
